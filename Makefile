@@ -1,0 +1,59 @@
+# Every task is one word; CI calls the same ones. CARGO_TARGET_DIR is honoured.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(or $(CARGO_TARGET_DIR),target)/release/volary
+# Of the demo: scale factor, workers, and any other flag of `volary demo`.
+SCALE   ?= 0.1
+WORKERS ?= 4
+DEMO    ?=
+
+# Tests that start real processes find the binary by this name.
+export VOLARY_BIN := $(abspath $(BIN))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-rust test-python lint fmt docs bench clean-data
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## Make the Python environment in .venv (make test does it by itself)
+
+$(VENV)/.installed: python-client/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
+	@touch $@
+
+build: ## Build the binary
+	cargo build --release -p volary-cli --bin volary
+
+demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
+	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
+
+test: test-rust test-python ## Everything that must pass, Rust and Python
+
+test-rust: build ## Formatting, and all Rust tests
+	cargo fmt --all --check
+	cargo test --release --workspace
+
+test-python: build setup ## Types, and all Python tests
+	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
+	$(VENV)/bin/pytest tests/python
+
+lint: setup ## Clippy and ruff, without a single warning
+	cargo clippy --workspace --all-targets -- -D warnings
+	$(VENV)/bin/ruff check python-client tests/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format --check python-client tests/python --config python-client/pyproject.toml
+
+fmt: setup ## Format everything
+	cargo fmt --all
+	$(VENV)/bin/ruff format python-client tests/python --config python-client/pyproject.toml
+
+docs: build ## Make docs/configuration.md from the doc comments
+	$(BIN) config --reference > docs/configuration.md
+
+bench: ## Run the benchmarks; docs/benchmarks.md says how they are read
+	cargo bench -p volary-benches
+
+clean-data: ## Delete what the demo and local clusters wrote below volary-data
+	rm -rf volary-data

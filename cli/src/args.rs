@@ -1,0 +1,378 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+use config::ValueKind;
+use volary_flight_proto::{Error, Result};
+
+use crate::logging;
+use crate::settings::Flag;
+use crate::sql::output::Output;
+
+/// SQL over sharded tables: a gateway plans, workers serve their shards over Arrow Flight.
+#[derive(Debug, Parser)]
+#[command(
+    name = "volary",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub struct Args {
+    /// What is common to all commands.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What is common to all commands.
+#[derive(Debug, clap::Args)]
+pub struct SettingsArgs {
+    /// Settings file [default: volary.toml, if it exists]
+    #[arg(long, global = true, env = "VOLARY_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What is logged: info, debug, warn,volary_gateway=debug
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+    /// How it is logged
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub log_format: Option<logging::Format>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a gateway: clients and workers connect to it
+    Gateway(GatewayArgs),
+    /// Run a worker: it keeps shards and joins a gateway
+    Worker(WorkerArgs),
+    /// Run a gateway and workers in one process
+    Local(LocalArgs),
+    /// Show nodes, tables and shards
+    Status(StatusArgs),
+    /// Run SQL: from an argument, a file, standard input or the keyboard
+    Sql(SqlArgs),
+    /// Load TPC-H into a local cluster and run a few queries that show the point
+    Demo(DemoArgs),
+    /// Write TPC-H data as Parquet files
+    Tpch(TpchArgs),
+    /// Print the settings that are in effect, without the secrets
+    Config(ConfigArgs),
+}
+
+/// `volary gateway`.
+#[derive(Debug, clap::Args)]
+pub struct GatewayArgs {
+    /// Address that clients and workers connect to [default: 127.0.0.1:7100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Directory of the catalog [default: volary-data/gateway]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// File with the secret of the cluster; or set VOLARY_SECRET
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// Directory or URL below which COPY may read; may be given several times
+    #[arg(long, value_name = "ROOT")]
+    pub allow_root: Vec<String>,
+    /// Memory of all queries: 2GiB, 50%
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+/// `volary worker`.
+#[derive(Debug, clap::Args)]
+pub struct WorkerArgs {
+    /// Address that gateways connect to [default: 127.0.0.1:7200]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Address that gateways are told, where it is another
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// The gateway to join [default: 127.0.0.1:7100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub gateway: Option<String>,
+    /// Directory of the shards [default: volary-data/worker]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// File with the secret of the cluster; or set VOLARY_SECRET
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// Memory of all fragments: 2GiB, 50%
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+/// `volary local`.
+#[derive(Debug, clap::Args)]
+pub struct LocalArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Directory or URL below which COPY may read; may be given several times
+    #[arg(long, value_name = "ROOT")]
+    pub allow_root: Vec<String>,
+    /// File with the secret of the cluster; or set VOLARY_SECRET
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+}
+
+/// The cluster in one process.
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// Address that clients connect to [default: 127.0.0.1:7100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Directory of all nodes' directories [default: volary-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Number of workers [default: 4]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u64>,
+    /// Memory of all queries on all nodes: 2GiB, 50%
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+/// Which gateway a client asks.
+#[derive(Debug, clap::Args)]
+pub struct ConnectionArgs {
+    /// The gateway
+    #[arg(
+        long,
+        env = "VOLARY_URI",
+        value_name = "URI",
+        default_value = "grpc://127.0.0.1:7100"
+    )]
+    pub gateway: String,
+}
+
+/// `volary status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// The gateway.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    /// One JSON object instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `volary sql`.
+#[derive(Debug, clap::Args)]
+pub struct SqlArgs {
+    /// The gateway.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    /// Statements, separated by semicolons [default: from standard input]
+    pub statement: Option<String>,
+    /// File of statements
+    #[arg(short, long, value_name = "FILE", conflicts_with = "statement")]
+    pub file: Option<PathBuf>,
+    /// How rows are written
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Output,
+    /// Rows that a table shows; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max_rows: u64,
+    /// Print the time of each statement, on standard error
+    #[arg(long)]
+    pub timing: bool,
+}
+
+/// `volary demo`.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// TPC-H scale factor: 1 is about 8.7 million rows
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
+    pub scale: f64,
+    /// End after the queries instead of serving on
+    #[arg(long)]
+    pub exit: bool,
+}
+
+/// `volary tpch`.
+#[derive(Debug, clap::Args)]
+pub struct TpchArgs {
+    /// TPC-H scale factor: 1 is about 8.7 million rows
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub scale: f64,
+    /// Directory of the files, one per table
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// `volary config`.
+#[derive(Debug, clap::Args)]
+pub struct ConfigArgs {
+    /// Print the reference of all settings instead, as Markdown
+    #[arg(long)]
+    pub reference: bool,
+}
+
+impl Args {
+    /// The settings that the command line gives.
+    ///
+    /// # Errors
+    /// Those of the file with the secret.
+    pub fn flags(&self) -> Result<Vec<Flag>> {
+        let mut flags = Flags::default();
+        flags.text(
+            "--log-filter",
+            "log.filter",
+            self.settings.log_filter.as_ref(),
+        );
+        let format = self.settings.log_format.map(|format| match format {
+            logging::Format::Text => "text".to_owned(),
+            logging::Format::Json => "json".to_owned(),
+        });
+        flags.text("--log-format", "log.format", format.as_ref());
+        match &self.command {
+            Command::Gateway(args) => {
+                flags.text("--listen", "gateway.listen", args.listen.as_ref());
+                flags.path("--data-dir", "gateway.data_dir", args.data_dir.as_deref());
+                flags.text("--memory", "gateway.memory.limit", args.memory.as_ref());
+                flags.list(
+                    "--allow-root",
+                    "gateway.load.allowed_roots",
+                    &args.allow_root,
+                );
+                flags.secret(&["gateway.secret"], args.secret_file.as_deref())?;
+            }
+            Command::Worker(args) => {
+                flags.text("--listen", "worker.listen", args.listen.as_ref());
+                flags.text("--advertise", "worker.advertise", args.advertise.as_ref());
+                // What `volary gateway` prints is taken as it is.
+                let gateway = args.gateway.as_ref();
+                let gateway = gateway.map(|uri| uri.trim_start_matches("grpc://").to_owned());
+                flags.text("--gateway", "worker.gateway", gateway.as_ref());
+                flags.path("--data-dir", "worker.data_dir", args.data_dir.as_deref());
+                flags.text("--memory", "worker.memory.limit", args.memory.as_ref());
+                flags.secret(&["worker.secret"], args.secret_file.as_deref())?;
+            }
+            Command::Local(args) => {
+                flags.cluster(&args.cluster);
+                flags.list(
+                    "--allow-root",
+                    "gateway.load.allowed_roots",
+                    &args.allow_root,
+                );
+                flags.secret(
+                    &["gateway.secret", "worker.secret"],
+                    args.secret_file.as_deref(),
+                )?;
+            }
+            Command::Demo(args) => flags.cluster(&args.cluster),
+            Command::Status(_) | Command::Sql(_) | Command::Tpch(_) | Command::Config(_) => {}
+        }
+        Ok(flags.0)
+    }
+}
+
+#[derive(Default)]
+struct Flags(Vec<Flag>);
+
+impl Flags {
+    fn set(&mut self, name: &'static str, key: &'static str, value: ValueKind) {
+        self.0.push(Flag { name, key, value });
+    }
+
+    fn text(&mut self, name: &'static str, key: &'static str, value: Option<&String>) {
+        if let Some(value) = value {
+            self.set(name, key, value.as_str().into());
+        }
+    }
+
+    fn path(&mut self, name: &'static str, key: &'static str, value: Option<&Path>) {
+        if let Some(value) = value {
+            self.set(name, key, value.to_string_lossy().into_owned().into());
+        }
+    }
+
+    fn list(&mut self, name: &'static str, key: &'static str, values: &[String]) {
+        if !values.is_empty() {
+            self.set(name, key, values.to_vec().into());
+        }
+    }
+
+    fn cluster(&mut self, args: &ClusterArgs) {
+        self.text("--listen", "local.listen", args.listen.as_ref());
+        self.path("--data-dir", "local.data_dir", args.data_dir.as_deref());
+        self.text("--memory", "local.memory", args.memory.as_ref());
+        if let Some(workers) = args.workers {
+            self.set("--workers", "local.workers", workers.into());
+        }
+    }
+
+    /// There is no `--secret`: every user of a machine reads the flags of its processes.
+    fn secret(&mut self, keys: &[&'static str], file: Option<&Path>) -> Result<()> {
+        let Some(file) = file else { return Ok(()) };
+        let secret = std::fs::read_to_string(file).map_err(|source| {
+            Error::io(
+                format!("cannot read --secret-file {}", file.display()),
+                source,
+            )
+        })?;
+        let secret = secret.trim();
+        if secret.is_empty() {
+            return Err(Error::invalid(format!(
+                "--secret-file {} is empty",
+                file.display()
+            )));
+        }
+        for key in keys {
+            self.set("--secret-file", key, secret.into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::settings::{Layers, Settings};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_sets_a_setting_that_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret_file = dir.path().join("secret");
+        std::fs::write(&secret_file, "a secret\n").unwrap();
+        let secret_file = secret_file.to_string_lossy();
+        let cluster = "--listen 127.0.0.1:1 --data-dir d --workers 2 --memory 1GiB";
+        let lines = [
+            format!(
+                "volary gateway --listen 127.0.0.1:1 --data-dir d --memory 1GiB --allow-root /a --allow-root /b --secret-file {secret_file}"
+            ),
+            format!(
+                "volary worker --listen 127.0.0.1:1 --advertise a:1 --gateway g:1 --data-dir d --memory 50% --secret-file {secret_file}"
+            ),
+            format!("volary local {cluster} --allow-root /a --secret-file {secret_file}"),
+            format!("volary demo {cluster} --scale 0.01 --exit"),
+            "volary sql --log-filter debug --log-format json".to_owned(),
+        ];
+        for line in lines {
+            let args = Args::try_parse_from(line.split(' ')).unwrap();
+            let layers = Layers {
+                flags: args.flags().unwrap(),
+                ..Layers::default()
+            };
+            assert_ne!(
+                Settings::load(&layers).unwrap(),
+                Settings::default(),
+                "{line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A connection of the command line to a gateway.
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, Schema, SchemaRef};
+use arrow_flight::HandshakeRequest;
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use tokio::runtime::Handle;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::channel::{ChannelOptions, flight_client};
+
+/// The user `volary` without a password, until gateways have users.
+const CREDENTIALS: &str = "Basic dm9sYXJ5Og==";
+
+/// A session at a gateway.
+#[derive(Debug)]
+pub struct Client {
+    inner: FlightSqlServiceClient<Channel>,
+    uri: String,
+}
+
+/// The rows of a statement, as they come.
+pub struct Rows {
+    /// Their columns; none for a statement that returns no rows.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: BoxStream<'static, Result<RecordBatch>>,
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rows")
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rows {
+    /// The rows that a statement other than a query has written, which is all that it returns; 0 where rows are no measure.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn written(self) -> Result<u64> {
+        let batches: Vec<RecordBatch> = self.batches.try_collect().await?;
+        let counts = batches.iter().filter_map(|batch| {
+            let column = batch.columns().first()?.as_primitive_opt::<Int64Type>()?;
+            Some(column.iter().flatten().sum::<i64>())
+        });
+        Ok(u64::try_from(counts.sum::<i64>()).unwrap_or(0))
+    }
+}
+
+impl Client {
+    /// Opens a session at `grpc://host:port`. Must be called within the I/O runtime.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the URI is none; `UNAVAILABLE` if no gateway answers there; those of the login.
+    pub async fn connect(uri: &str) -> Result<Self> {
+        let address = address(uri)?;
+        let mut flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
+        let mut request = Request::new(stream::iter([HandshakeRequest::default()]));
+        request
+            .metadata_mut()
+            .insert("authorization", MetadataValue::from_static(CREDENTIALS));
+        let response = flight.handshake(request).await.map_err(|status| {
+            let error = Error::from(status);
+            match error.code() {
+                ErrorCode::Unavailable => Error::with_source(
+                    ErrorCode::Unavailable,
+                    format!("no gateway answers at {uri}; start one (volary local) or name another one (--gateway)"),
+                    error,
+                ),
+                _ => error,
+            }
+        })?;
+        let token = response
+            .metadata()
+            .get("authorization")
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .map(str::to_owned);
+        let mut inner = FlightSqlServiceClient::new_from_inner(flight);
+        if let Some(token) = token {
+            inner.set_token(token);
+        }
+        Ok(Self {
+            inner,
+            uri: uri.to_owned(),
+        })
+    }
+
+    /// Where it is connected.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Runs a statement; its rows come while it runs. Dropping them ends it.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn run(&mut self, sql: &str) -> Result<Rows> {
+        let info = self
+            .inner
+            .execute(sql.to_owned(), None)
+            .await
+            .map_err(failed)?;
+        let tickets: Vec<_> = info
+            .endpoint
+            .iter()
+            .filter_map(|endpoint| endpoint.ticket.clone())
+            .collect();
+        let schema = if info.schema.is_empty() {
+            Schema::empty()
+        } else {
+            info.try_decode_schema()
+                .map_err(|source| failed(source.into()))?
+        };
+        let mut streams = Vec::with_capacity(tickets.len());
+        for ticket in tickets {
+            streams.push(self.inner.do_get(ticket).await.map_err(failed)?);
+        }
+        Ok(Rows {
+            schema: schema.into(),
+            batches: stream::iter(streams).flatten().map_err(failed).boxed(),
+        })
+    }
+
+    /// Runs a statement to its end and returns its rows as one batch.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn collect(&mut self, sql: &str) -> Result<RecordBatch> {
+        let rows = self.run(sql).await?;
+        let batches: Vec<_> = rows.batches.try_collect().await?;
+        arrow::compute::concat_batches(&rows.schema, &batches)
+            .map_err(|source| failed(source.into()))
+    }
+}
+
+fn failed(error: FlightError) -> Error {
+    error.into()
+}
+
+fn address(uri: &str) -> Result<&str> {
+    let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
+    match scheme {
+        "grpc" | "grpc+tcp" | "http" => Ok(address.trim_end_matches('/')),
+        _ => Err(Error::invalid(format!(
+            "\"{uri}\" is not the URI of a gateway; write grpc://host:port"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_are_read_with_and_without_a_scheme() {
+        for uri in ["grpc://h:1", "grpc+tcp://h:1", "h:1", "http://h:1/"] {
+            assert_eq!(address(uri).unwrap(), "h:1");
+        }
+        let error = address("postgres://h:1").unwrap_err();
+        assert!(
+            error.message().contains("write grpc://host:port"),
+            "{error}"
+        );
+    }
+}

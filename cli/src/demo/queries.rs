@@ -1,0 +1,162 @@
+//! The queries of the demo, each with what it shows.
+
+use std::time::Instant;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use volary_flight_proto::Result;
+
+use crate::client::Client;
+use crate::table::Table;
+use crate::terminal;
+
+/// Rows of a result that are shown.
+const SHOWN_ROWS: usize = 5;
+
+struct Query {
+    title: &'static str,
+    point: &'static str,
+    sql: &'static str,
+}
+
+/// A query of TPC-H as the tests have it too.
+macro_rules! tpch {
+    ($file:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/queries/tpch/",
+            $file
+        ))
+    };
+}
+
+const QUERIES: [Query; 6] = [
+    Query {
+        title: "Key lookup",
+        point: "orders is sharded by o_orderkey: the one shard that can hold the key is asked",
+        sql: "SELECT o_orderkey, o_orderdate, o_orderpriority, o_totalprice FROM orders WHERE o_orderkey = 7",
+    },
+    Query {
+        title: "GROUP BY",
+        point: "each worker aggregates its shards; the gateway adds five groups from each",
+        sql: "SELECT o_orderpriority, count(*) AS orders, sum(o_totalprice) AS total FROM orders \
+              GROUP BY o_orderpriority ORDER BY o_orderpriority",
+    },
+    Query {
+        title: "Co-located join",
+        point: "orders and lineitem are sharded by the order key: they are joined on the workers, shard by shard",
+        sql: "SELECT o_orderpriority, count(*) AS late_items FROM orders JOIN lineitem ON l_orderkey = o_orderkey \
+              WHERE l_receiptdate > l_commitdate GROUP BY o_orderpriority ORDER BY late_items DESC",
+    },
+    Query {
+        title: "TPC-H Q1",
+        point: "one pass over lineitem, aggregated on the workers",
+        sql: tpch!("q01.sql"),
+    },
+    Query {
+        title: "TPC-H Q3",
+        point: "lineitem and orders meet on the workers, customers on the gateway",
+        sql: tpch!("q03.sql"),
+    },
+    Query {
+        title: "TPC-H Q18",
+        point: "large orders: grouped by the shard key, so filtered whole on the workers",
+        sql: tpch!("q18.sql"),
+    },
+];
+
+/// Runs the queries and prints what they are, what they took and what they asked.
+pub(super) async fn run(client: &mut Client) -> Result<()> {
+    for query in QUERIES {
+        let plan = client.collect(&format!("EXPLAIN {}", query.sql)).await?;
+        let asked = asked(&plan_text(&plan));
+        let start = Instant::now();
+        let rows = client.collect(query.sql).await?;
+        let time = terminal::duration(start.elapsed());
+        let returned = terminal::plural(rows.num_rows() as u64, "row");
+        let asked = asked.map_or_else(String::new, |asked| format!(", {asked}"));
+        terminal::print_line(&format!(
+            "\n{}: {}\n  {returned} in {time}{asked}\n{}",
+            query.title,
+            query.point,
+            table(&rows)?
+        ))?;
+    }
+    Ok(())
+}
+
+fn table(rows: &RecordBatch) -> Result<String> {
+    let shown = rows.slice(0, rows.num_rows().min(SHOWN_ROWS));
+    let mut table = Table::new(&rows.schema());
+    table.push(&shown).map_err(super::data::unexpected)?;
+    let width = terminal::width().map(|width| width.saturating_sub(4));
+    let mut lines = table.render(width);
+    if rows.num_rows() > SHOWN_ROWS {
+        lines.push("…".to_owned());
+    }
+    Ok(lines
+        .iter()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n"))
+}
+
+fn plan_text(plan: &RecordBatch) -> String {
+    let texts = plan
+        .columns()
+        .iter()
+        .filter_map(|column| cast(column, &DataType::Utf8).ok());
+    texts
+        .flat_map(|column| {
+            let lines = column.as_string::<i32>().iter().flatten();
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// What the scans of a plan ask, from their `shards=3/64 workers=2/4`: the shards of all of them, the workers of the one that asks
+/// the most.
+fn asked(plan: &str) -> Option<String> {
+    let shards = fractions(plan, "shards=");
+    let workers = fractions(plan, "workers=");
+    let sum = shards
+        .iter()
+        .fold((0, 0), |sum, (part, all)| (sum.0 + part, sum.1 + all));
+    let (part, all) = workers.iter().copied().max()?;
+    Some(format!(
+        "asked {part} of {} and {} of {}",
+        terminal::plural(all, "worker"),
+        terminal::count(sum.0),
+        terminal::plural(sum.1, "shard"),
+    ))
+}
+
+fn fractions(plan: &str, key: &str) -> Vec<(u64, u64)> {
+    plan.split(key)
+        .skip(1)
+        .filter_map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '/');
+            let (part, all) = rest[..end.unwrap_or(rest.len())].split_once('/')?;
+            Some((part.parse().ok()?, all.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plan_asks_is_read_from_its_text() {
+        let plan =
+            "Gather fragment=1 shards=3/64 workers=2/4\n  Gather shards=16/16, workers=4/4: all";
+        let text = asked(plan);
+        assert_eq!(
+            text.as_deref(),
+            Some("asked 4 of 4 workers and 19 of 80 shards")
+        );
+        assert_eq!(asked("ValuesExec"), None);
+    }
+}

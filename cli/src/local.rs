@@ -1,0 +1,321 @@
+//! `volary local`: a gateway and its workers in one process, which talk Flight over loopback like any cluster.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::{Error, Result};
+use volary_gateway::Gateway;
+use volary_node::Runtimes;
+use volary_node::size::MemorySize;
+use volary_worker::Worker;
+
+use crate::settings::Settings;
+use crate::signals::Stop;
+use crate::terminal;
+
+/// Until all workers have joined.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
+const GATEWAY_DIR: &str = "gateway";
+const WORKER_DIR_PREFIX: &str = "worker-";
+
+/// What a [`LocalCluster`] is made of.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Number of workers.
+    pub workers: usize,
+    /// Directory of the nodes' directories: `gateway`, `worker-0`, `worker-1`, …
+    pub data_dir: PathBuf,
+    /// The gateway's settings; `data_dir` is replaced. `memory.limit` is that of the whole cluster: the gateway takes half of it.
+    pub gateway: volary_gateway::Config,
+    /// The settings of each worker; `listen`, `advertise`, `gateway`, `data_dir`, `secret` and `memory.limit` are replaced.
+    /// Parallelism, where it is not set, is the workers' share of the cores.
+    pub worker: volary_worker::Config,
+    /// Where all nodes run.
+    pub runtimes: Runtimes,
+}
+
+impl LocalOptions {
+    /// As the settings say.
+    pub fn new(settings: Settings, runtimes: Runtimes) -> Self {
+        let mut gateway = settings.gateway;
+        gateway.listen = settings.local.listen;
+        gateway.memory.limit = settings.local.memory;
+        Self {
+            workers: settings.local.workers,
+            data_dir: settings.local.data_dir,
+            gateway,
+            worker: settings.worker,
+            runtimes,
+        }
+    }
+}
+
+/// A gateway and its workers in this process. Worker `i`, from 0, has the directory `worker-<i>`.
+#[derive(Debug)]
+pub struct LocalCluster {
+    gateway: Gateway,
+    workers: Vec<Option<Worker>>,
+    worker_config: volary_worker::Config,
+    data_dir: PathBuf,
+    runtimes: Runtimes,
+}
+
+impl LocalCluster {
+    /// Starts all nodes and waits until the workers have joined. With the directory of an earlier cluster, its tables are
+    /// there again.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the earlier cluster had more workers; those of the nodes. Nothing runs after an error.
+    pub async fn start(options: LocalOptions) -> Result<Self> {
+        let LocalOptions {
+            workers,
+            data_dir,
+            mut gateway,
+            worker,
+            runtimes,
+        } = options;
+        let memory_bytes = gateway.memory.limit.bytes();
+        gateway.data_dir = data_dir.join(GATEWAY_DIR);
+        gateway.memory.limit = size(memory_bytes / 2);
+        let worker_config = worker_config(worker, &gateway, workers, memory_bytes / 2);
+        gateway.validate()?;
+        worker_config.validate()?;
+        refuse_fewer_workers(&data_dir, workers)?;
+
+        let gateway = Gateway::start(gateway, runtimes.clone()).await?;
+        let mut cluster = Self {
+            worker_config: volary_worker::Config {
+                gateway: reachable(gateway.address()).to_string(),
+                ..worker_config
+            },
+            gateway,
+            workers: (0..workers).map(|_| None).collect(),
+            data_dir,
+            runtimes,
+        };
+        match cluster.start_all().await {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.shutdown().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// One after the other, so that on a new directory worker 0 gets the lowest id.
+    async fn start_all(&mut self) -> Result<()> {
+        for index in 0..self.workers.len() {
+            self.start_worker(index).await?;
+        }
+        self.gateway
+            .wait_for_workers(self.workers.len(), JOIN_TIMEOUT)
+            .await
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway.address()
+    }
+
+    /// The same as a URI, which this machine reaches.
+    pub fn uri(&self) -> String {
+        format!("grpc://{}", reachable(self.address()))
+    }
+
+    /// The gateway.
+    pub fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// The id of worker `index`; `None` if it is stopped or there is none.
+    pub fn worker_id(&self, index: usize) -> Option<WorkerId> {
+        self.workers.get(index)?.as_ref().map(Worker::id)
+    }
+
+    /// The address of worker `index`; `None` if it is stopped or there is none.
+    pub fn worker_address(&self, index: usize) -> Option<SocketAddr> {
+        self.workers.get(index)?.as_ref().map(Worker::address)
+    }
+
+    /// Stops worker `index` in an orderly way; one that is stopped stays so.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such worker.
+    pub async fn stop_worker(&mut self, index: usize) -> Result<()> {
+        if let Some(worker) = self.slot(index)?.take() {
+            worker.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Starts worker `index` on its directory, on a new port; one that runs goes on.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such worker; those of the worker.
+    pub async fn start_worker(&mut self, index: usize) -> Result<()> {
+        if self.slot(index)?.is_some() {
+            return Ok(());
+        }
+        let config = volary_worker::Config {
+            data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
+            ..self.worker_config.clone()
+        };
+        let worker = Worker::start(config, self.runtimes.clone()).await?;
+        *self.slot(index)? = Some(worker);
+        Ok(())
+    }
+
+    /// Stops all nodes: the gateway first, whose running queries need the workers.
+    pub async fn shutdown(self) {
+        self.gateway.shutdown().await;
+        let workers = self.workers.into_iter().flatten();
+        futures::future::join_all(workers.map(Worker::shutdown)).await;
+    }
+
+    fn slot(&mut self, index: usize) -> Result<&mut Option<Worker>> {
+        let count = self.workers.len();
+        self.workers.get_mut(index).ok_or_else(|| {
+            Error::not_found(format!(
+                "the cluster has no worker {index}; its workers are 0 to {}",
+                count.saturating_sub(1)
+            ))
+        })
+    }
+}
+
+/// Runs a cluster until a signal.
+///
+/// # Errors
+/// Those of the start; `DEADLINE_EXCEEDED` if the shutdown was cut off.
+pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
+    let mut stop = Stop::listen()?;
+    let workers = settings.local.workers;
+    let data_dir = settings.local.data_dir.display().to_string();
+    let cluster = tokio::select! {
+        cluster = LocalCluster::start(LocalOptions::new(settings, runtimes)) => cluster?,
+        () = stop.requested() => return Ok(()),
+    };
+    terminal::print_line(&format!(
+        "volary: listening on grpc://{}",
+        cluster.address()
+    ))?;
+    terminal::print_line(&format!(
+        "{}, data in {data_dir}\n{}\nCtrl-C stops it.",
+        terminal::plural(workers as u64, "worker"),
+        how_to_connect(cluster.address())
+    ))?;
+    stop.requested().await;
+    tracing::info!("stopping");
+    stop.finish(cluster.shutdown()).await
+}
+
+/// What a user types next.
+pub fn how_to_connect(address: SocketAddr) -> String {
+    let address = reachable(address);
+    format!(
+        "\
+  shell    volary sql --gateway grpc://{address}
+  Python   import volary; volary.connect(\"grpc://{address}\").sql(\"SHOW TABLES\").to_pandas()
+  ADBC     adbc_driver_flightsql.dbapi.connect(\"grpc://{address}\")
+  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption=false"
+    )
+}
+
+fn worker_config(
+    worker: volary_worker::Config,
+    gateway: &volary_gateway::Config,
+    workers: usize,
+    memory_bytes: usize,
+) -> volary_worker::Config {
+    let workers = workers.max(1);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut config = volary_worker::Config {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        advertise: None,
+        secret: gateway.secret.clone(),
+        ..worker
+    };
+    config.memory.limit = size(memory_bytes / workers);
+    // The workers share the cores; with all cores for each, a query over all of them would be cut into far too many pieces.
+    config
+        .execution
+        .target_partitions
+        .get_or_insert(cores.div_ceil(workers));
+    config
+}
+
+fn size(bytes: usize) -> MemorySize {
+    MemorySize::Bytes(bytes.max(1) as u64)
+}
+
+/// A gateway that listens on all addresses is reached at loopback.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// The shards of a worker that is not started would be missing from every query.
+fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(data_dir) else {
+        return Ok(()); // a new directory; if it cannot be read, opening the nodes' directories says why
+    };
+    let before = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let index = name.to_str()?.strip_prefix(WORKER_DIR_PREFIX)?;
+            Some(index.parse::<usize>().ok()? + 1)
+        })
+        .max()
+        .unwrap_or(0);
+    if before > workers {
+        return Err(Error::invalid(format!(
+            "{} holds the data of {before} workers, not of {workers}; start it with --workers {before}, or give another --data-dir",
+            data_dir.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_more_workers_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["gateway", "worker-0", "worker-3", "tpch-0.1"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let error = refuse_fewer_workers(dir.path(), 3).unwrap_err();
+        assert!(error.message().contains("--workers 4"), "{error}");
+        refuse_fewer_workers(dir.path(), 4).unwrap();
+        refuse_fewer_workers(&dir.path().join("new"), 1).unwrap();
+    }
+
+    #[test]
+    fn the_workers_share_half_of_the_memory() {
+        let config = worker_config(
+            volary_worker::Config::default(),
+            &volary_gateway::Config::default(),
+            4,
+            4 << 20,
+        );
+        assert_eq!(config.memory.limit, MemorySize::Bytes(1 << 20));
+        assert_eq!(config.listen.port(), 0);
+    }
+
+    #[test]
+    fn what_listens_everywhere_is_reached_at_loopback() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(reachable(address("0.0.0.0:7")), address("127.0.0.1:7"));
+        assert_eq!(reachable(address("[::]:7")), address("[::1]:7"));
+        assert_eq!(reachable(address("10.0.0.1:7")), address("10.0.0.1:7"));
+    }
+}

@@ -1,0 +1,92 @@
+//! From the command line to a command, and from its error to an exit code.
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::Parser;
+use volary_flight_proto::{Error, Result};
+use volary_node::Runtimes;
+use volary_node::runtimes::OwnedRuntimes;
+
+use crate::args::{Args, Command, SettingsArgs};
+use crate::settings::{Layers, Settings, reference};
+use crate::{demo, gateway, local, logging, sql, status, terminal, worker};
+
+/// The command failed.
+const FAILED: u8 = 1;
+/// The command line or the settings are wrong: nothing was started. What clap itself refuses ends with the same code.
+const WRONG_SETTINGS: u8 = 2;
+
+/// Runs the command that the process was started with. An error is one line on standard error: `volary: CODE: message`.
+pub fn run() -> ExitCode {
+    let args = Args::parse();
+    let settings = match load(&args) {
+        Ok(settings) => settings,
+        Err(error) => return failed(&error, WRONG_SETTINGS),
+    };
+    match dispatch(args.command, settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if terminal::is_closed_output(&error) => ExitCode::SUCCESS,
+        Err(error) => failed(&error, FAILED),
+    }
+}
+
+fn load(args: &Args) -> Result<Settings> {
+    let settings = Settings::load(&Layers {
+        file: args.settings.config.clone(),
+        environment: crate::settings::process_environment(),
+        flags: args.flags()?,
+    })?;
+    logging::start(&settings.log, default_filter(&args.settings, &args.command))?;
+    Ok(settings)
+}
+
+fn default_filter(settings: &SettingsArgs, command: &Command) -> &'static str {
+    match command {
+        Command::Gateway(_) | Command::Worker(_) | Command::Local(_) => "info",
+        // Who chose a format wants to see logs.
+        _ if settings.log_format.is_some() => "info",
+        _ => "warn",
+    }
+}
+
+fn failed(error: &Error, code: u8) -> ExitCode {
+    eprintln!("volary: {}", one_line(&error.text()));
+    ExitCode::from(code)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn dispatch(command: Command, settings: Settings) -> Result<()> {
+    match command {
+        Command::Gateway(_) => serve(|runtimes| gateway::run(settings.gateway, runtimes)),
+        Command::Worker(_) => serve(|runtimes| worker::run(settings.worker, runtimes)),
+        Command::Local(_) => serve(|runtimes| local::run(settings, runtimes)),
+        Command::Demo(args) => {
+            let options = demo::Options {
+                scale: args.scale,
+                exit: args.exit,
+            };
+            serve(|runtimes| demo::run(settings, options, runtimes))
+        }
+        Command::Status(args) => serve(|_| status::run(args)),
+        Command::Sql(args) => {
+            let runtimes = OwnedRuntimes::start(Some(1))?;
+            sql::run(args, runtimes.handles().io())
+        }
+        Command::Tpch(args) => demo::data::write(&args.out, args.scale).map(drop),
+        Command::Config(args) if args.reference => {
+            terminal::print_line(reference::markdown()?.trim_end())
+        }
+        Command::Config(_) => terminal::print_line(&format!("{:#}", settings.shown()?)),
+    }
+}
+
+/// Runs a command on the I/O runtime: nodes spawn what computes on the others.
+fn serve<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
+    let runtimes = OwnedRuntimes::start(None)?;
+    let handles = runtimes.handles().clone();
+    handles.io().block_on(command(handles.clone()))
+}

@@ -1,0 +1,227 @@
+//! Rows as a table, CSV or JSON.
+
+use std::io::Write;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema};
+use arrow::error::ArrowError;
+use arrow::{csv, json};
+use clap::ValueEnum;
+use futures::StreamExt;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::client::Rows;
+use crate::table::Table;
+use crate::terminal;
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Columns that fit the terminal
+    #[default]
+    Table,
+    /// CSV with a header; NULL is nothing
+    Csv,
+    /// One JSON object a line
+    Json,
+}
+
+/// Writes the rows of one statement.
+#[derive(Debug)]
+pub struct Printer {
+    output: Output,
+    max_rows: usize,
+    width: Option<usize>,
+}
+
+impl Printer {
+    /// A table shows at most `max_rows` rows in `width` columns of the terminal.
+    pub fn new(output: Output, max_rows: usize, width: Option<usize>) -> Self {
+        Self {
+            output,
+            max_rows,
+            width,
+        }
+    }
+
+    /// Writes `rows` as they come (a table when the last one has come) and returns how many they were.
+    ///
+    /// # Errors
+    /// That of the statement, or of `out`; `INVALID_ARGUMENT` if the format has no form for a type.
+    pub async fn print(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
+        match self.output {
+            Output::Table if is_plan(&rows.schema) => print_plan(rows, out).await,
+            Output::Table => self.print_table(rows, out).await,
+            Output::Csv => print_csv(rows, out).await,
+            Output::Json => print_json(rows, out).await,
+        }
+    }
+
+    async fn print_table(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
+        let mut table = Table::new(&rows.schema);
+        let has_columns = !rows.schema.fields().is_empty();
+        let count = each_batch(rows, |batch| {
+            let room = self.max_rows.saturating_sub(table.len());
+            let shown = batch.slice(0, batch.num_rows().min(room));
+            table.push(&shown).map_err(cannot_show)
+        })
+        .await?;
+        if has_columns {
+            let mut text = table.render(self.width).join("\n");
+            let hidden = count.saturating_sub(table.len() as u64);
+            if hidden > 0 {
+                text.push_str(&format!(
+                    "\n… {} more; --max-rows 0 shows all",
+                    terminal::plural(hidden, "row")
+                ));
+            }
+            write(out, format!("{text}\n").as_bytes())?;
+        }
+        Ok(count)
+    }
+}
+
+/// EXPLAIN's plans are text of several lines, which a table would squeeze into one.
+fn is_plan(schema: &Schema) -> bool {
+    let names: Vec<_> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    names == ["plan_type", "plan"]
+}
+
+async fn print_plan(rows: Rows, out: &mut impl Write) -> Result<u64> {
+    each_batch(rows, |batch| {
+        let text = |column: usize| cast(batch.column(column), &DataType::Utf8).map_err(cannot_show);
+        let (kinds, plans) = (text(0)?, text(1)?);
+        for (kind, plan) in kinds
+            .as_string::<i32>()
+            .iter()
+            .zip(plans.as_string::<i32>())
+        {
+            let (kind, plan) = (
+                kind.unwrap_or_default(),
+                plan.unwrap_or_default().trim_end(),
+            );
+            write(out, format!("{kind}:\n{plan}\n\n").as_bytes())?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn print_csv(rows: Rows, out: &mut impl Write) -> Result<u64> {
+    // The header is there also if there are no rows.
+    if !rows.schema.fields().is_empty() {
+        let empty = RecordBatch::new_empty(rows.schema.clone());
+        write(out, &encode_csv(&empty, true)?)?;
+    }
+    each_batch(rows, |batch| write(out, &encode_csv(batch, false)?)).await
+}
+
+async fn print_json(rows: Rows, out: &mut impl Write) -> Result<u64> {
+    each_batch(rows, |batch| write(out, &encode_json(batch)?)).await
+}
+
+async fn each_batch(
+    mut rows: Rows,
+    mut show: impl FnMut(&RecordBatch) -> Result<()>,
+) -> Result<u64> {
+    let mut count = 0;
+    while let Some(batch) = rows.batches.next().await {
+        let batch = batch?;
+        count += batch.num_rows() as u64;
+        show(&batch)?;
+    }
+    Ok(count)
+}
+
+// A batch is encoded whole before it is written, so that an error of `out` is told from one of the rows.
+
+fn encode_csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    csv::WriterBuilder::new()
+        .with_header(header)
+        .build(&mut text)
+        .write(batch)
+        .map_err(cannot_show)?;
+    Ok(text)
+}
+
+fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut writer = json::WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .build::<_, json::writer::LineDelimited>(&mut text);
+    writer.write(batch).map_err(cannot_show)?;
+    writer.finish().map_err(cannot_show)?;
+    drop(writer);
+    Ok(text)
+}
+
+fn write(out: &mut impl Write, text: &[u8]) -> Result<()> {
+    out.write_all(text)
+        .and_then(|()| out.flush())
+        .map_err(terminal::output_failed)
+}
+
+fn cannot_show(source: ArrowError) -> Error {
+    Error::with_source(
+        ErrorCode::InvalidArgument,
+        "the rows cannot be written in this format; choose another --output, or CAST the column",
+        source,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+    use futures::executor::block_on;
+    use futures::stream;
+
+    use super::*;
+
+    fn print(output: Output, max_rows: usize, batches: usize) -> (String, u64) {
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+        let s: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a, \"b\""), None]));
+        let batch =
+            RecordBatch::try_from_iter_with_nullable([("n", n, true), ("s", s, true)]).unwrap();
+        let schema = batch.schema();
+        let batches: Vec<_> = (0..batches).map(|_| Ok(batch.clone())).collect();
+        let rows = Rows {
+            schema,
+            batches: stream::iter(batches).boxed(),
+        };
+        let mut out = Vec::new();
+        let count = block_on(Printer::new(output, max_rows, None).print(rows, &mut out)).unwrap();
+        (String::from_utf8(out).unwrap(), count)
+    }
+
+    #[test]
+    fn csv_has_one_header_and_nothing_for_null() {
+        let rows = "1,\"a, \"\"b\"\"\"\n,\n";
+        assert_eq!(print(Output::Csv, 9, 2), (format!("n,s\n{rows}{rows}"), 4));
+        assert_eq!(print(Output::Csv, 9, 0), ("n,s\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn json_is_one_object_a_line_with_nulls() {
+        let rows = "{\"n\":1,\"s\":\"a, \\\"b\\\"\"}\n{\"n\":null,\"s\":null}\n";
+        assert_eq!(print(Output::Json, 9, 1), (rows.to_owned(), 2));
+    }
+
+    #[test]
+    fn a_table_is_bounded_and_says_what_it_leaves_out() {
+        let (text, count) = print(Output::Table, 3, 3);
+        assert_eq!(count, 6);
+        assert_eq!(text.lines().count(), 2 + 3 + 1, "{text}");
+        assert!(
+            text.ends_with("… 3 rows more; --max-rows 0 shows all\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! Where one statement ends and the next begins.
+
+/// Splits text at the semicolons that are outside of quotes and comments.
+///
+/// Returns the statements, without their semicolons, and the rest after the last one. Statements of nothing but white space and
+/// comments are left out.
+pub(crate) fn split(text: &str) -> (Vec<&str>, &str) {
+    let mut statements = Vec::new();
+    let mut start = 0;
+    let mut says_something = false;
+    let mut position = 0;
+    while position < text.len() {
+        let token = token(&text[position..]);
+        position += token.length;
+        match token.kind {
+            Kind::Blank => {}
+            Kind::Text => says_something = true,
+            Kind::Semicolon => {
+                if says_something {
+                    statements.push(text[start..position - token.length].trim());
+                }
+                start = position;
+                says_something = false;
+            }
+        }
+    }
+    (statements, &text[start..])
+}
+
+/// Whether there is nothing to run in `text`.
+pub(super) fn is_blank(text: &str) -> bool {
+    let mut position = 0;
+    while position < text.len() {
+        let token = token(&text[position..]);
+        if token.kind == Kind::Text {
+            return false;
+        }
+        position += token.length;
+    }
+    true
+}
+
+/// Whether a statement asks for rows; of any other one the answer is how many rows it wrote.
+pub(super) fn is_query(statement: &str) -> bool {
+    const QUERIES: [&str; 9] = [
+        "SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN",
+    ];
+    let mut rest = statement;
+    loop {
+        let token = token(rest);
+        if token.length == 0 {
+            return false;
+        }
+        let (text, after) = rest.split_at(token.length);
+        if token.kind == Kind::Text && text != "(" {
+            return QUERIES.iter().any(|query| text.eq_ignore_ascii_case(query));
+        }
+        rest = after;
+    }
+}
+
+#[derive(PartialEq)]
+enum Kind {
+    /// White space, a comment.
+    Blank,
+    /// Anything of a statement.
+    Text,
+    Semicolon,
+}
+
+struct Token {
+    kind: Kind,
+    /// In bytes.
+    length: usize,
+}
+
+/// The token that `text` begins with. What is not closed goes on to the end.
+fn token(text: &str) -> Token {
+    let (kind, length) = match text.chars().next() {
+        None => (Kind::Blank, 0),
+        Some(';') => (Kind::Semicolon, 1),
+        Some(quote @ ('\'' | '"' | '`')) => (Kind::Text, quoted(text, quote)),
+        Some('$') => (Kind::Text, dollar_quoted(text)),
+        Some('-') if text.starts_with("--") => (Kind::Blank, text.find('\n').unwrap_or(text.len())),
+        Some('/') if text.starts_with("/*") => (Kind::Blank, block_comment(text)),
+        Some(other) if other.is_whitespace() => (Kind::Blank, other.len_utf8()),
+        // A whole word at once: a `$` within it begins no dollar quote.
+        Some(other) if is_word(other) => {
+            let end = text.find(|c: char| !is_word(c) && c != '$');
+            (Kind::Text, end.unwrap_or(text.len()))
+        }
+        Some(other) => (Kind::Text, other.len_utf8()),
+    };
+    Token { kind, length }
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// A doubled quote closes and opens again, which comes to the same.
+fn quoted(text: &str, quote: char) -> usize {
+    text[1..].find(quote).map_or(text.len(), |end| end + 2)
+}
+
+/// `$$…$$` or `$tag$…$tag$`; a `$` otherwise (`$1` is a parameter).
+fn dollar_quoted(text: &str) -> usize {
+    let Some(end) = text[1..].find(|c: char| !is_word(c)).map(|end| end + 1) else {
+        return text.len();
+    };
+    let is_parameter = text[1..].starts_with(|c: char| c.is_ascii_digit());
+    if is_parameter || !text[end..].starts_with('$') {
+        return end;
+    }
+    let tag = &text[..=end];
+    text[tag.len()..]
+        .find(tag)
+        .map_or(text.len(), |close| close + 2 * tag.len())
+}
+
+/// Comments nest, as in PostgreSQL and DataFusion's dialect.
+fn block_comment(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut position = 0;
+    while let Some(next) = text[position..]
+        .find(['*', '/'])
+        .map(|next| position + next)
+    {
+        if text[next..].starts_with("/*") {
+            depth += 1;
+            position = next + 2;
+        } else if text[next..].starts_with("*/") {
+            depth = depth.saturating_sub(1);
+            position = next + 2;
+            if depth == 0 {
+                return position;
+            }
+        } else {
+            position = next + 1;
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_split_at_semicolons() {
+        assert_eq!(split("SELECT 1; SELECT 2"), (vec!["SELECT 1"], " SELECT 2"));
+        assert_eq!(split("a;b;"), (vec!["a", "b"], ""));
+        assert_eq!(split(" ; ;; -- nothing\n;"), (vec![], ""));
+        assert_eq!(split(""), (vec![], ""));
+    }
+
+    #[test]
+    fn semicolons_in_quotes_and_comments_do_not_split() {
+        for statement in [
+            "SELECT ';'",
+            "SELECT 'it''s; fine'",
+            "SELECT \"a;b\"",
+            "SELECT 1 -- one; two\n+ 2",
+            "SELECT /* a; /* b; */ c; */ 1",
+            "SELECT $$a;b$$",
+            "SELECT $x$a;$$;b$x$",
+            "SELECT $1, a$b, 'ü;'",
+        ] {
+            let text = format!("{statement};x");
+            assert_eq!(split(&text), (vec![statement], "x"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_closed_goes_on_to_the_end() {
+        for open in [
+            "SELECT 'a;",
+            "SELECT \"a;",
+            "/* a;",
+            "-- a;",
+            "$$ a;",
+            "$a",
+            "$",
+        ] {
+            assert_eq!(split(open), (vec![], open));
+        }
+    }
+
+    #[test]
+    fn queries_are_told_by_their_first_word() {
+        for query in [
+            "select 1",
+            "-- a\n((SELECT 1))",
+            "/* a */ With x",
+            "EXPLAIN DELETE",
+        ] {
+            assert!(is_query(query), "{query}");
+        }
+        for other in [
+            "INSERT INTO t SELECT 1",
+            "CREATE TABLE t",
+            "",
+            "-- SELECT",
+            "selected",
+        ] {
+            assert!(!is_query(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn white_space_and_comments_are_blank() {
+        assert!(is_blank(" \n\t-- a 'quote\n/* b */"));
+        assert!(!is_blank("-- a\nSELECT"));
+        assert!(!is_blank("'"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Standard output, and numbers as people read them.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::time::Duration;
+
+use volary_flight_proto::{Error, Result};
+
+/// Prints a line on standard output and flushes it: who waits for it in a pipe sees it at once.
+///
+/// # Errors
+/// Those of the file behind standard output.
+pub fn print_line(line: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(output_failed)
+}
+
+/// The error of writing to standard output.
+pub fn output_failed(source: std::io::Error) -> Error {
+    Error::io("cannot write to standard output", source)
+}
+
+/// Whether the reader of standard output has gone (`| head`): no error to report.
+pub fn is_closed_output(error: &Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+        .is_some_and(|source| source.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Columns of the terminal behind standard output; `None` if there is none, so that nothing is cut in a file.
+pub fn width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let (columns, _) = rustyline::DefaultEditor::new().ok()?.dimensions()?;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
+}
+
+/// "1,234,567"
+pub fn count(number: u64) -> String {
+    indicatif::HumanCount(number).to_string()
+}
+
+/// "3.1 MiB"
+pub fn bytes(number: u64) -> String {
+    indicatif::HumanBytes(number).to_string()
+}
+
+/// "12 ms", "3.2 s", "2m 5s"
+pub fn duration(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else if time < Duration::from_secs(60) {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
+    }
+}
+
+/// "412,000 rows/s"
+pub fn rate(rows: u64, time: Duration) -> String {
+    let per_second = u128::from(rows) * 1_000_000 / time.as_micros().max(1);
+    format!(
+        "{} rows/s",
+        count(u64::try_from(per_second).unwrap_or(u64::MAX))
+    )
+}
+
+/// "1 row", "5 rows"
+pub fn plural(number: u64, one: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {one}{ending}", count(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(duration(Duration::from_millis(12)), "12 ms");
+        assert_eq!(duration(Duration::from_millis(3_210)), "3.2 s");
+        assert_eq!(rate(500, Duration::from_millis(250)), "2,000 rows/s");
+        assert_eq!(plural(1, "row"), "1 row");
+        assert_eq!(plural(0, "row"), "0 rows");
+    }
+}

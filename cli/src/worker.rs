@@ -1,0 +1,28 @@
+//! `volary worker`.
+
+use volary_flight_proto::Result;
+use volary_node::Runtimes;
+use volary_worker::{Config, Worker};
+
+use crate::signals::Stop;
+use crate::terminal;
+
+/// Runs a worker until a signal. Its id and address are on standard output as soon as it has joined its gateway.
+///
+/// # Errors
+/// Those of the start; `DEADLINE_EXCEEDED` if the shutdown was cut off.
+pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
+    let mut stop = Stop::listen()?;
+    let worker = tokio::select! {
+        worker = Worker::start(config, runtimes) => worker?,
+        () = stop.requested() => return Ok(()),
+    };
+    terminal::print_line(&format!(
+        "volary: worker {} listening on grpc://{}",
+        worker.id(),
+        worker.address()
+    ))?;
+    stop.requested().await;
+    tracing::info!("stopping");
+    stop.finish(worker.shutdown()).await
+}

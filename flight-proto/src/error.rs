@@ -1,0 +1,513 @@
+use std::error::Error as StdError;
+use std::fmt;
+
+use arrow::error::ArrowError;
+use arrow_flight::error::FlightError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use datafusion::object_store;
+use tonic::{Code, Status};
+
+/// The longest message that is sent, in bytes. C-core clients lose messages of 8 KiB and more, percent-encoded.
+pub const MAX_MESSAGE_BYTES: usize = 3 * 1024;
+
+/// What went wrong, by who can mend it and whether the same call may succeed later.
+///
+/// The name is part of the interface: clients find it at the front of every message (`NOT_FOUND: table …`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The statement, a parameter or a file is wrong, or asks for what Volary does not do. The user mends it.
+    InvalidArgument,
+    /// A table, column, worker, file or handle that was named does not exist. The user mends it.
+    NotFound,
+    /// What was to be created exists. The user mends it.
+    AlreadyExists,
+    /// No credentials, wrong ones, or ones that have expired. The user logs in again.
+    Unauthenticated,
+    /// The credentials are right and do not allow this. An administrator mends it.
+    PermissionDenied,
+    /// A limit is reached: memory, disk, a queue. May be retried later, or after the limit is raised.
+    ResourceExhausted,
+    /// A node cannot be reached, is shutting down or has not joined. May be retried.
+    Unavailable,
+    /// A deadline passed. May be retried with a longer one.
+    DeadlineExceeded,
+    /// The client cancelled. Nobody has to mend anything.
+    Cancelled,
+    /// Stored data is missing or damaged. The operator restores it.
+    DataLoss,
+    /// The feature of the protocol (not of SQL) does not exist here.
+    Unimplemented,
+    /// A bug in Volary. Please report it.
+    Internal,
+}
+
+impl ErrorCode {
+    /// All codes, for tests and documentation.
+    pub const ALL: [ErrorCode; 12] = [
+        Self::InvalidArgument,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
+        Self::ResourceExhausted,
+        Self::Unavailable,
+        Self::DeadlineExceeded,
+        Self::Cancelled,
+        Self::DataLoss,
+        Self::Unimplemented,
+        Self::Internal,
+    ];
+
+    /// The stable name that stands at the front of every message.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::Cancelled => "CANCELLED",
+            Self::DataLoss => "DATA_LOSS",
+            Self::Unimplemented => "UNIMPLEMENTED",
+            Self::Internal => "INTERNAL",
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing it.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Self::ResourceExhausted | Self::Unavailable | Self::DeadlineExceeded => true,
+            Self::InvalidArgument
+            | Self::NotFound
+            | Self::AlreadyExists
+            | Self::Unauthenticated
+            | Self::PermissionDenied
+            | Self::Cancelled
+            | Self::DataLoss
+            | Self::Unimplemented
+            | Self::Internal => false,
+        }
+    }
+
+    fn to_grpc(self) -> Code {
+        match self {
+            Self::InvalidArgument => Code::InvalidArgument,
+            Self::NotFound => Code::NotFound,
+            Self::AlreadyExists => Code::AlreadyExists,
+            Self::Unauthenticated => Code::Unauthenticated,
+            Self::PermissionDenied => Code::PermissionDenied,
+            Self::ResourceExhausted => Code::ResourceExhausted,
+            Self::Unavailable => Code::Unavailable,
+            Self::DeadlineExceeded => Code::DeadlineExceeded,
+            Self::Cancelled => Code::Cancelled,
+            Self::DataLoss => Code::DataLoss,
+            Self::Unimplemented => Code::Unimplemented,
+            Self::Internal => Code::Internal,
+        }
+    }
+
+    fn from_grpc(code: Code) -> Self {
+        match code {
+            Code::InvalidArgument => Self::InvalidArgument,
+            Code::NotFound => Self::NotFound,
+            Code::AlreadyExists => Self::AlreadyExists,
+            Code::Unauthenticated => Self::Unauthenticated,
+            Code::PermissionDenied => Self::PermissionDenied,
+            Code::ResourceExhausted => Self::ResourceExhausted,
+            // UNKNOWN is what tonic reports for a connection that broke in the middle of a stream.
+            Code::Unavailable | Code::Unknown => Self::Unavailable,
+            Code::DeadlineExceeded => Self::DeadlineExceeded,
+            Code::Cancelled => Self::Cancelled,
+            Code::DataLoss => Self::DataLoss,
+            Code::Unimplemented => Self::Unimplemented,
+            Code::Ok
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Internal => Self::Internal,
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An error that a client, another node or an operator reads.
+///
+/// The message says *what* failed, *where* (table, shard, worker, file, column) and *what to do*.
+#[derive(Debug)]
+pub struct Error {
+    code: ErrorCode,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The result of what may end in an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error without a cause below it.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// An error with its cause, which is kept for logs and shown after the message.
+    pub fn with_source(
+        code: ErrorCode,
+        message: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            source: Some(source.into()),
+        }
+    }
+
+    /// [`ErrorCode::InvalidArgument`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// [`ErrorCode::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotFound, message)
+    }
+
+    /// [`ErrorCode::Unavailable`].
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unavailable, message)
+    }
+
+    /// [`ErrorCode::Internal`]: only for what is a bug.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+
+    /// The code.
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// The message without the code and without the causes.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same error with `place` ("worker w3 at 127.0.0.1:7001") said in front of the message.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    /// The error of a file or directory: a full disk and a refusal have codes of their own.
+    pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let (code, advice) = match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (
+                ErrorCode::ResourceExhausted,
+                ": the disk is full; free space and retry",
+            ),
+            ErrorKind::NotFound => (ErrorCode::NotFound, ""),
+            ErrorKind::PermissionDenied => (ErrorCode::PermissionDenied, ""),
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => (ErrorCode::DataLoss, ""),
+            _ => (ErrorCode::Unavailable, ""),
+        };
+        Self::with_source(code, format!("{what}{advice}"), source)
+    }
+
+    /// The whole text: code, message and causes, cut to [`MAX_MESSAGE_BYTES`].
+    pub fn text(&self) -> String {
+        let mut text = format!("{}: {}", self.code, self.message);
+        let mut cause = self.source.as_deref().map(|source| source as &dyn StdError);
+        while let Some(current) = cause {
+            let said = current.to_string();
+            // Wrapping errors repeat what they wrap: each thing is said once.
+            if !said.is_empty() && !text.contains(&said) {
+                text.push_str(": ");
+                text.push_str(&said);
+            }
+            cause = current.source();
+        }
+        truncate(text)
+    }
+}
+
+/// Cuts at a character boundary and says so.
+fn truncate(mut text: String) -> String {
+    const MARK: &str = " … (cut)";
+    if text.len() > MAX_MESSAGE_BYTES {
+        let mut end = MAX_MESSAGE_BYTES - MARK.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(MARK);
+    }
+    text
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        Status::new(error.code.to_grpc(), error.text())
+    }
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let code = ErrorCode::from_grpc(status.code());
+        let text = status.message();
+        // A Volary node puts the code in front: said once is enough.
+        let message = text
+            .strip_prefix(code.name())
+            .and_then(|rest| rest.strip_prefix(": "))
+            .unwrap_or(text);
+        let message = if message.is_empty() {
+            "no message was given".to_owned()
+        } else {
+            message.to_owned()
+        };
+        Self::new(code, message)
+    }
+}
+
+impl From<FlightError> for Error {
+    fn from(error: FlightError) -> Self {
+        match error {
+            FlightError::Tonic(status) => (*status).into(),
+            FlightError::ExternalError(source) => from_external(source),
+            FlightError::Arrow(source) => DataFusionError::from(source).into(),
+            FlightError::NotYetImplemented(message) => Self::new(ErrorCode::Unimplemented, message),
+            FlightError::ProtocolError(message) => {
+                Self::internal(format!("Flight protocol error: {message}"))
+            }
+            FlightError::DecodeError(message) => {
+                Self::internal(format!("the stream could not be decoded: {message}"))
+            }
+        }
+    }
+}
+
+/// An error as it travels through DataFusion's plans.
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(source) => from_external(source),
+            DataFusionError::Context(context, inner) => {
+                let inner = Error::from(*inner);
+                // DataFusion's contexts name its own rules: they help only where something is a bug.
+                if inner.code == ErrorCode::Internal {
+                    inner.at(context)
+                } else {
+                    inner
+                }
+            }
+            DataFusionError::Diagnostic(_, inner) => Error::from(*inner),
+            DataFusionError::Collection(errors) => errors
+                .into_iter()
+                .next()
+                .map_or_else(|| Self::internal("an empty list of errors"), Error::from),
+            DataFusionError::Shared(shared) => from_shared(&shared),
+            DataFusionError::IoError(source) => Self::io("input or output failed", source),
+            other => from_plain(&other),
+        }
+    }
+}
+
+/// The errors that hold no other error of ours.
+fn from_plain(error: &DataFusionError) -> Error {
+    let (code, text) = match error {
+        DataFusionError::Plan(text)
+        | DataFusionError::Configuration(text)
+        | DataFusionError::NotImplemented(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::Substrait(text) => (ErrorCode::InvalidArgument, first_part(text)),
+        DataFusionError::SQL(source, _) => (ErrorCode::InvalidArgument, source.to_string()),
+        DataFusionError::SchemaError(source, _) => match source.as_ref() {
+            SchemaError::FieldNotFound { .. } => (ErrorCode::NotFound, source.to_string()),
+            SchemaError::AmbiguousReference { .. }
+            | SchemaError::DuplicateQualifiedField { .. }
+            | SchemaError::DuplicateUnqualifiedField { .. } => {
+                (ErrorCode::InvalidArgument, source.to_string())
+            }
+        },
+        DataFusionError::ArrowError(source, _) => return from_arrow(source),
+        DataFusionError::ParquetError(source) => (ErrorCode::DataLoss, source.to_string()),
+        DataFusionError::ObjectStore(source) => (object_store_code(source), source.to_string()),
+        DataFusionError::ResourcesExhausted(text) => (
+            ErrorCode::ResourceExhausted,
+            format!(
+                "the memory or disk limit is reached: {}; retry when less runs, or raise the limit",
+                first_part(text)
+            ),
+        ),
+        DataFusionError::IoError(source) => {
+            return Error::io(source.to_string(), std::io::Error::from(source.kind()));
+        }
+        DataFusionError::Internal(_)
+        | DataFusionError::ExecutionJoin(_)
+        | DataFusionError::Ffi(_)
+        | DataFusionError::External(_)
+        | DataFusionError::Context(_, _)
+        | DataFusionError::Diagnostic(_, _)
+        | DataFusionError::Collection(_)
+        | DataFusionError::Shared(_) => (ErrorCode::Internal, error.strip_backtrace()),
+    };
+    Error::new(code, text)
+}
+
+/// DataFusion appends a backtrace to some texts; what stands before it is for people.
+fn first_part(text: &str) -> String {
+    text.split(DataFusionError::BACK_TRACE_SEP)
+        .next()
+        .unwrap_or(text)
+        .to_owned()
+}
+
+fn from_arrow(error: &ArrowError) -> Error {
+    let code = match error {
+        ArrowError::CastError(_)
+        | ArrowError::ParseError(_)
+        | ArrowError::ComputeError(_)
+        | ArrowError::DivideByZero
+        | ArrowError::ArithmeticOverflow(_)
+        | ArrowError::CsvError(_)
+        | ArrowError::JsonError(_)
+        | ArrowError::SchemaError(_)
+        | ArrowError::InvalidArgumentError(_)
+        | ArrowError::NotYetImplemented(_)
+        | ArrowError::DictionaryKeyOverflowError
+        | ArrowError::RunEndIndexOverflowError
+        | ArrowError::OffsetOverflowError(_) => ErrorCode::InvalidArgument,
+        ArrowError::ParquetError(_) | ArrowError::IpcError(_) | ArrowError::AvroError(_) => {
+            ErrorCode::DataLoss
+        }
+        ArrowError::MemoryError(_) => ErrorCode::ResourceExhausted,
+        ArrowError::IoError(text, source) => {
+            return Error::io(text, std::io::Error::from(source.kind()));
+        }
+        ArrowError::ExternalError(source) => {
+            return find_ours(source.as_ref())
+                .unwrap_or_else(|| Error::internal(source.to_string()));
+        }
+        ArrowError::CDataInterface(_) => ErrorCode::Internal,
+    };
+    Error::new(code, error.to_string())
+}
+
+fn object_store_code(error: &object_store::Error) -> ErrorCode {
+    use object_store::Error as Store;
+    match error {
+        Store::NotFound { .. } => ErrorCode::NotFound,
+        Store::AlreadyExists { .. } => ErrorCode::AlreadyExists,
+        Store::PermissionDenied { .. } => ErrorCode::PermissionDenied,
+        Store::Unauthenticated { .. } => ErrorCode::Unauthenticated,
+        Store::InvalidPath { .. }
+        | Store::NotSupported { .. }
+        | Store::UnknownConfigurationKey { .. } => ErrorCode::InvalidArgument,
+        // What a store could not do after its own retries. (The enum is non-exhaustive.)
+        _ => ErrorCode::Unavailable,
+    }
+}
+
+/// Ours again, if it is one of ours that travelled through DataFusion; otherwise a bug to be reported.
+fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
+    match source.downcast::<Error>() {
+        Ok(ours) => *ours,
+        Err(source) => match source.downcast::<DataFusionError>() {
+            Ok(inner) => (*inner).into(),
+            Err(source) => find_ours(source.as_ref()).unwrap_or_else(|| {
+                Error::with_source(ErrorCode::Internal, "an unexpected error", source)
+            }),
+        },
+    }
+}
+
+/// DataFusion shares one error between partitions: it cannot be moved out, so its code and text are taken.
+fn from_shared(shared: &DataFusionError) -> Error {
+    find_ours(shared).unwrap_or_else(|| from_plain(shared.find_root()))
+}
+
+/// Looks for one of ours among the causes, and makes a copy of its code and text.
+fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(ours) = current.downcast_ref::<Error>() {
+            let text = ours.text();
+            let message = text
+                .strip_prefix(ours.code.name())
+                .and_then(|rest| rest.strip_prefix(": "))
+                .unwrap_or(&text);
+            return Some(Error::new(ours.code, message));
+        }
+        if let Some(status) = current.downcast_ref::<Status>() {
+            return Some(status.clone().into());
+        }
+        cause = current.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_survives_the_way_over_grpc() {
+        for code in ErrorCode::ALL {
+            let status = Status::from(Error::new(code, "what, where, what to do"));
+            let back = Error::from(status);
+            assert_eq!(back.code(), code);
+            assert_eq!(back.message(), "what, where, what to do");
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let error = Error::invalid("ä".repeat(MAX_MESSAGE_BYTES));
+        assert!(error.text().len() <= MAX_MESSAGE_BYTES);
+        assert!(error.text().ends_with("(cut)"));
+    }
+
+    #[test]
+    fn an_error_of_ours_comes_back_out_of_datafusion() {
+        let ours = Error::unavailable("worker w3 at 127.0.0.1:1 is gone");
+        let wrapped = DataFusionError::from(ours).context("while gathering");
+        let shared = DataFusionError::Shared(std::sync::Arc::new(wrapped));
+        let back = Error::from(shared);
+        assert_eq!(back.code(), ErrorCode::Unavailable);
+        assert_eq!(back.message(), "worker w3 at 127.0.0.1:1 is gone");
+    }
+}

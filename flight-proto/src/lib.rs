@@ -1,0 +1,35 @@
+//! All that crosses the network between Volary's nodes and its clients, and nothing else.
+//!
+//! Nodes talk Arrow Flight only. A gateway sends a worker a sealed [`ticket`] with a [`fragment`] (DoGet), rows to keep
+//! (DoPut, [`write`]) or a small command (DoAction, [`control`]); a worker sends its gateway [`membership`] messages. What a
+//! worker streams back carries [`frame`] metadata beside the rows. Every message has a version by way of its
+//! [`seal`] envelope, changes additively, and has a golden-bytes test.
+//!
+//! [`error`] is the one list of error codes, and the one map to and from gRPC.
+
+/// Small commands from a gateway to a worker (DoAction): drop a table, list segments.
+pub mod control;
+/// The error codes, and their maps to gRPC and from DataFusion.
+pub mod error;
+/// The part of a plan that a worker runs, and the leaf that names the shards.
+pub mod fragment;
+/// Metadata beside the rows of a worker's stream: keep-alive, end of stream with its statistics.
+pub mod frame;
+/// Identifiers as types of their own.
+pub mod ids;
+/// Schemas and rows as bytes.
+pub mod ipc;
+/// How a worker joins a gateway and reports its health.
+pub mod membership;
+/// Envelopes with a version, a purpose, an expiry and a MAC.
+pub mod seal;
+/// Flight SQL's session messages, which arrow-flight does not define.
+pub mod session;
+/// Which writes a query sees.
+pub mod snapshot;
+/// What a client's DoGet redeems at a gateway, and a gateway's DoGet at a worker.
+pub mod ticket;
+/// Rows on their way to a worker's shards (DoPut).
+pub mod write;
+
+pub use error::{Error, ErrorCode, Result};

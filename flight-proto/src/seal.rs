@@ -1,0 +1,263 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use rand::RngCore;
+
+use crate::error::{Error, ErrorCode, Result};
+
+const MAGIC: [u8; 2] = *b"VL";
+const VERSION: u8 = 1;
+const MAC_BYTES: usize = 32;
+/// magic, version, purpose, expiry (seconds since 1970, big-endian)
+const HEADER_BYTES: usize = 2 + 1 + 1 + 8;
+
+/// What a sealed message may be used for: a ticket cannot be replayed as a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Purpose {
+    /// A fragment that a worker runs (DoGet).
+    Fragment = 1,
+    /// Rows that a worker keeps (DoPut).
+    Write = 2,
+    /// A small command to a worker (DoAction).
+    Control = 3,
+    /// What a worker tells its gateway, and the answer.
+    Membership = 4,
+    /// A query's rows, redeemed at a gateway (DoGet).
+    Query = 5,
+    /// A prepared statement.
+    PreparedStatement = 6,
+}
+
+impl Purpose {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Fragment => "fragment ticket",
+            Self::Write => "write descriptor",
+            Self::Control => "control command",
+            Self::Membership => "membership message",
+            Self::Query => "ticket",
+            Self::PreparedStatement => "prepared statement handle",
+        }
+    }
+}
+
+/// The key that a cluster's nodes share. Whoever holds it can run fragments on the workers.
+#[derive(Clone)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// A key of a cluster's configured secret (any text): the secret itself is never used as a key.
+    pub fn from_secret(secret: &str) -> Self {
+        Self(blake3::derive_key(
+            "volary 2026-11 sealed messages v1",
+            secret.as_bytes(),
+        ))
+    }
+
+    /// A new key from the operating system's randomness.
+    pub fn random() -> Self {
+        let mut key = [0; 32];
+        rand::rng().fill_bytes(&mut key);
+        Self(key)
+    }
+
+    /// The raw bytes, for the catalog of a gateway that made its own key.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for Key {
+    fn from(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(…)") // a key never reaches a log
+    }
+}
+
+/// Seals and opens messages.
+///
+/// Layout: magic `VL`, version (1 byte), purpose (1 byte), expiry (8 bytes, seconds since 1970, big-endian), protobuf
+/// payload, BLAKE3 keyed hash of all before it (32 bytes). The payload is not encrypted.
+#[derive(Debug, Clone)]
+pub struct Sealer {
+    key: Key,
+}
+
+impl Sealer {
+    /// With the cluster's key.
+    pub fn new(key: Key) -> Self {
+        Self { key }
+    }
+
+    /// Seals `message` so that it opens as `purpose` for `valid_for` from now on (whole seconds, rounded up).
+    pub fn seal(&self, purpose: Purpose, message: &impl Message, valid_for: Duration) -> Bytes {
+        let expiry = now_s()
+            .saturating_add(valid_for.as_secs())
+            .saturating_add(1);
+        self.seal_until(purpose, message, expiry)
+    }
+
+    fn seal_until(&self, purpose: Purpose, message: &impl Message, expiry_s: u64) -> Bytes {
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + message.encoded_len() + MAC_BYTES);
+        out.put_slice(&MAGIC);
+        out.put_u8(VERSION);
+        out.put_u8(purpose as u8);
+        out.put_u64(expiry_s);
+        out.put_slice(&message.encode_to_vec());
+        let mac = blake3::keyed_hash(&self.key.0, &out);
+        out.put_slice(mac.as_bytes());
+        out.freeze()
+    }
+
+    /// Opens what [`Sealer::seal`] made.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for what is not a sealed message, is cut short or has another version; `PERMISSION_DENIED` for one
+    /// that this cluster's key did not seal, that was altered, or that has another purpose; `DEADLINE_EXCEEDED` for one
+    /// that has expired.
+    pub fn open<M: Message + Default>(&self, purpose: Purpose, sealed: &[u8]) -> Result<M> {
+        self.open_at(purpose, sealed, now_s())
+    }
+
+    fn open_at<M: Message + Default>(
+        &self,
+        purpose: Purpose,
+        sealed: &[u8],
+        now_s: u64,
+    ) -> Result<M> {
+        let what = purpose.what();
+        if sealed.len() < HEADER_BYTES + MAC_BYTES || sealed[..2] != MAGIC {
+            return Err(Error::invalid(format!(
+                "this is not a {what} of Volary, or it is truncated ({} bytes); use it exactly as it was handed out",
+                sealed.len()
+            )));
+        }
+        if sealed[2] != VERSION {
+            return Err(Error::invalid(format!(
+                "the {what} has version {}, this node reads version {VERSION}; run the same release on all nodes",
+                sealed[2]
+            )));
+        }
+        let (signed, mac) = sealed.split_at(sealed.len() - MAC_BYTES);
+        let expected = blake3::keyed_hash(&self.key.0, signed);
+        // blake3::Hash compares in constant time.
+        let genuine = <[u8; MAC_BYTES]>::try_from(mac).is_ok_and(|mac| expected == mac);
+        if !genuine {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                format!(
+                    "the {what} was not sealed by this cluster, or it was altered or truncated; ask for a new one"
+                ),
+            ));
+        }
+        if signed[3] != purpose as u8 {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                format!("a sealed message of another kind was presented as a {what}"),
+            ));
+        }
+        let mut expiry = [0; 8];
+        expiry.copy_from_slice(&signed[4..HEADER_BYTES]);
+        let expiry_s = u64::from_be_bytes(expiry);
+        if expiry_s < now_s {
+            return Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!(
+                    "the {what} expired {} s ago; run the statement again",
+                    now_s - expiry_s
+                ),
+            ));
+        }
+        M::decode(&signed[HEADER_BYTES..]).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                format!("the {what} cannot be decoded"),
+                source,
+            )
+        })
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Snapshot;
+
+    fn sealer() -> Sealer {
+        Sealer::new(Key::from_secret("secret of the tests"))
+    }
+
+    fn message() -> Snapshot {
+        Snapshot {
+            high: 7,
+            excluded: vec![3, 5],
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_opens_again() {
+        let sealed = sealer().seal(Purpose::Control, &message(), Duration::from_secs(5));
+        let opened: Snapshot = sealer().open(Purpose::Control, &sealed).unwrap();
+        assert_eq!(opened, message());
+    }
+
+    #[test]
+    fn the_bytes_never_change() {
+        let sealed = sealer().seal_until(Purpose::Control, &message(), 1_700_000_000);
+        let hex: String = sealed.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(&hex[..36], "564c0103000000006553f100080712020305");
+    }
+
+    #[test]
+    fn every_altered_bit_and_every_cut_is_refused() {
+        let sealed = sealer().seal(Purpose::Control, &message(), Duration::from_secs(5));
+        for bit in 0..sealed.len() * 8 {
+            let mut altered = sealed.to_vec();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                sealer()
+                    .open::<Snapshot>(Purpose::Control, &altered)
+                    .is_err()
+            );
+        }
+        for length in 0..sealed.len() {
+            assert!(
+                sealer()
+                    .open::<Snapshot>(Purpose::Control, &sealed[..length])
+                    .is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn another_key_another_purpose_and_a_late_hour_are_refused() {
+        let sealed = sealer().seal_until(Purpose::Control, &message(), 1_000);
+        let stranger = Sealer::new(Key::random());
+        let code = |result: Result<Snapshot>| result.unwrap_err().code();
+        assert_eq!(
+            code(stranger.open_at(Purpose::Control, &sealed, 1_000)),
+            ErrorCode::PermissionDenied
+        );
+        assert_eq!(
+            code(sealer().open_at(Purpose::Fragment, &sealed, 1_000)),
+            ErrorCode::PermissionDenied
+        );
+        assert_eq!(
+            code(sealer().open_at(Purpose::Control, &sealed, 1_001)),
+            ErrorCode::DeadlineExceeded
+        );
+    }
+}

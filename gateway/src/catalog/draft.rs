@@ -1,0 +1,195 @@
+//! A change of the catalog while it is decided: the state as it would be, and the records that make it so.
+
+use std::sync::Arc;
+
+use volary_flight_proto::Result;
+use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+
+use super::records::{
+    self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableRecord, ViewRecord,
+    WorkerRecord, WriteRecord,
+};
+use super::state::State;
+use super::store::{Change, Expected};
+use super::table::{Table, View};
+
+/// A change that is not made yet.
+#[derive(Debug)]
+pub(super) struct Draft {
+    state: State,
+    changes: Vec<Change>,
+}
+
+impl Draft {
+    /// From what is.
+    pub(super) fn new(state: &State) -> Self {
+        Self {
+            state: state.clone(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// The catalog with the changes so far.
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What must not have changed since, and what is to be done. None if there is nothing to do.
+    pub(super) fn transaction(&self) -> Result<Option<(Vec<Expected>, Vec<Change>)>> {
+        if self.changes.is_empty() {
+            return Ok(None);
+        }
+        let mut changes = self.changes.clone();
+        changes.push(put(&self.state.cluster)?);
+        let expected = Expected {
+            key: self.state.cluster.key(),
+            version: (self.state.version > 0).then_some(self.state.version),
+        };
+        Ok(Some((vec![expected], changes)))
+    }
+
+    /// The catalog once the changes are made, as of this version.
+    pub(super) fn into_state(mut self, version: u64) -> State {
+        self.state.version = version;
+        self.state
+    }
+
+    pub(super) fn next_worker(&mut self) -> WorkerId {
+        WorkerId(take(&mut self.state.cluster.next_worker))
+    }
+
+    pub(super) fn next_table(&mut self) -> TableId {
+        TableId(take(&mut self.state.cluster.next_table))
+    }
+
+    pub(super) fn next_write(&mut self) -> WriteId {
+        WriteId(take(&mut self.state.cluster.next_write))
+    }
+
+    pub(super) fn next_epoch(&mut self) -> u64 {
+        take(&mut self.state.cluster.next_epoch)
+    }
+
+    /// Makes the change one even where only the cluster record is new.
+    pub(super) fn put_cluster(&mut self) -> Result<()> {
+        self.changes.push(put(&self.state.cluster)?);
+        Ok(())
+    }
+
+    pub(super) fn put_worker(&mut self, worker: &Arc<WorkerRecord>) -> Result<()> {
+        self.changes.push(put(worker.as_ref())?);
+        self.state.workers.insert(worker.id, Arc::clone(worker));
+        Ok(())
+    }
+
+    /// A new table, or one that has come to life.
+    pub(super) fn put_table(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.changes.push(put(table.record())?);
+        self.state.insert_table(Arc::clone(table));
+        Ok(())
+    }
+
+    /// A table that holds other rows than before.
+    pub(super) fn put_statistics(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.changes
+            .push(put(&table.statistics().to_record(table.id()))?);
+        self.state.insert_table(Arc::clone(table));
+        Ok(())
+    }
+
+    /// Also forgets failed writes to it, as no query reads their rows any more, and a placement that no table uses.
+    pub(super) fn remove_table(&mut self, table: &Table) {
+        let id = table.id();
+        self.delete::<TableRecord>(&id.0.to_string());
+        self.delete::<StatisticsRecord>(&id.0.to_string());
+        self.state.tables.remove(&id);
+        self.state.table_names.remove(table.name());
+        let aborted: Vec<_> = self
+            .state
+            .writes
+            .values()
+            .filter(|write| write.table == id && write.state != records::WriteState::Open)
+            .map(|write| write.id)
+            .collect();
+        for write in aborted {
+            self.remove_write(write);
+        }
+        if let Some(placement) = table.placement() {
+            let shards = placement.shards;
+            let used = |other: &Arc<Table>| {
+                other
+                    .placement()
+                    .is_some_and(|other| other.shards == shards)
+            };
+            if !self.state.all_tables().any(used) {
+                self.delete::<PlacementRecord>(&shards.to_string());
+                self.state.placements.remove(&shards);
+            }
+        }
+    }
+
+    pub(super) fn put_view(&mut self, view: &Arc<View>) -> Result<()> {
+        self.changes.push(put(view.record())?);
+        self.state
+            .views
+            .insert(view.name().to_owned(), Arc::clone(view));
+        Ok(())
+    }
+
+    pub(super) fn remove_view(&mut self, name: &str) {
+        self.delete::<ViewRecord>(name);
+        self.state.views.remove(name);
+    }
+
+    pub(super) fn put_placement(&mut self, placement: &Arc<PlacementRecord>) -> Result<()> {
+        self.changes.push(put(placement.as_ref())?);
+        self.state
+            .placements
+            .insert(placement.shards, Arc::clone(placement));
+        Ok(())
+    }
+
+    pub(super) fn put_write(&mut self, write: WriteRecord) -> Result<()> {
+        self.changes.push(put(&write)?);
+        self.state.writes.insert(write.id, Arc::new(write));
+        Ok(())
+    }
+
+    pub(super) fn remove_write(&mut self, id: WriteId) {
+        self.delete::<WriteRecord>(&id.0.to_string());
+        self.state.writes.remove(&id);
+    }
+
+    fn delete<R: Record>(&mut self, name: &str) {
+        self.changes.push(Change::Delete {
+            key: format!("{}{name}", R::PREFIX),
+        });
+    }
+}
+
+fn put<R: Record>(record: &R) -> Result<Change> {
+    Ok(Change::Put {
+        key: record.key(),
+        value: records::encode(record)?,
+    })
+}
+
+fn take(next: &mut u64) -> u64 {
+    let taken = *next;
+    *next += 1;
+    taken
+}
+
+impl ClusterRecord {
+    /// Of a new cluster. Numbers start at 1.
+    pub(super) fn new(cluster_id: volary_flight_proto::ids::ClusterId, key: String) -> Self {
+        Self {
+            cluster_id,
+            key,
+            next_worker: 1,
+            next_table: 1,
+            next_write: 1,
+            next_epoch: 1,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Which worker gets which shard.
+
+use std::collections::HashMap;
+
+use volary_flight_proto::ids::WorkerId;
+
+use super::state::State;
+
+/// Spreads `shards` shards over the workers in turn. Where they cannot have equally many, those have one more that hold
+/// the least now.
+pub(super) fn spread(state: &State, shards: u32, live: &[WorkerId]) -> Vec<WorkerId> {
+    let mut workers = live.to_vec();
+    workers.sort_unstable();
+    workers.dedup();
+    let held = held(state);
+    workers.sort_by_key(|worker| held.get(worker).copied().unwrap_or_default());
+    (0..shards)
+        .zip(workers.iter().cycle())
+        .map(|(_, worker)| *worker)
+        .collect()
+}
+
+/// Of each worker, bytes and shards that it holds.
+fn held(state: &State) -> HashMap<WorkerId, (u64, usize)> {
+    let mut held: HashMap<WorkerId, (u64, usize)> = HashMap::new();
+    for table in state.all_tables() {
+        for (shard, statistics) in (0..).zip(&table.statistics().shards) {
+            if let Some(worker) = table.worker_of(shard) {
+                let (bytes, _) = held.entry(worker).or_default();
+                *bytes = bytes.saturating_add(statistics.bytes);
+            }
+        }
+    }
+    for placement in state.placements() {
+        for worker in &placement.workers {
+            held.entry(*worker).or_default().1 += 1;
+        }
+    }
+    held
+}

@@ -1,0 +1,251 @@
+//! The catalog as of one moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
+use volary_flight_proto::seal::Key;
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::{Error, Result};
+
+use super::encoding;
+use super::records::{
+    self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableKind, TableRecord,
+    TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
+};
+use super::statistics::TableStatistics;
+use super::store::{Entries, Entry};
+use super::table::{Table, View};
+
+/// How many names a message suggests.
+const SUGGESTIONS: usize = 3;
+/// Names less alike than this (Jaro-Winkler, 0 to 1) are not suggested.
+const LIKENESS: f64 = 0.75;
+
+/// Everything that the catalog knows, as of one moment. It never changes: a change makes a new one, which shares what is
+/// equal.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// The version of the cluster record: it changes with every change.
+    pub(super) version: u64,
+    pub(super) cluster: ClusterRecord,
+    key: Key,
+    pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
+    /// Also those that are being created.
+    pub(super) tables: BTreeMap<TableId, Arc<Table>>,
+    /// Also those that are being created: their names are taken.
+    pub(super) table_names: BTreeMap<String, TableId>,
+    pub(super) views: BTreeMap<String, Arc<View>>,
+    pub(super) placements: BTreeMap<u32, Arc<PlacementRecord>>,
+    pub(super) writes: BTreeMap<WriteId, Arc<WriteRecord>>,
+}
+
+impl State {
+    /// Of what a store holds; none if it holds nothing yet.
+    pub(super) fn load(entries: &Entries) -> Result<Option<Self>> {
+        let Some(entry) = entries.entries.get(ClusterRecord::PREFIX) else {
+            return match entries.entries.keys().next() {
+                None => Ok(None),
+                Some(_) => Err(records::damaged(ClusterRecord::PREFIX, "whole content")),
+            };
+        };
+        let cluster: ClusterRecord = records::decode(ClusterRecord::PREFIX, &entry.value)?;
+        let mut state = Self::new(cluster, entry.version)?;
+        for (key, value) in of_kind::<WorkerRecord>(entries) {
+            let worker: WorkerRecord = records::decode(key, value)?;
+            state.workers.insert(worker.id, Arc::new(worker));
+        }
+        for (key, value) in of_kind::<PlacementRecord>(entries) {
+            let placement: PlacementRecord = records::decode(key, value)?;
+            state
+                .placements
+                .insert(placement.shards, Arc::new(placement));
+        }
+        for (key, value) in of_kind::<WriteRecord>(entries) {
+            let write: WriteRecord = records::decode(key, value)?;
+            state.writes.insert(write.id, Arc::new(write));
+        }
+        for (key, value) in of_kind::<ViewRecord>(entries) {
+            let view = View::from_record(records::decode(key, value)?)?;
+            state.views.insert(view.name().to_owned(), Arc::new(view));
+        }
+        let mut statistics = BTreeMap::new();
+        for (key, value) in of_kind::<StatisticsRecord>(entries) {
+            let record: StatisticsRecord = records::decode(key, value)?;
+            statistics.insert(record.table, record);
+        }
+        for (key, value) in of_kind::<TableRecord>(entries) {
+            let record: TableRecord = records::decode(key, value)?;
+            let (shards, placement) = match record.kind {
+                TableKind::Sharded { shards, .. } => {
+                    (shards, state.placements.get(&shards).cloned())
+                }
+                TableKind::Reference { .. } => (1, None),
+            };
+            let statistics = statistics.get(&record.id).map_or_else(
+                || TableStatistics::empty(shards, record.columns.len()),
+                |known| TableStatistics::from_record(known, shards),
+            );
+            state.insert_table(Arc::new(Table::new(
+                record,
+                placement,
+                Arc::new(statistics),
+            )?));
+        }
+        Ok(Some(state))
+    }
+
+    /// Of a cluster that has nothing yet.
+    pub(super) fn new(cluster: ClusterRecord, version: u64) -> Result<Self> {
+        let key: [u8; 32] = encoding::from_hex(&cluster.key)
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or_else(|| records::damaged(&cluster.key(), "key"))?;
+        Ok(Self {
+            version,
+            cluster,
+            key: Key::from(key),
+            workers: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            table_names: BTreeMap::new(),
+            views: BTreeMap::new(),
+            placements: BTreeMap::new(),
+            writes: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn insert_table(&mut self, table: Arc<Table>) {
+        self.table_names.insert(table.name().to_owned(), table.id());
+        self.tables.insert(table.id(), table);
+    }
+
+    /// The cluster.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster.cluster_id
+    }
+
+    /// The key that the cluster's messages are sealed with where no secret is configured.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// A table by its name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        let table = self.tables.get(self.table_names.get(name)?)?;
+        (table.state() == TableState::Live).then_some(table)
+    }
+
+    /// A table by its id.
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.tables
+            .get(&id)
+            .filter(|table| table.state() == TableState::Live)
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.table_names.keys().filter_map(|name| self.table(name))
+    }
+
+    /// All tables, also those that are being created.
+    pub(super) fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values()
+    }
+
+    /// Tables whose files workers must keep: they exist, or are being created. Ascending.
+    pub fn kept_tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables.keys().copied()
+    }
+
+    /// The last table that an id was given to; `t0` if there never was one.
+    pub fn last_table(&self) -> TableId {
+        TableId(self.cluster.next_table.saturating_sub(1))
+    }
+
+    /// A view by its name.
+    pub fn view(&self, name: &str) -> Option<&Arc<View>> {
+        self.views.get(name)
+    }
+
+    /// All views, by name.
+    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.values()
+    }
+
+    /// A worker by its id.
+    pub fn worker(&self, id: WorkerId) -> Option<&Arc<WorkerRecord>> {
+        self.workers.get(&id)
+    }
+
+    /// All workers that have ever joined, by id.
+    pub fn workers(&self) -> impl Iterator<Item = &Arc<WorkerRecord>> {
+        self.workers.values()
+    }
+
+    /// All placements, by shard count.
+    pub fn placements(&self) -> impl Iterator<Item = &Arc<PlacementRecord>> {
+        self.placements.values()
+    }
+
+    /// What a query that starts now sees: all writes that are committed, and no others.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            high: self.cluster.next_write.saturating_sub(1),
+            excluded: self.writes.keys().map(|write| write.0).collect(),
+        }
+    }
+
+    /// Failed writes of which this worker may hold rows, ascending.
+    pub fn aborted_writes_of(&self, worker: WorkerId) -> impl Iterator<Item = WriteId> {
+        self.writes
+            .values()
+            .filter_map(move |write| match &write.state {
+                WriteState::Aborted { pending } if pending.contains(&worker) => Some(write.id),
+                WriteState::Aborted { .. } | WriteState::Open => None,
+            })
+    }
+
+    /// Names of tables and views that are most like this one, the most alike first.
+    pub fn names_like(&self, name: &str) -> Vec<&str> {
+        let wanted = name.to_lowercase();
+        let tables = self.tables().map(|table| table.name());
+        let mut names: Vec<(f64, f64, &str)> = tables
+            .chain(self.views().map(|view| view.name()))
+            .map(|known| {
+                let likeness = strsim::jaro_winkler(&wanted, &known.to_lowercase());
+                (likeness, strsim::jaro_winkler(name, known), known)
+            })
+            .filter(|(likeness, _, _)| *likeness >= LIKENESS)
+            .collect();
+        // Of names that differ only in case, the one as it was written comes first.
+        names.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
+        names
+            .into_iter()
+            .take(SUGGESTIONS)
+            .map(|(_, _, known)| known)
+            .collect()
+    }
+
+    /// The error for a table that does not exist, with the names that are most like the one that was asked for.
+    pub fn no_such_table(&self, name: &str) -> Error {
+        let alike: Vec<_> = self
+            .names_like(name)
+            .iter()
+            .map(|known| format!("\"{known}\""))
+            .collect();
+        let advice = if alike.is_empty() {
+            "SHOW TABLES lists what there is".to_owned()
+        } else {
+            format!("did you mean {}?", alike.join(" or "))
+        };
+        Error::not_found(format!("table \"{name}\" does not exist; {advice}"))
+    }
+}
+
+/// Keys and values of one kind of record.
+fn of_kind<R: Record>(entries: &Entries) -> impl Iterator<Item = (&str, &[u8])> {
+    entries
+        .entries
+        .range(R::PREFIX.to_owned()..)
+        .take_while(|(key, _)| key.starts_with(R::PREFIX))
+        .map(|(key, Entry { value, .. })| (key.as_str(), value.as_slice()))
+}

@@ -1,0 +1,320 @@
+//! What tables hold: counted when a write is committed, so that planning asks no worker.
+
+use std::cmp::Ordering;
+
+use arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use volary_flight_proto::ids::{TableId, WorkerId};
+use volary_flight_proto::write::{ColumnWritten, WriteResult};
+use volary_flight_proto::{Error, Result, ipc};
+
+use super::encoding;
+use super::records::{ColumnRecord, ShardRecord, StatisticsRecord, TableKind};
+use super::table::Table;
+
+/// What a table holds as of the last committed write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableStatistics {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of its segments; of a reference table those of one copy.
+    pub bytes: u64,
+    /// By shard; a reference table counts as one shard.
+    pub shards: Vec<ShardStatistics>,
+    /// By column, in the table's order.
+    pub columns: Vec<ColumnStatistics>,
+}
+
+/// What a shard holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardStatistics {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of its segments.
+    pub bytes: u64,
+    /// Segments.
+    pub segments: u64,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnStatistics {
+    /// NULLs, if known.
+    pub nulls: Option<u64>,
+    /// A value that none is smaller than, if known.
+    pub min: Option<ScalarValue>,
+    /// A value that none is larger than, if known.
+    pub max: Option<ScalarValue>,
+}
+
+/// What a write adds to its table, from the answers of all workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WriteSummary {
+    added: TableStatistics,
+}
+
+impl WriteSummary {
+    /// Of the answers of all workers that took rows of the write. Every copy of a reference table reports the same rows:
+    /// they are counted once.
+    ///
+    /// # Errors
+    /// `INTERNAL` if an answer does not fit the table, or if copies of a reference table differ.
+    pub fn new(table: &Table, results: &[(WorkerId, WriteResult)]) -> Result<Self> {
+        let mut added = TableStatistics::empty(table.shards(), table.schema().fields().len());
+        let mut first_copy: Option<(WorkerId, u64)> = None;
+        for (worker, result) in results {
+            let written = of_one_worker(table, result).map_err(|error| {
+                error.at(format!(
+                    "worker {worker}'s answer to a write to table \"{}\"",
+                    table.name()
+                ))
+            })?;
+            if let TableKind::Reference { .. } = table.kind() {
+                if let Some((other, rows)) = first_copy {
+                    if rows != written.rows {
+                        return Err(Error::internal(format!(
+                            "worker {other} wrote {rows} rows to its copy of table \"{}\" and worker {worker} {}; please report this",
+                            table.name(),
+                            written.rows
+                        )));
+                    }
+                    continue;
+                }
+                first_copy = Some((*worker, written.rows));
+            }
+            added.add(&written);
+        }
+        Ok(Self { added })
+    }
+
+    /// Rows that the write adds.
+    pub fn rows(&self) -> u64 {
+        self.added.rows
+    }
+
+    /// Bytes of the segments that the write adds.
+    pub fn bytes(&self) -> u64 {
+        self.added.bytes
+    }
+}
+
+fn of_one_worker(table: &Table, result: &WriteResult) -> Result<TableStatistics> {
+    let fields = table.schema().fields();
+    let mut written = TableStatistics::empty(table.shards(), fields.len());
+    for shard in &result.shards {
+        let known = usize::try_from(shard.shard)
+            .ok()
+            .and_then(|index| written.shards.get_mut(index));
+        let Some(known) = known else {
+            return Err(Error::internal(format!(
+                "it names shard {} of {}; please report this",
+                shard.shard,
+                table.shards()
+            )));
+        };
+        known.rows = known.rows.saturating_add(shard.rows);
+        known.bytes = known.bytes.saturating_add(shard.bytes);
+        known.segments = known.segments.saturating_add(u64::from(shard.segments));
+    }
+    written.count();
+    if result.columns.len() == fields.len() {
+        for (index, column) in result.columns.iter().enumerate() {
+            written.columns[index] = of_column(fields[index].data_type(), column)?;
+        }
+    } else if written.rows > 0 {
+        written.columns.fill(ColumnStatistics::default());
+    }
+    Ok(written)
+}
+
+fn of_column(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStatistics> {
+    let [min, max] = if column.min_max.is_empty() {
+        [None, None]
+    } else {
+        read_min_max(data_type, &column.min_max)?
+    };
+    Ok(ColumnStatistics {
+        nulls: Some(column.nulls),
+        min,
+        max,
+    })
+}
+
+fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarValue>; 2]> {
+    let (_, batches) = ipc::batches_from_bytes(stream)?;
+    let mut found = [None, None];
+    for batch in batches {
+        // Another type than the table's cannot be compared with what is known: then it is as good as unknown.
+        if batch.num_columns() != 1
+            || batch.num_rows() != 2
+            || batch.column(0).data_type() != data_type
+        {
+            continue;
+        }
+        for (index, value) in found.iter_mut().enumerate() {
+            *value = ScalarValue::try_from_array(batch.column(0), index)
+                .map_err(Error::from)
+                .map(|value| {
+                    (!value.is_null() && encoding::scalar_to_hex(&value).is_some()).then_some(value)
+                })?;
+        }
+    }
+    Ok(found)
+}
+
+impl TableStatistics {
+    /// Of a table without rows.
+    pub fn empty(shards: u32, columns: usize) -> Self {
+        let no_values = ColumnStatistics {
+            nulls: Some(0),
+            ..ColumnStatistics::default()
+        };
+        Self {
+            rows: 0,
+            bytes: 0,
+            shards: vec![ShardStatistics::default(); usize::try_from(shards).unwrap_or(usize::MAX)],
+            columns: vec![no_values; columns],
+        }
+    }
+
+    /// These and those of a write.
+    #[must_use]
+    pub fn with(&self, summary: &WriteSummary) -> Self {
+        let mut sum = self.clone();
+        sum.add(&summary.added);
+        sum
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (index, column) in self.columns.iter_mut().enumerate() {
+            if let Some(added) = other.columns.get(index) {
+                column.add(self.rows, added, other.rows);
+            }
+        }
+        for (shard, added) in self.shards.iter_mut().zip(&other.shards) {
+            shard.rows = shard.rows.saturating_add(added.rows);
+            shard.bytes = shard.bytes.saturating_add(added.bytes);
+            shard.segments = shard.segments.saturating_add(added.segments);
+        }
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let sum = |of: fn(&ShardStatistics) -> u64| {
+            self.shards.iter().map(of).fold(0, u64::saturating_add)
+        };
+        (self.rows, self.bytes) = (sum(|shard| shard.rows), sum(|shard| shard.bytes));
+    }
+
+    /// As the catalog keeps them.
+    pub(super) fn to_record(&self, table: TableId) -> StatisticsRecord {
+        let shards = (0..)
+            .zip(&self.shards)
+            .filter(|(_, shard)| **shard != ShardStatistics::default())
+            .map(|(number, shard)| ShardRecord {
+                shard: number,
+                rows: shard.rows,
+                bytes: shard.bytes,
+                segments: shard.segments,
+            })
+            .collect();
+        let columns = self.columns.iter().map(|column| ColumnRecord {
+            nulls: column.nulls,
+            min: column.min.as_ref().and_then(encoding::scalar_to_hex),
+            max: column.max.as_ref().and_then(encoding::scalar_to_hex),
+        });
+        StatisticsRecord {
+            table,
+            shards,
+            columns: columns.collect(),
+        }
+    }
+
+    /// Of a record. What it does not know, or what cannot be read, is unknown.
+    pub(super) fn from_record(record: &StatisticsRecord, shards: u32) -> Self {
+        let mut statistics = Self::empty(shards, 0);
+        for known in &record.shards {
+            let index = usize::try_from(known.shard).unwrap_or(usize::MAX);
+            if let Some(shard) = statistics.shards.get_mut(index) {
+                *shard = ShardStatistics {
+                    rows: known.rows,
+                    bytes: known.bytes,
+                    segments: known.segments,
+                };
+            }
+        }
+        let value = |text: &Option<String>| text.as_deref().and_then(encoding::scalar_from_hex);
+        statistics.columns = record
+            .columns
+            .iter()
+            .map(|column| ColumnStatistics {
+                nulls: column.nulls,
+                min: value(&column.min),
+                max: value(&column.max),
+            })
+            .collect();
+        statistics.count();
+        statistics
+    }
+}
+
+impl ColumnStatistics {
+    /// Adds those of `other_rows` rows to those of `rows` rows.
+    fn add(&mut self, rows: u64, other: &Self, other_rows: u64) {
+        if other.nulls == Some(other_rows) {
+            // No values: smallest and largest stay what they are.
+        } else if self.nulls == Some(rows) {
+            self.min.clone_from(&other.min);
+            self.max.clone_from(&other.max);
+        } else {
+            self.min = extreme(self.min.take(), other.min.as_ref(), Ordering::Less);
+            self.max = extreme(self.max.take(), other.max.as_ref(), Ordering::Greater);
+        }
+        self.nulls = match (self.nulls, other.nulls) {
+            (Some(nulls), Some(more)) => Some(nulls.saturating_add(more)),
+            _ => None,
+        };
+    }
+}
+
+/// The one of two that is smaller or larger; unknown if one is unknown or they do not compare.
+fn extreme(
+    one: Option<ScalarValue>,
+    other: Option<&ScalarValue>,
+    wanted: Ordering,
+) -> Option<ScalarValue> {
+    let (one, other) = (one?, other?);
+    let found = other.partial_cmp(&one)?;
+    Some(if found == wanted { other.clone() } else { one })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(nulls: u64, range: Option<(i64, i64)>) -> ColumnStatistics {
+        let value = |value| ScalarValue::Int64(Some(value));
+        ColumnStatistics {
+            nulls: Some(nulls),
+            min: range.map(|(min, _)| value(min)),
+            max: range.map(|(_, max)| value(max)),
+        }
+    }
+
+    #[test]
+    fn ranges_grow_and_what_is_unknown_stays_unknown() {
+        let mut known = column(0, None);
+        known.add(0, &column(4, None), 4);
+        assert_eq!(known, column(4, None));
+        known.add(4, &column(1, Some((5, 9))), 10);
+        assert_eq!(known, column(5, Some((5, 9))));
+        known.add(14, &column(0, Some((-2, 7))), 3);
+        assert_eq!(known, column(5, Some((-2, 9))));
+        known.add(17, &column(2, None), 2);
+        assert_eq!(known, column(7, Some((-2, 9))));
+        known.add(19, &column(0, None), 1);
+        assert_eq!(known, column(7, None));
+        known.add(20, &column(0, Some((1, 2))), 1);
+        assert_eq!(known, column(7, None));
+    }
+}

@@ -1,0 +1,233 @@
+//! A table and a view as the rest of the gateway sees them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use volary_flight_proto::ids::{TableId, WorkerId};
+use volary_flight_proto::write::TableDescription;
+use volary_flight_proto::{Result, ipc};
+
+use super::records::{
+    PlacementRecord, Record, TableKind, TableRecord, TableState, ViewRecord, damaged,
+};
+use super::statistics::TableStatistics;
+use super::{encoding, now_ms};
+
+/// A table as of one state of the catalog. It never changes: a change makes a new one.
+#[derive(Debug, Clone)]
+pub struct Table {
+    record: Arc<TableRecord>,
+    schema: SchemaRef,
+    schema_bytes: Bytes,
+    placement: Option<Arc<PlacementRecord>>,
+    workers: Arc<[WorkerId]>,
+    statistics: Arc<TableStatistics>,
+}
+
+impl Table {
+    /// Of its record; `placement` is that of its shard count, none for a reference table.
+    pub(super) fn new(
+        record: TableRecord,
+        placement: Option<Arc<PlacementRecord>>,
+        statistics: Arc<TableStatistics>,
+    ) -> Result<Self> {
+        let schema = encoding::schema_from_hex(&record.schema)
+            .ok_or_else(|| damaged(&record.key(), "schema"))?;
+        let mut workers = match (&record.kind, &placement) {
+            (TableKind::Reference { copies }, _) => copies.clone(),
+            (TableKind::Sharded { key, shards }, Some(placement)) => {
+                if *key >= schema.fields().len() {
+                    return Err(damaged(&record.key(), "shard key"));
+                }
+                if u32::try_from(placement.workers.len()) != Ok(*shards) {
+                    return Err(damaged(&placement.key(), "list of workers"));
+                }
+                placement.workers.clone()
+            }
+            (TableKind::Sharded { .. }, None) => return Err(damaged(&record.key(), "placement")),
+        };
+        workers.sort_unstable();
+        workers.dedup();
+        Ok(Self {
+            schema_bytes: ipc::schema_to_bytes(&schema),
+            record: Arc::new(record),
+            schema,
+            placement,
+            workers: workers.into(),
+            statistics,
+        })
+    }
+
+    /// Its id. A table that is dropped and created again has another one.
+    pub fn id(&self) -> TableId {
+        self.record.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// Its columns, with DataFusion's own types.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// How its rows are spread.
+    pub fn kind(&self) -> &TableKind {
+        &self.record.kind
+    }
+
+    /// Whether every worker that has a copy holds all rows.
+    pub fn is_reference(&self) -> bool {
+        matches!(self.record.kind, TableKind::Reference { .. })
+    }
+
+    /// The number of shards; 1 for a reference table.
+    pub fn shards(&self) -> u32 {
+        match self.record.kind {
+            TableKind::Sharded { shards, .. } => shards,
+            TableKind::Reference { .. } => 1,
+        }
+    }
+
+    /// Position of the shard key in the schema; none for a reference table.
+    pub fn shard_key(&self) -> Option<usize> {
+        match self.record.kind {
+            TableKind::Sharded { key, .. } => Some(key),
+            TableKind::Reference { .. } => None,
+        }
+    }
+
+    /// Name of the shard key; none for a reference table.
+    pub fn shard_key_name(&self) -> Option<&str> {
+        self.shard_key()
+            .map(|key| self.schema.field(key).name().as_str())
+    }
+
+    /// Columns that segments are sorted by.
+    pub fn sort_key(&self) -> &[usize] {
+        &self.record.sort_key
+    }
+
+    /// The worker that holds a shard; of a reference table the first copy. None if there is no such shard.
+    pub fn worker_of(&self, shard: u32) -> Option<WorkerId> {
+        match &self.placement {
+            Some(placement) => placement.workers.get(usize::try_from(shard).ok()?).copied(),
+            None => self.workers.first().copied(),
+        }
+    }
+
+    /// Which worker holds which shard; none for a reference table.
+    pub fn placement(&self) -> Option<&Arc<PlacementRecord>> {
+        self.placement.as_ref()
+    }
+
+    /// All workers that hold rows of it, ascending.
+    pub fn workers(&self) -> &[WorkerId] {
+        &self.workers
+    }
+
+    /// What it holds.
+    pub fn statistics(&self) -> &Arc<TableStatistics> {
+        &self.statistics
+    }
+
+    /// When it was created, in milliseconds since 1970.
+    pub fn created_at_ms(&self) -> i64 {
+        self.record.created_at_ms
+    }
+
+    /// What a worker must know to keep its rows.
+    pub fn description(&self) -> TableDescription {
+        TableDescription {
+            table_id: self.record.id.0,
+            name: self.record.name.clone(),
+            schema: self.schema_bytes.clone(),
+            shard_key: self.shard_key().map(column_number),
+            sort_key: self
+                .record
+                .sort_key
+                .iter()
+                .copied()
+                .map(column_number)
+                .collect(),
+            shards: self.shards(),
+        }
+    }
+
+    /// Whether it exists already, or is being created.
+    pub(super) fn state(&self) -> TableState {
+        self.record.state
+    }
+
+    /// The same table with other statistics, and alive.
+    pub(super) fn live_with(&self, statistics: TableStatistics) -> Self {
+        let mut record = self.record.as_ref().clone();
+        record.state = TableState::Live;
+        Self {
+            record: Arc::new(record),
+            statistics: Arc::new(statistics),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn record(&self) -> &TableRecord {
+        &self.record
+    }
+}
+
+/// No table has 2³² columns: a definition is checked.
+fn column_number(column: usize) -> u32 {
+    u32::try_from(column).unwrap_or(u32::MAX)
+}
+
+/// A view as of one state of the catalog.
+#[derive(Debug, Clone)]
+pub struct View {
+    record: ViewRecord,
+    schema: SchemaRef,
+}
+
+impl View {
+    pub(super) fn new(name: &str, sql: &str, schema: SchemaRef) -> Self {
+        let record = ViewRecord {
+            name: name.to_owned(),
+            sql: sql.to_owned(),
+            schema: encoding::schema_to_hex(&schema),
+            created_at_ms: now_ms(),
+        };
+        Self { record, schema }
+    }
+
+    pub(super) fn from_record(record: ViewRecord) -> Result<Self> {
+        let schema = encoding::schema_from_hex(&record.schema)
+            .ok_or_else(|| damaged(&record.key(), "schema"))?;
+        Ok(Self { record, schema })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// Its query.
+    pub fn sql(&self) -> &str {
+        &self.record.sql
+    }
+
+    /// Its columns, as of its creation.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// When it was created, in milliseconds since 1970.
+    pub fn created_at_ms(&self) -> i64 {
+        self.record.created_at_ms
+    }
+
+    pub(super) fn record(&self) -> &ViewRecord {
+        &self.record
+    }
+}

@@ -1,0 +1,175 @@
+//! Creating and dropping tables.
+
+use std::sync::Arc;
+
+use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::definition::{DefinitionKind, TableDefinition};
+use super::draft::Draft;
+use super::records::{
+    PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
+};
+use super::statistics::TableStatistics;
+use super::table::Table;
+use super::{Catalog, encoding, now_ms, placing};
+
+impl Catalog {
+    /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name and
+    /// `if_not_exists` is set.
+    ///
+    /// Tables of equal shard count share their placement, so that rows of equal keys are on the same worker.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a definition that cannot be a table, `ALREADY_EXISTS` for a name that is taken,
+    /// `UNAVAILABLE` if no worker lives; those of the store.
+    pub async fn create_table(
+        &self,
+        definition: TableDefinition,
+        live: &[WorkerId],
+        if_not_exists: bool,
+    ) -> Result<Option<Arc<Table>>> {
+        definition.check()?;
+        let live = live.to_vec();
+        self.change(move |draft| {
+            if if_not_exists && draft.state().table(&definition.name).is_some() {
+                return Ok(None);
+            }
+            let table = new_table(draft, &definition, &live, |_, _| Ok(TableState::Live))?;
+            Ok(Some(table))
+        })
+        .await
+    }
+
+    /// Takes the name and the place of a table that comes to life with the commit of its first write, and opens that
+    /// write. If the write is aborted, there never was such a table.
+    ///
+    /// # Errors
+    /// As [`Self::create_table`].
+    pub async fn begin_create(
+        &self,
+        definition: TableDefinition,
+        live: &[WorkerId],
+    ) -> Result<(Arc<Table>, WriteId)> {
+        definition.check()?;
+        let live = live.to_vec();
+        let change = move |draft: &mut Draft| {
+            let write = draft.next_write();
+            let table = new_table(draft, &definition, &live, |draft, table| {
+                draft.put_write(WriteRecord {
+                    id: write,
+                    table,
+                    table_name: definition.name.clone(),
+                    state: WriteState::Open,
+                })?;
+                Ok(TableState::Creating(write))
+            })?;
+            Ok((table, write))
+        };
+        self.open_write(change, |(_, write)| *write).await
+    }
+
+    /// Drops a table: it is gone for every statement that starts from now on, and workers delete its files. Returns none if
+    /// there is none and `if_exists` is set.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a view; those of the store.
+    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<Option<Arc<Table>>> {
+        let name = name.to_owned();
+        self.change(move |draft| {
+            let Some(table) = draft.state().table(&name).cloned() else {
+                return match draft.state().view(&name) {
+                    Some(_) => Err(Error::invalid(format!(
+                        "\"{name}\" is a view, not a table; use DROP VIEW"
+                    ))),
+                    None if if_exists => Ok(None),
+                    None => Err(draft.state().no_such_table(&name)),
+                };
+            };
+            draft.remove_table(&table);
+            Ok(Some(table))
+        })
+        .await
+    }
+}
+
+fn new_table(
+    draft: &mut Draft,
+    definition: &TableDefinition,
+    live: &[WorkerId],
+    begin: impl FnOnce(&mut Draft, TableId) -> Result<TableState>,
+) -> Result<Arc<Table>> {
+    check_name_is_free(draft, &definition.name)?;
+    if live.is_empty() {
+        return Err(Error::unavailable(format!(
+            "table \"{}\" cannot be created: no worker has joined; start one and retry",
+            definition.name
+        )));
+    }
+    let (kind, placement, shards) = match definition.kind {
+        DefinitionKind::Sharded { key, shards } => {
+            let placement = placement(draft, shards, live)?;
+            (TableKind::Sharded { key, shards }, Some(placement), shards)
+        }
+        DefinitionKind::Reference => {
+            let mut copies = live.to_vec();
+            copies.sort_unstable();
+            copies.dedup();
+            (TableKind::Reference { copies }, None, 1)
+        }
+    };
+    let id = draft.next_table();
+    let fields = definition.schema.fields();
+    let record = TableRecord {
+        id,
+        name: definition.name.clone(),
+        schema: encoding::schema_to_hex(&definition.schema),
+        columns: fields
+            .iter()
+            .map(|field| format!("{} {}", field.name(), field.data_type()))
+            .collect(),
+        kind,
+        sort_key: definition.effective_sort_key(),
+        state: begin(draft, id)?,
+        created_at_ms: now_ms(),
+    };
+    let statistics = TableStatistics::empty(shards, fields.len());
+    let table = Arc::new(Table::new(record, placement, Arc::new(statistics))?);
+    draft.put_table(&table)?;
+    Ok(table)
+}
+
+fn placement(draft: &mut Draft, shards: u32, live: &[WorkerId]) -> Result<Arc<PlacementRecord>> {
+    if let Some(placement) = draft.state().placements.get(&shards) {
+        return Ok(Arc::clone(placement));
+    }
+    let placement = Arc::new(PlacementRecord {
+        shards,
+        workers: placing::spread(draft.state(), shards, live),
+        epoch: draft.next_epoch(),
+    });
+    draft.put_placement(&placement)?;
+    Ok(placement)
+}
+
+/// Tables and views share their names.
+pub(super) fn check_name_is_free(draft: &Draft, name: &str) -> Result<()> {
+    let exists = |what: String| Err(Error::new(ErrorCode::AlreadyExists, what));
+    let state = draft.state();
+    if state.table(name).is_some() {
+        return exists(format!(
+            "table \"{name}\" exists already; drop it first or choose another name"
+        ));
+    }
+    if state.table_names.contains_key(name) {
+        return exists(format!(
+            "table \"{name}\" is being created by another statement; wait for it or choose another name"
+        ));
+    }
+    if state.view(name).is_some() {
+        return exists(format!(
+            "a view named \"{name}\" exists already; drop it first or choose another name"
+        ));
+    }
+    Ok(())
+}

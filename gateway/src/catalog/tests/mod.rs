@@ -1,0 +1,102 @@
+//! The catalog over its real store, in a directory of its own.
+
+mod stores;
+mod tables;
+mod writes;
+
+use std::path::{Path, PathBuf};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::writer::StreamWriter;
+use volary_flight_proto::ids::{WorkerId, WriteId};
+use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
+
+use super::*;
+
+/// A directory that goes away.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("volary-catalog-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn open(directory: &Path) -> Result<Catalog> {
+    Catalog::open(Arc::new(RedbStore::open(directory).await?)).await
+}
+
+async fn with_workers(directory: &Directory, count: u64) -> (Catalog, Vec<WorkerId>) {
+    let catalog = open(&directory.0).await.unwrap();
+    let mut workers = Vec::new();
+    for number in 0..count {
+        let address = format!("127.0.0.1:{}", 7201 + number);
+        let worker = catalog
+            .register_worker(None, &address, "0.1.0")
+            .await
+            .unwrap();
+        workers.push(worker.id);
+    }
+    (catalog, workers)
+}
+
+fn definition(name: &str, kind: DefinitionKind) -> TableDefinition {
+    let fields = vec![
+        Field::new("key", DataType::Int64, true),
+        Field::new("value", DataType::Float64, true),
+    ];
+    TableDefinition {
+        name: name.to_owned(),
+        schema: Arc::new(Schema::new(fields)),
+        kind,
+        sort_key: Vec::new(),
+    }
+}
+
+fn sharded(name: &str, shards: u32) -> TableDefinition {
+    definition(name, DefinitionKind::Sharded { key: 0, shards })
+}
+
+/// The answer of a worker that wrote so many rows, with keys from 1 to `rows`, to one shard.
+fn written(shard: u32, rows: u32) -> WriteResult {
+    let range: ArrayRef = Arc::new(Int64Array::from(vec![1, i64::from(rows)]));
+    let batch = RecordBatch::try_from_iter([("key", range)]).unwrap();
+    let mut min_max = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut min_max, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    WriteResult {
+        shards: vec![ShardWritten {
+            shard,
+            rows: u64::from(rows),
+            bytes: 1000,
+            segments: 1,
+        }],
+        columns: vec![
+            ColumnWritten {
+                nulls: 0,
+                min_max: min_max.into(),
+            },
+            ColumnWritten::default(),
+        ],
+    }
+}
+
+async fn load(catalog: &Catalog, table: &str, rows: u32) -> WriteId {
+    let table = catalog.state().table(table).unwrap().clone();
+    let write = catalog.begin_write(&table).await.unwrap();
+    let results = [(table.workers()[0], written(0, rows))];
+    let summary = WriteSummary::new(&table, &results).unwrap();
+    catalog.commit_write(write, summary).await.unwrap();
+    write
+}

@@ -1,0 +1,143 @@
+//! What a store keeps, and what it refuses.
+
+use std::collections::BTreeMap;
+
+use datafusion::common::ScalarValue;
+
+use super::*;
+
+/// What of a state can be compared.
+fn content(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
+    let tables: BTreeMap<_, _> = state
+        .tables()
+        .map(|table| {
+            let content = (
+                table.description(),
+                table.workers().to_vec(),
+                table.statistics().clone(),
+            );
+            (table.id(), content)
+        })
+        .collect();
+    let views: Vec<_> = state
+        .views()
+        .map(|view| (view.sql().to_owned(), view.schema().clone()))
+        .collect();
+    let workers: Vec<_> = state.workers().cloned().collect();
+    let placements: Vec<_> = state.placements().cloned().collect();
+    (
+        state.cluster_id(),
+        *state.key().as_bytes(),
+        state.snapshot(),
+        tables,
+        views,
+        workers,
+        placements,
+    )
+}
+
+#[tokio::test]
+async fn a_catalog_that_is_opened_again_is_the_same() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 3).await;
+    catalog
+        .create_table(sharded("orders", 8), &workers, false)
+        .await
+        .unwrap();
+    let reference = definition("nation", DefinitionKind::Reference);
+    catalog
+        .create_table(reference, &workers[..2], false)
+        .await
+        .unwrap();
+    load(&catalog, "orders", 25).await;
+    let schema = catalog.state().table("orders").unwrap().schema().clone();
+    catalog
+        .create_view("recent", "SELECT * FROM orders", schema, false)
+        .await
+        .unwrap();
+    let before = content(&catalog.state());
+    drop(catalog);
+    let catalog = open(&directory.0).await.unwrap();
+    assert_eq!(content(&catalog.state()), before);
+    let orders = catalog.state().table("orders").unwrap().clone();
+    let statistics = orders.statistics();
+    assert_eq!(
+        (statistics.rows, statistics.bytes, statistics.shards[0].rows),
+        (25, 1000, 25)
+    );
+    assert_eq!(
+        statistics.columns[0].max,
+        Some(ScalarValue::Int64(Some(25)))
+    );
+    assert_eq!(orders.sort_key(), [0]);
+}
+
+#[tokio::test]
+async fn a_transaction_that_relies_on_what_has_changed_is_a_conflict() {
+    let directory = Directory::new();
+    let store = RedbStore::open(&directory.0).await.unwrap();
+    let put = |value: &str| {
+        vec![Change::Put {
+            key: "k".to_owned(),
+            value: value.as_bytes().to_vec(),
+        }]
+    };
+    let expect = |version| {
+        vec![Expected {
+            key: "k".to_owned(),
+            version,
+        }]
+    };
+    assert_eq!(store.load().await.unwrap(), Entries::default());
+    let first = store.commit(expect(None), put("a")).await.unwrap();
+    for stale in [None, Some(first + 1)] {
+        let conflict = store.commit(expect(stale), put("b")).await.unwrap_err();
+        assert!(matches!(conflict, CommitError::Conflict { key } if key == "k"));
+    }
+    let second = store.commit(expect(Some(first)), put("c")).await.unwrap();
+    let entries = store.load().await.unwrap();
+    assert_eq!(entries.revision, second);
+    assert_eq!(entries.entries["k"].value, b"c");
+    assert_eq!(entries.entries["k"].version, second);
+}
+
+#[tokio::test]
+async fn two_gateways_on_one_store_see_each_others_changes() {
+    let directory = Directory::new();
+    let store: Arc<dyn MetadataStore> = Arc::new(RedbStore::open(&directory.0).await.unwrap());
+    let one = Catalog::open(Arc::clone(&store)).await.unwrap();
+    let other = Catalog::open(store).await.unwrap();
+    let first = one
+        .register_worker(None, "10.0.0.1:7200", "0.1.0")
+        .await
+        .unwrap();
+    let second = other
+        .register_worker(None, "10.0.0.2:7200", "0.1.0")
+        .await
+        .unwrap();
+    assert!(second.id > first.id);
+    assert_eq!(other.state().workers().count(), 2);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_catalog_is_data_loss() {
+    let directory = Directory::new();
+    std::fs::write(directory.0.join("catalog.redb"), "not a catalog").unwrap();
+    let error = open(&directory.0).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::DataLoss);
+    assert!(error.message().contains("catalog.redb"), "{error}");
+}
+
+#[tokio::test]
+async fn a_catalog_of_a_newer_format_is_refused() {
+    let directory = Directory::new();
+    let store = RedbStore::open(&directory.0).await.unwrap();
+    let newer = vec![Change::Put {
+        key: "cluster".to_owned(),
+        value: br#"{"format":2}"#.to_vec(),
+    }];
+    store.commit(Vec::new(), newer).await.unwrap();
+    let error = Catalog::open(Arc::new(store)).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert!(error.message().contains("format 2"), "{error}");
+}

@@ -1,0 +1,154 @@
+//! Tables, views, workers and where they are.
+
+use super::*;
+
+#[tokio::test]
+async fn tables_of_equal_shard_count_share_their_placement() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 3).await;
+    let create = async |name: &str, shards: u32, live: &[WorkerId]| {
+        catalog
+            .create_table(sharded(name, shards), live, false)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    let orders = create("orders", 8, &workers).await;
+    let lineitem = create("lineitem", 8, &workers[..1]).await;
+    assert!(Arc::ptr_eq(
+        orders.placement().unwrap(),
+        lineitem.placement().unwrap()
+    ));
+    let mut counts = workers.iter().map(|worker| {
+        (0..8)
+            .filter(|shard| orders.worker_of(*shard) == Some(*worker))
+            .count()
+    });
+    assert!(counts.all(|count| count == 2 || count == 3));
+
+    // The worker that holds the least gets the shard that cannot be shared.
+    let few = create("few", 1, &workers).await;
+    assert_eq!(few.worker_of(0), Some(workers[2]));
+    assert_eq!(few.worker_of(1), None);
+
+    // A placement that no table uses any more is made anew.
+    for name in ["orders", "lineitem"] {
+        catalog.drop_table(name, false).await.unwrap();
+    }
+    let orders = create("orders", 8, &workers[..2]).await;
+    assert_eq!(orders.workers(), &workers[..2]);
+    assert!(orders.placement().unwrap().epoch > few.placement().unwrap().epoch);
+}
+
+#[tokio::test]
+async fn names_are_taken_once() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let table = catalog
+        .create_table(sharded("orders", 4), &workers, false)
+        .await
+        .unwrap()
+        .unwrap();
+    let code = |error: Error| (error.code(), error.message().contains("\"orders\""));
+    let taken = (ErrorCode::AlreadyExists, true);
+    let again = catalog
+        .create_table(sharded("orders", 8), &workers, false)
+        .await;
+    assert_eq!(code(again.unwrap_err()), taken);
+    assert!(
+        catalog
+            .create_table(sharded("orders", 8), &workers, true)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let view = catalog
+        .create_view("orders", "SELECT 1", table.schema().clone(), true)
+        .await;
+    assert_eq!(code(view.unwrap_err()), taken);
+    assert!(
+        catalog
+            .create_table(sharded("Orders", 4), &workers, false)
+            .await
+            .unwrap()
+            .is_some()
+    );
+
+    catalog
+        .create_view("v", "SELECT 1", table.schema().clone(), false)
+        .await
+        .unwrap();
+    let table_of_the_view = catalog.create_table(sharded("v", 4), &workers, true).await;
+    assert_eq!(
+        table_of_the_view.unwrap_err().code(),
+        ErrorCode::AlreadyExists
+    );
+    let again = catalog
+        .create_view("v", "SELECT 2", table.schema().clone(), false)
+        .await;
+    assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
+    catalog
+        .create_view("v", "SELECT 2", table.schema().clone(), true)
+        .await
+        .unwrap();
+    assert_eq!(catalog.state().view("v").unwrap().sql(), "SELECT 2");
+
+    let missing = catalog.drop_table("order", false).await.unwrap_err();
+    assert!(
+        missing.message().contains("did you mean \"orders\""),
+        "{missing}"
+    );
+    assert!(catalog.drop_table("order", true).await.unwrap().is_none());
+    assert_eq!(
+        catalog.drop_table("v", true).await.unwrap_err().code(),
+        ErrorCode::InvalidArgument
+    );
+    assert!(catalog.drop_view("v", false).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn definitions_that_cannot_be_tables_are_refused() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let float_key = definition("t", DefinitionKind::Sharded { key: 1, shards: 4 });
+    for (bad, said) in [
+        (sharded("t", 0), "1 to 65536"),
+        (sharded("t", MAX_SHARDS + 1), "1 to 65536"),
+        (float_key, "column \"value\""),
+    ] {
+        let error = catalog
+            .create_table(bad, &workers, false)
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument);
+        assert!(error.message().contains(said), "{error}");
+    }
+    let error = catalog
+        .create_table(sharded("t", 4), &[], false)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_keeps_its_id_and_is_found_at_its_new_address() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let moved = catalog
+        .register_worker(Some(workers[0]), "10.0.0.1:7200", "0.1.1")
+        .await
+        .unwrap();
+    assert_eq!(
+        (moved.id, moved.address.as_str()),
+        (workers[0], "10.0.0.1:7200")
+    );
+    let unknown = catalog
+        .register_worker(Some(WorkerId(99)), "10.0.0.2:7200", "0.1.1")
+        .await;
+    assert_eq!(unknown.unwrap_err().code(), ErrorCode::NotFound);
+    let another = catalog
+        .register_worker(None, "10.0.0.2:7200", "0.1.1")
+        .await
+        .unwrap();
+    assert!(another.id > workers[1]);
+}

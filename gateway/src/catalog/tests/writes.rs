@@ -1,0 +1,143 @@
+//! Which writes are visible.
+
+use super::*;
+
+#[tokio::test]
+async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let orders = catalog
+        .create_table(sharded("orders", 4), &workers, false)
+        .await
+        .unwrap()
+        .unwrap();
+    load(&catalog, "orders", 10).await;
+    let write = catalog.begin_write(&orders).await.unwrap();
+    let (created, _) = catalog
+        .begin_create(sharded("copy", 16), &workers)
+        .await
+        .unwrap();
+    assert!(catalog.state().table("copy").is_none());
+    assert!(
+        catalog
+            .state()
+            .kept_tables()
+            .any(|table| table == created.id())
+    );
+    drop(catalog);
+
+    let catalog = open(&directory.0).await.unwrap();
+    let state = catalog.state();
+    assert!(!state.snapshot().sees(write));
+    assert_eq!(state.table("orders").unwrap().statistics().rows, 10);
+    assert!(!state.kept_tables().any(|table| table == created.id()));
+    assert!(state.last_table() >= created.id());
+    assert!(state.placements().all(|placement| placement.shards != 16));
+    for worker in &workers {
+        assert_eq!(
+            catalog
+                .state()
+                .aborted_writes_of(*worker)
+                .collect::<Vec<_>>(),
+            [write]
+        );
+        assert_eq!(catalog.state().snapshot().excluded, [write.0]);
+        catalog.writes_collected(*worker, &[write]).await.unwrap();
+    }
+    assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
+    let next = catalog
+        .create_table(sharded("copy", 16), &workers, false)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(next.id() > created.id());
+    assert!(catalog.begin_write(&next).await.unwrap().0 > write.0 + 1);
+}
+
+#[tokio::test]
+async fn a_table_that_is_created_with_rows_appears_with_them() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let (table, write) = catalog
+        .begin_create(sharded("copy", 4), &workers)
+        .await
+        .unwrap();
+    let taken = catalog
+        .create_table(sharded("copy", 4), &workers, true)
+        .await
+        .unwrap_err();
+    assert_eq!(taken.code(), ErrorCode::AlreadyExists);
+    assert!(taken.message().contains("being created"), "{taken}");
+    let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
+    catalog.commit_write(write, summary).await.unwrap();
+    let state = catalog.state();
+    assert_eq!(state.table("copy").unwrap().statistics().rows, 7);
+    assert!(state.snapshot().sees(write));
+
+    let (_, write) = catalog
+        .begin_create(sharded("other", 4), &workers)
+        .await
+        .unwrap();
+    catalog.abort_write(write).await.unwrap();
+    catalog.abort_write(write).await.unwrap();
+    assert!(
+        catalog
+            .create_table(sharded("other", 4), &workers, false)
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_write_to_a_table_that_was_dropped_is_refused() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let table = catalog
+        .create_table(sharded("orders", 4), &workers, false)
+        .await
+        .unwrap()
+        .unwrap();
+    let write = catalog.begin_write(&table).await.unwrap();
+    catalog.drop_table("orders", false).await.unwrap();
+    let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
+    let error = catalog
+        .commit_write(write, summary.clone())
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotFound);
+    assert!(
+        error.message().contains("\"orders\" was dropped"),
+        "{error}"
+    );
+    catalog.abort_write(write).await.unwrap();
+    assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
+    let error = catalog.commit_write(write, summary).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Cancelled);
+    assert_eq!(
+        catalog.begin_write(&table).await.unwrap_err().code(),
+        ErrorCode::NotFound
+    );
+}
+
+#[tokio::test]
+async fn copies_of_a_reference_table_are_counted_once() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 3).await;
+    let nation = definition("nation", DefinitionKind::Reference);
+    let nation = catalog
+        .create_table(nation, &workers, false)
+        .await
+        .unwrap()
+        .unwrap();
+    let answers: Vec<_> = workers
+        .iter()
+        .map(|worker| (*worker, written(0, 25)))
+        .collect();
+    assert_eq!(WriteSummary::new(&nation, &answers).unwrap().rows(), 25);
+    let unequal = [(workers[0], written(0, 25)), (workers[1], written(0, 24))];
+    assert_eq!(
+        WriteSummary::new(&nation, &unequal).unwrap_err().code(),
+        ErrorCode::Internal
+    );
+}

@@ -1,0 +1,49 @@
+//! Which workers there are.
+
+use std::sync::Arc;
+
+use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::{Error, Result};
+
+use super::records::WorkerRecord;
+use super::{Catalog, now_ms};
+
+impl Catalog {
+    /// Keeps where a worker is reached (`host:port`) and which release it runs. A worker without an id is given one.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for an id that was never given out; those of the store.
+    pub async fn register_worker(
+        &self,
+        existing: Option<WorkerId>,
+        address: &str,
+        version: &str,
+    ) -> Result<Arc<WorkerRecord>> {
+        let (address, version) = (address.to_owned(), version.to_owned());
+        self.change(move |draft| {
+            let (id, joined_at_ms) = match existing {
+                None => (draft.next_worker(), now_ms()),
+                Some(id) => {
+                    let Some(known) = draft.state().worker(id) else {
+                        return Err(Error::not_found(format!(
+                            "worker {id} at {address} is unknown to this cluster's catalog; start it with its own data directory, or with an empty one to join as a new worker; if the catalog was restored from a backup, restore a later one"
+                        )));
+                    };
+                    if known.address == address && known.version == version {
+                        return Ok(Arc::clone(known));
+                    }
+                    (id, known.joined_at_ms)
+                }
+            };
+            let worker = Arc::new(WorkerRecord {
+                id,
+                address: address.clone(),
+                version: version.clone(),
+                joined_at_ms,
+            });
+            draft.put_worker(&worker)?;
+            Ok(worker)
+        })
+        .await
+    }
+}

@@ -1,0 +1,189 @@
+//! Writes: open, then committed, or aborted and collected.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use volary_flight_proto::ids::{WorkerId, WriteId};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Catalog;
+use super::draft::Draft;
+use super::records::{TableState, WriteRecord, WriteState};
+use super::statistics::WriteSummary;
+use super::table::Table;
+
+impl Catalog {
+    /// Opens a write to a table. What workers keep under its number is unseen until [`Self::commit_write`].
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if the table was dropped; those of the store.
+    pub async fn begin_write(&self, table: &Table) -> Result<WriteId> {
+        let (id, name) = (table.id(), table.name().to_owned());
+        let change = move |draft: &mut Draft| {
+            if draft.state().table_by_id(id).is_none() {
+                return Err(dropped(&name));
+            }
+            let write = draft.next_write();
+            draft.put_write(WriteRecord {
+                id: write,
+                table: id,
+                table_name: name.clone(),
+                state: WriteState::Open,
+            })?;
+            Ok(write)
+        };
+        self.open_write(change, |write| *write).await
+    }
+
+    /// A statement that is cancelled while its write is being opened never learns the number: then nobody else would abort it.
+    pub(super) async fn open_write<T: Send + 'static>(
+        &self,
+        change: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
+        write_of: impl Fn(&T) -> WriteId + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        let catalog = self.clone();
+        tokio::spawn(async move {
+            let opened = catalog.change(change).await;
+            if let Err(Ok(unwanted)) = sender.send(opened) {
+                let write = write_of(&unwanted);
+                if let Err(error) = catalog.abort_write(write).await {
+                    tracing::warn!(%write, %error, "a write of a cancelled statement stays open until the next start");
+                }
+            }
+        });
+        receiver.await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorCode::Cancelled,
+                "the gateway is shutting down",
+            ))
+        })
+    }
+
+    /// Makes the rows of a write visible, on all shards at once; a table that was being created comes to life. To be called
+    /// when every worker has answered that its rows are durable.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if the table was dropped in the meantime, `CANCELLED` if the write was aborted; those of the store.
+    /// Abort the write then: an error of the store means that the rows are most likely not visible.
+    pub async fn commit_write(&self, write: WriteId, summary: WriteSummary) -> Result<()> {
+        self.change(move |draft| {
+            let Some(record) = open(draft, write) else {
+                return Err(Error::new(
+                    ErrorCode::Cancelled,
+                    format!("write {write} was aborted; nothing was written"),
+                ));
+            };
+            let Some(table) = draft.state().tables.get(&record.table) else {
+                return Err(dropped(&record.table_name));
+            };
+            let was_created = table.state() == TableState::Creating(write);
+            let table = Arc::new(table.live_with(table.statistics().with(&summary)));
+            if was_created {
+                draft.put_table(&table)?;
+            }
+            draft.put_statistics(&table)?;
+            draft.remove_write(write);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Gives a write up: its rows are never seen, and workers delete them. A table that was being created for it never was. A
+    /// write that is not open is none to be aborted, and no error.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn abort_write(&self, write: WriteId) -> Result<()> {
+        self.change(move |draft| abort(draft, write)).await
+    }
+
+    /// Notes that a worker holds no rows of these failed writes any more. When none does, the write is forgotten.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn writes_collected(&self, worker: WorkerId, writes: &[WriteId]) -> Result<()> {
+        let state = self.state();
+        let pending: Vec<WriteId> = state
+            .aborted_writes_of(worker)
+            .filter(|write| writes.contains(write))
+            .collect();
+        if pending.is_empty() {
+            return Ok(()); // nearly every heartbeat
+        }
+        self.change(move |draft| {
+            for write in &pending {
+                collected(draft, worker, *write)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Aborts what the last gateway left open.
+pub(super) fn abort_all_open(draft: &mut Draft) -> Result<()> {
+    let writes: Vec<WriteId> = draft.state().writes.keys().copied().collect();
+    for write in writes {
+        abort(draft, write)?;
+    }
+    Ok(())
+}
+
+fn open(draft: &Draft, write: WriteId) -> Option<Arc<WriteRecord>> {
+    let record = draft.state().writes.get(&write)?;
+    (record.state == WriteState::Open).then(|| Arc::clone(record))
+}
+
+fn abort(draft: &mut Draft, write: WriteId) -> Result<()> {
+    let Some(record) = open(draft, write) else {
+        return Ok(());
+    };
+    match draft.state().tables.get(&record.table).cloned() {
+        // Workers delete all files of tables that are gone.
+        None => draft.remove_write(write),
+        Some(table) if table.state() == TableState::Creating(write) => {
+            draft.remove_write(write);
+            draft.remove_table(&table);
+        }
+        Some(table) => draft.put_write(WriteRecord {
+            id: write,
+            table: record.table,
+            table_name: record.table_name.clone(),
+            state: WriteState::Aborted {
+                pending: table.workers().to_vec(),
+            },
+        })?,
+    }
+    Ok(())
+}
+
+fn collected(draft: &mut Draft, worker: WorkerId, write: WriteId) -> Result<()> {
+    let Some(record) = draft.state().writes.get(&write).cloned() else {
+        return Ok(());
+    };
+    let WriteState::Aborted { pending } = &record.state else {
+        return Ok(());
+    };
+    let pending: Vec<WorkerId> = pending
+        .iter()
+        .copied()
+        .filter(|other| *other != worker)
+        .collect();
+    if pending.is_empty() {
+        draft.remove_write(write);
+        return Ok(());
+    }
+    draft.put_write(WriteRecord {
+        id: write,
+        table: record.table,
+        table_name: record.table_name.clone(),
+        state: WriteState::Aborted { pending },
+    })
+}
+
+fn dropped(table: &str) -> Error {
+    Error::not_found(format!(
+        "table \"{table}\" was dropped while the statement wrote to it; nothing was written"
+    ))
+}

@@ -1,0 +1,168 @@
+//! What workers say: that they have started, and that they live.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use volary_flight_proto::ids::{ClusterId, WorkerId, WriteId};
+use volary_flight_proto::membership::{
+    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
+};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Cluster;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long a worker's former address is tried before the worker that joins from another one is believed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Cluster {
+    /// Takes a worker in that has started, and gives it an id if it has none.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` for another machine's worker where no secret is configured; `INVALID_ARGUMENT` for another release, a data
+    /// directory of another cluster, or an address that is none; `NOT_FOUND` for an id that the catalog does not know;
+    /// `ALREADY_EXISTS` if another process with this id lives; those of the catalog.
+    pub async fn join(
+        &self,
+        request: JoinRequest,
+        peer: impl Into<Option<SocketAddr>>,
+    ) -> Result<JoinResponse> {
+        self.check_peer(peer.into())?;
+        check_release(&request)?;
+        check_address(&request)?;
+        let cluster_id = self.catalog.state().cluster_id();
+        check_cluster(&request, cluster_id)?;
+        let existing = request.worker_id.map(WorkerId);
+        let _turn = self.joining.lock().await;
+        if let Some(worker) = existing {
+            self.check_is_the_only_one(worker, &request).await?;
+        }
+        let record = self
+            .catalog
+            .register_worker(existing, &request.address, &request.version)
+            .await?;
+        self.members
+            .joined(record.id, &request.address, &request.instance);
+        tracing::info!(worker = %record.id, address = request.address, version = request.version, "worker joined");
+        Ok(JoinResponse {
+            worker_id: record.id.0,
+            cluster_id: cluster_id.to_string(),
+            key: if self.has_secret {
+                Bytes::new()
+            } else {
+                Bytes::copy_from_slice(self.catalog.state().key().as_bytes())
+            },
+            heartbeat_ms: u32::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Notes that a worker lives and what it reports, and tells it what it may delete.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
+        let worker = WorkerId(request.worker_id);
+        let collected: Vec<WriteId> = request
+            .collected_writes
+            .iter()
+            .copied()
+            .map(WriteId)
+            .collect();
+        if !self.members.reported(request) {
+            return Ok(HeartbeatResponse {
+                known: false,
+                ..HeartbeatResponse::default()
+            });
+        }
+        self.catalog.writes_collected(worker, &collected).await?;
+        // All three from one state: a table that is created meanwhile is either kept or later than the last one.
+        let state = self.catalog.state();
+        Ok(HeartbeatResponse {
+            known: true,
+            live_tables: state.kept_tables().map(|table| table.0).collect(),
+            last_table: state.last_table().0,
+            aborted_writes: state
+                .aborted_writes_of(worker)
+                .map(|write| write.0)
+                .collect(),
+        })
+    }
+
+    /// A worker that was killed may start again on another port before it is taken for lost: the former address tells
+    /// whether somebody is still there.
+    async fn check_is_the_only_one(&self, worker: WorkerId, request: &JoinRequest) -> Result<()> {
+        let Some(member) = self.members.get(worker) else {
+            return Ok(());
+        };
+        if member.instance == request.instance
+            || member.address == request.address
+            || self.members.is_lost(&member)
+        {
+            return Ok(());
+        }
+        let probe = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(&member.address)).await;
+        // An address that does not answer is left to its heartbeats: the network may be what fails.
+        if matches!(probe, Ok(Err(_))) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorCode::AlreadyExists,
+            format!(
+                "worker {worker} at {} may not join: worker {worker} at {} is alive; a data directory belongs to one worker, start the other one with an empty directory",
+                request.address, member.address
+            ),
+        ))
+    }
+}
+
+fn check_release(request: &JoinRequest) -> Result<()> {
+    if series(&request.version) == series(VERSION) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the worker at {} runs Volary {} and the gateway {VERSION}; run releases of the same series (major.minor) on all nodes",
+        request.address, request.version
+    )))
+}
+
+/// `major.minor` of a release.
+fn series(version: &str) -> Option<(&str, &str)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?, parts.next()?))
+}
+
+fn check_address(request: &JoinRequest) -> Result<()> {
+    let address = &request.address;
+    let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if !is_address {
+        return Err(Error::invalid(format!(
+            "a worker wants to join with the address \"{address}\"; worker.advertise must be host:port"
+        )));
+    }
+    if address
+        .parse::<SocketAddr>()
+        .is_ok_and(|address| address.ip().is_unspecified())
+    {
+        return Err(Error::invalid(format!(
+            "a worker wants to join with the address {address}, at which nobody reaches it; set worker.advertise to a host:port that gateways reach"
+        )));
+    }
+    Ok(())
+}
+
+fn check_cluster(request: &JoinRequest, ours: ClusterId) -> Result<()> {
+    let Some(theirs) = &request.cluster_id else {
+        return Ok(());
+    };
+    if theirs.parse::<ClusterId>()? == ours {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the data directory of the worker at {} belongs to cluster {theirs}, this is cluster {ours}; start the worker with its cluster's gateway, or with an empty data directory",
+        request.address
+    )))
+}

@@ -1,0 +1,177 @@
+//! The workers: who has joined, who lives, how they are reached.
+//!
+//! A worker joins ([`Cluster::join`]), is given an id that the [`Catalog`] keeps, and reports from then on
+//! ([`Cluster::heartbeat`]). Whether it lives is known here only, and forgotten when the gateway ends: workers join again
+//! then. A query asks for [`Cluster::client`] of the workers that hold its shards, whether they are known to live or not: the
+//! connection's own deadline tells.
+
+mod connections;
+mod joining;
+mod members;
+mod nodes;
+#[cfg(test)]
+mod tests;
+
+pub use nodes::{NodeState, NodeStatus, Report};
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::membership::{HEARTBEAT_ACTION, JOIN_ACTION};
+use volary_flight_proto::seal::{Key, Purpose, Sealer};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::catalog::Catalog;
+use crate::config::Config;
+
+use connections::Connections;
+use members::Members;
+
+/// An answer is of use to the one who asked only, and only now.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
+
+/// The workers of the cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    catalog: Catalog,
+    heartbeat_interval: Duration,
+    members: Members,
+    connections: Connections,
+    /// Seals what workers say before they know the cluster's key.
+    membership: Sealer,
+    sealer: Sealer,
+    has_secret: bool,
+    /// Joins are decided one after another: of two processes with one data directory, one is second.
+    joining: Mutex<()>,
+}
+
+impl Cluster {
+    /// Of a catalog. Connections are made on the `io` runtime.
+    pub fn new(config: &Config, catalog: Catalog, io: Handle) -> Arc<Self> {
+        let secret = config.secret.as_deref();
+        let from_secret = Key::from_secret(secret.unwrap_or_default());
+        let key = match secret {
+            Some(_) => from_secret.clone(),
+            None => catalog.state().key().clone(),
+        };
+        Arc::new(Self {
+            heartbeat_interval: config.cluster.heartbeat_interval,
+            members: Members::new(config.cluster.lost_after),
+            connections: Connections::new(&config.gather, io),
+            membership: Sealer::new(from_secret),
+            sealer: Sealer::new(key),
+            has_secret: secret.is_some(),
+            joining: Mutex::new(()),
+            catalog,
+        })
+    }
+
+    /// The cluster's id.
+    pub fn id(&self) -> ClusterId {
+        self.catalog.state().cluster_id()
+    }
+
+    /// Seals and opens the messages of the cluster.
+    pub fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    /// A worker's name and address, for messages: `worker w3 at 127.0.0.1:7203`.
+    pub fn name(&self, worker: WorkerId) -> String {
+        match self.catalog.state().worker(worker) {
+            Some(record) => format!("worker {worker} at {}", record.address),
+            None => format!("worker {worker}"),
+        }
+    }
+
+    /// Workers that report and do not drain, ascending: new tables are placed on them.
+    pub fn live_workers(&self) -> Vec<WorkerId> {
+        self.members.live()
+    }
+
+    /// Waits until `wanted` workers live.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if they do not within `timeout`.
+    pub async fn wait_for_workers(&self, wanted: usize, timeout: Duration) -> Result<()> {
+        let waited = tokio::time::timeout(timeout, self.members.until_live(wanted)).await;
+        waited.map_err(|_| {
+            Error::unavailable(format!(
+                "{} of {wanted} workers have joined within {timeout:?}; start more workers, or look into their logs for why they do not join",
+                self.members.live().len()
+            ))
+        })
+    }
+
+    /// Answers what a worker at `peer` says: the body of a DoAction of one of the types in
+    /// [`volary_flight_proto::membership`].
+    ///
+    /// # Errors
+    /// Those of [`Self::join`] and [`Self::heartbeat`]; `PERMISSION_DENIED` for what is not sealed with the cluster's secret;
+    /// `UNIMPLEMENTED` for another action.
+    pub async fn handle_action(
+        &self,
+        action_type: &str,
+        body: &[u8],
+        peer: impl Into<Option<SocketAddr>>,
+    ) -> Result<Bytes> {
+        let peer = peer.into();
+        match action_type {
+            JOIN_ACTION => {
+                self.check_peer(peer)?;
+                let answer = self.join(self.open(body)?, peer).await?;
+                Ok(self.seal(&answer))
+            }
+            HEARTBEAT_ACTION => {
+                self.check_peer(peer)?;
+                let answer = self.heartbeat(self.open(body)?).await?;
+                Ok(self.seal(&answer))
+            }
+            other => Err(Error::new(
+                ErrorCode::Unimplemented,
+                format!("\"{other}\" is not an action of workers"),
+            )),
+        }
+    }
+
+    fn open<M: Message + Default>(&self, body: &[u8]) -> Result<M> {
+        self.membership.open(Purpose::Membership, body).map_err(|error| {
+            if error.code() == ErrorCode::PermissionDenied {
+                Error::new(
+                    ErrorCode::PermissionDenied,
+                    "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret",
+                )
+            } else {
+                error
+            }
+        })
+    }
+
+    fn seal(&self, answer: &impl Message) -> Bytes {
+        self.membership
+            .seal(Purpose::Membership, answer, ANSWER_LIFETIME)
+    }
+
+    /// Without a secret, anybody could seal a request, and is handed out the cluster's key.
+    fn check_peer(&self, peer: Option<SocketAddr>) -> Result<()> {
+        if self.has_secret || peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
+            return Ok(());
+        }
+        let from = peer.map_or_else(
+            || "an unknown address".to_owned(),
+            |peer| peer.ip().to_string(),
+        );
+        Err(Error::new(
+            ErrorCode::PermissionDenied,
+            format!(
+                "a worker at {from} may not join: without a secret only workers of the gateway's own machine may; set gateway.secret, and the same worker.secret on the workers"
+            ),
+        ))
+    }
+}

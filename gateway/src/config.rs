@@ -1,0 +1,220 @@
+//! Settings of a gateway. The doc comments are the reference: `docs/configuration.md` is made from them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use volary_flight_proto::{Error, Result};
+use volary_node::memory;
+use volary_node::size::MemorySize;
+
+/// The gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Address that clients and workers connect to. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Directory of the catalog. It belongs to this gateway alone.
+    pub data_dir: PathBuf,
+    /// Secret that gateways and workers of a cluster share. Required as soon as the gateway listens on an address that
+    /// other machines reach; without it, only workers of the same machine may join.
+    pub secret: Option<String>,
+    /// The workers.
+    pub cluster: Cluster,
+    /// Queries.
+    pub query: Query,
+    /// Pulling rows from the workers.
+    pub gather: Gather,
+    /// Loading rows.
+    pub load: Load,
+    /// Memory and spill space of queries.
+    pub memory: memory::Config,
+}
+
+/// The workers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// How often a worker reports.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub heartbeat_interval: Duration,
+    /// A worker that has not reported for so long is shown as lost.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub lost_after: Duration,
+    /// CREATE TABLE waits for nobody: it is refused until so many workers are there, so that shards are spread over all.
+    pub min_workers: usize,
+}
+
+/// Queries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Query {
+    /// Parallelism of a query's part that runs on the gateway. Default: one per core.
+    pub target_partitions: Option<usize>,
+    /// Rows per batch inside operators.
+    pub batch_rows: usize,
+    /// A statement that runs longer is ended with DEADLINE_EXCEEDED.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub timeout: Duration,
+    /// Statements that run at the same time.
+    pub max_running: usize,
+    /// Statements that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
+    pub max_waiting: usize,
+    /// How long a ticket may be redeemed.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub ticket_lifetime: Duration,
+    /// Plans that are kept between GetFlightInfo and DoGet; an older ticket is planned again.
+    pub max_kept_plans: u64,
+    /// Sessions that are kept; the one that was not used for the longest time is forgotten first.
+    pub max_sessions: u64,
+    /// The largest message that clients may send: statements, parameters, rows.
+    pub max_message: MemorySize,
+}
+
+/// Pulling rows from the workers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Gather {
+    /// Until a connection to a worker stands.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub connect_timeout: Duration,
+    /// A worker that sends nothing for so long, not even a sign of life, is given up. Workers send one four times as often.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub idle_timeout: Duration,
+    /// How long a stream that failed before its first row is tried again.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub retry_for: Duration,
+    /// Size of a batch that a worker aims at.
+    pub batch: MemorySize,
+    /// HTTP/2 window of a stream: what a worker may send ahead.
+    pub stream_window: MemorySize,
+    /// The largest message that is taken from a worker.
+    pub max_message: MemorySize,
+}
+
+/// Loading rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Load {
+    /// Directories and URLs below which COPY may read ("/data", "s3://bucket/prefix"). None: COPY is refused.
+    pub allowed_roots: Vec<String>,
+    /// A worker that takes no rows and gives no answer for so long fails the load.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub idle_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7100)),
+            data_dir: PathBuf::from("volary-data/gateway"),
+            secret: None,
+            cluster: Cluster::default(),
+            query: Query::default(),
+            gather: Gather::default(),
+            load: Load::default(),
+            memory: memory::Config::default(),
+        }
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_secs(1),
+            lost_after: Duration::from_secs(5),
+            min_workers: 1,
+        }
+    }
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self {
+            target_partitions: None,
+            batch_rows: 8192,
+            timeout: Duration::from_secs(60 * 60),
+            max_running: 256,
+            max_waiting: 1024,
+            ticket_lifetime: Duration::from_secs(60 * 60),
+            max_kept_plans: 10_000,
+            max_sessions: 100_000,
+            max_message: MemorySize::Bytes(256 << 20),
+        }
+    }
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(3),
+            idle_timeout: Duration::from_secs(10),
+            retry_for: Duration::from_secs(5),
+            batch: MemorySize::Bytes(1 << 20),
+            stream_window: MemorySize::Bytes(2 << 20),
+            max_message: MemorySize::Bytes(256 << 20),
+        }
+    }
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            allowed_roots: Vec::new(),
+            idle_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Config {
+    /// Checks what types cannot say.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("gateway.query.batch_rows", self.query.batch_rows),
+            ("gateway.query.max_running", self.query.max_running),
+            (
+                "gateway.query.target_partitions",
+                self.query.target_partitions.unwrap_or(1),
+            ),
+            ("gateway.cluster.min_workers", self.cluster.min_workers),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(Error::invalid(format!("{key} must be at least 1")));
+            }
+        }
+        if self.query.target_partitions.unwrap_or(1) > MAX_TARGET_PARTITIONS {
+            return Err(Error::invalid(format!(
+                "gateway.query.target_partitions must be at most {MAX_TARGET_PARTITIONS}"
+            )));
+        }
+        if self.cluster.lost_after < self.cluster.heartbeat_interval * 2 {
+            return Err(Error::invalid(
+                "gateway.cluster.lost_after must be at least twice gateway.cluster.heartbeat_interval",
+            ));
+        }
+        if self.secret.is_none() && !self.listen.ip().is_loopback() {
+            return Err(Error::invalid(format!(
+                "gateway.listen is {}, which other machines reach: set gateway.secret (and the same worker.secret on the workers)",
+                self.listen
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The planner's partition numbers for shard scans start above it, so that the two can never be mistaken for each other.
+pub const MAX_TARGET_PARTITIONS: usize = 1024;

@@ -1,0 +1,260 @@
+//! DataFusion's session for one statement: tables, settings, rules.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
+};
+use datafusion::common::TableReference;
+use datafusion::datasource::ViewTable;
+use datafusion::datasource::empty::EmptyTable;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::SessionState;
+use datafusion::prelude::SessionConfig;
+use datafusion::sql::parser::Statement as DfStatement;
+use parking_lot::Mutex;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::{Error, Result};
+
+use super::parse::{Statement, parse};
+use super::{Engine, Session, settings};
+use crate::catalog::State;
+use crate::config::Config;
+use crate::gather::QueryContext;
+use crate::planning::rules::{physical_rules, planner_config};
+use crate::planning::table::ShardedTable;
+use crate::system_tables::SystemSchema;
+
+/// The one catalog.
+pub const CATALOG: &str = "volary";
+/// The schema of users' tables and views.
+pub const PUBLIC: &str = "public";
+/// The schema of tables about the cluster.
+pub const SYSTEM: &str = "system";
+/// Views within views within views.
+const MAX_VIEW_DEPTH: usize = 16;
+
+/// What all statements share: functions, rules, settings, memory.
+pub fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let target_partitions = config.query.target_partitions.unwrap_or(cores);
+    let session = SessionConfig::new()
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, PUBLIC)
+        .with_information_schema(true)
+        .with_batch_size(config.query.batch_rows.max(1));
+    SessionStateBuilder::new()
+        .with_config(planner_config(session, target_partitions))
+        .with_runtime_env(runtime_env)
+        .with_default_features()
+        .with_physical_optimizer_rules(physical_rules())
+        .build()
+}
+
+/// One statement's view of the world.
+pub struct StatementContext {
+    /// DataFusion's session.
+    pub state: SessionState,
+    /// The catalog as of the statement's start.
+    pub catalog: Arc<State>,
+    /// The statement.
+    pub query_id: QueryId,
+    /// What it sees.
+    pub snapshot: Snapshot,
+    public: Arc<PublicSchema>,
+}
+
+impl StatementContext {
+    /// With the session's settings. `snapshot`: what a ticket says; `None` for what is committed now.
+    ///
+    /// # Errors
+    /// Those of the session's settings.
+    pub fn new(
+        engine: &Arc<Engine>,
+        session: &Session,
+        snapshot: Option<Snapshot>,
+        with_plan_metrics: bool,
+    ) -> Result<Self> {
+        let catalog = engine.catalog.state();
+        let current = catalog.snapshot();
+        let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
+        let snapshot = snapshot.unwrap_or(current);
+        let query_id = QueryId::new();
+        let public = Arc::new(PublicSchema {
+            catalog: Arc::clone(&catalog),
+            statistics_exact,
+            views: Mutex::new(HashMap::new()),
+        });
+        let mut config = engine.base.config().clone();
+        settings::apply(&mut config, &session.settings())?;
+        let now = chrono::Utc::now();
+        config.set_extension(Arc::new(QueryContext {
+            query_id,
+            snapshot: snapshot.clone(),
+            cluster: Arc::clone(&engine.cluster),
+            config: engine.config.gather.clone(),
+            time_zone: config
+                .options()
+                .execution
+                .time_zone
+                .clone()
+                .unwrap_or_default(),
+            start_ns: now.timestamp_nanos_opt().unwrap_or(0),
+            with_plan_metrics,
+        }));
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(
+            CATALOG.to_owned(),
+            Arc::new(Schemas {
+                public: Arc::clone(&public),
+                system: Arc::new(SystemSchema::new(Arc::clone(engine), Arc::clone(&catalog))),
+            }),
+        );
+        let state = SessionStateBuilder::new_from_existing(engine.base.clone())
+            .with_session_id(query_id.to_string())
+            .with_config(config)
+            .with_catalog_list(Arc::new(catalogs))
+            .build();
+        Ok(Self {
+            state,
+            catalog,
+            query_id,
+            snapshot,
+            public,
+        })
+    }
+
+    /// Finds the statement's tables and plans the views it reads. To be called before it is planned.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for a table that does not exist, with the nearest names.
+    pub async fn resolve(&self, statement: &DfStatement) -> Result<()> {
+        self.resolve_at(statement, 0).await
+    }
+
+    async fn resolve_at(&self, statement: &DfStatement, depth: usize) -> Result<()> {
+        for name in self.state.resolve_table_references(statement)? {
+            if let Some(name) = public_name(&name)
+                && self.catalog.table(name).is_none()
+            {
+                let Some(view) = self.catalog.view(name) else {
+                    return Err(self.catalog.no_such_table(name));
+                };
+                Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn plan_view(&self, name: &str, sql: &str, depth: usize) -> Result<()> {
+        if self.public.views.lock().contains_key(name) {
+            return Ok(());
+        }
+        if depth >= MAX_VIEW_DEPTH {
+            return Err(Error::invalid(format!(
+                "view {name}: views are nested more than {MAX_VIEW_DEPTH} deep, or read each other"
+            )));
+        }
+        let Statement::Planned(statement) = parse(sql)? else {
+            return Err(Error::invalid(format!("view {name} is no query")));
+        };
+        let at = |error: Error| error.at(format!("view {name}"));
+        self.resolve_at(&statement, depth + 1).await.map_err(at)?;
+        let plan = self
+            .state
+            .statement_to_plan(*statement)
+            .await
+            .map_err(|error| at(super::errors::explain(error)))?;
+        let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
+        self.public.views.lock().insert(name.to_owned(), view);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StatementContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatementContext")
+            .field("query_id", &self.query_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name within the schema `public`, if the reference is to a table there.
+fn public_name(reference: &TableReference) -> Option<&str> {
+    match reference {
+        TableReference::Bare { table } => Some(table),
+        TableReference::Partial { schema, table } => (schema.as_ref() == PUBLIC).then_some(table),
+        TableReference::Full {
+            catalog,
+            schema,
+            table,
+        } => (catalog.as_ref() == CATALOG && schema.as_ref() == PUBLIC).then_some(table),
+    }
+}
+
+/// The catalog's schemas. `information_schema` is DataFusion's own.
+#[derive(Debug)]
+struct Schemas {
+    public: Arc<PublicSchema>,
+    system: Arc<SystemSchema>,
+}
+
+impl CatalogProvider for Schemas {
+    fn schema_names(&self) -> Vec<String> {
+        vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            PUBLIC => Some(Arc::clone(&self.public) as _),
+            SYSTEM => Some(Arc::clone(&self.system) as _),
+            _ => None,
+        }
+    }
+}
+
+/// Users' tables and views, as of one state of the catalog.
+#[derive(Debug)]
+struct PublicSchema {
+    catalog: Arc<State>,
+    statistics_exact: bool,
+    /// Views that the statement reads, planned.
+    views: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
+}
+
+#[async_trait]
+impl SchemaProvider for PublicSchema {
+    fn table_names(&self) -> Vec<String> {
+        let tables = self.catalog.tables().map(|table| table.name().to_owned());
+        let views = self.catalog.views().map(|view| view.name().to_owned());
+        tables.chain(views).collect()
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if let Some(table) = self.catalog.table(name) {
+            return Ok(Some(Arc::new(ShardedTable::new(
+                Arc::clone(table),
+                self.statistics_exact,
+            ))));
+        }
+        if let Some(view) = self.views.lock().get(name) {
+            return Ok(Some(Arc::clone(view)));
+        }
+        // Only information_schema asks for a view that the statement does not read: its columns are enough.
+        Ok(self
+            .catalog
+            .view(name)
+            .map(|view| Arc::new(EmptyTable::new(SchemaRef::clone(view.schema()))) as _))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.catalog.table(name).is_some() || self.catalog.view(name).is_some()
+    }
+}

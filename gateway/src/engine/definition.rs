@@ -1,0 +1,346 @@
+//! CREATE, DROP, views.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::logical_expr::CreateView;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{
+    CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
+};
+use volary_flight_proto::control::{DropTable, control};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Engine;
+use super::context::StatementContext;
+use super::errors::explain;
+use super::parse::{identifier, object_name};
+use super::statement::{engine_parts, plan};
+use crate::catalog::{DefinitionKind, TableDefinition};
+use crate::load;
+use crate::shard_key::check_key_type;
+
+/// Shards of a table that does not say: many more than workers, few enough that each is worth a file.
+const DEFAULT_SHARDS: u32 = 64;
+
+/// The options of CREATE TABLE … WITH (…).
+#[derive(Debug, Default)]
+struct Options {
+    shard_key: Option<String>,
+    shards: Option<u32>,
+    sort_key: Vec<String>,
+    reference: bool,
+}
+
+/// Rows that CREATE TABLE AS has written; `None` without AS.
+pub(super) async fn create_table(
+    engine: &Arc<Engine>,
+    context: &StatementContext,
+    mut create: CreateTable,
+) -> Result<Option<u64>> {
+    let name = object_name(&create.name)?;
+    refuse_other_forms(&create)?;
+    let options = Options::parse(&std::mem::take(&mut create.table_options))
+        .map_err(|error| error.at(format!("table {name}")))?;
+    if context.catalog.table(&name).is_some() && create.if_not_exists {
+        return Ok(None);
+    }
+    let if_not_exists = create.if_not_exists;
+    let Some(query) = create.query.take() else {
+        let schema = declared_schema(context, create).await?;
+        let definition = definition(&name, schema, &options)?;
+        let live = placeable_workers(engine)?;
+        engine
+            .catalog
+            .create_table(definition, &live, if_not_exists)
+            .await?;
+        return Ok(None);
+    };
+    if !create.columns.is_empty() {
+        return Err(Error::invalid(format!(
+            "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
+        )));
+    }
+    let _place = engine.admission.enter().await?;
+    let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
+    let logical = plan(context, statement).await?;
+    let schema = stored_schema(&name, logical.schema().inner())?;
+    let definition = definition(&name, schema, &options)?;
+    let live = placeable_workers(engine)?;
+    let physical = context
+        .state
+        .create_physical_plan(&logical)
+        .await
+        .map_err(explain)?;
+    let source = load::Source::of_plan(physical, context.state.task_ctx())?;
+    let (table, write) = engine.catalog.begin_create(definition, &live).await?;
+    load::run(engine_parts(engine), context, &table, write, source)
+        .await
+        .map(Some)
+}
+
+fn placeable_workers(engine: &Engine) -> Result<Vec<volary_flight_proto::ids::WorkerId>> {
+    let live = engine.cluster.live_workers();
+    let wanted = engine.config.cluster.min_workers;
+    if live.len() < wanted {
+        return Err(Error::unavailable(format!(
+            "{} workers have joined and tables are placed on at least {wanted} (cluster.min_workers); start more workers and retry",
+            live.len()
+        )));
+    }
+    Ok(live)
+}
+
+/// What sqlparser reads and Volary does not do is said, not ignored.
+fn refuse_other_forms(create: &CreateTable) -> Result<()> {
+    let refused = [
+        (create.or_replace, "OR REPLACE"),
+        (create.temporary, "TEMPORARY"),
+        (create.external, "EXTERNAL"),
+        (create.like.is_some(), "LIKE"),
+        (
+            create.partition_by.is_some(),
+            "PARTITION BY (use shard_key)",
+        ),
+        (create.order_by.is_some(), "ORDER BY (use sort_key)"),
+        (create.location.is_some(), "LOCATION"),
+        (!create.constraints.is_empty(), "table constraints"),
+    ];
+    match refused.iter().find(|(present, _)| *present) {
+        Some((_, what)) => Err(Error::invalid(format!(
+            "CREATE TABLE does not take {what}; write CREATE TABLE t (column type [NOT NULL], …) WITH (shard_key = 'column', shards = 64)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The columns as SQL's types say: DataFusion plans the statement without our options.
+async fn declared_schema(context: &StatementContext, create: CreateTable) -> Result<SchemaRef> {
+    let name = create.name.to_string();
+    for column in &create.columns {
+        use datafusion::sql::sqlparser::ast::ColumnOption;
+        for option in &column.options {
+            if !matches!(option.option, ColumnOption::NotNull | ColumnOption::Null) {
+                return Err(Error::invalid(format!(
+                    "table {name}, column {}: {} is not supported",
+                    column.name, option.option
+                )));
+            }
+        }
+    }
+    let statement = DfStatement::Statement(Box::new(Ast::CreateTable(create)));
+    let plan = context
+        .state
+        .statement_to_plan(statement)
+        .await
+        .map_err(explain)?;
+    stored_schema(&name, plan.schema().inner())
+}
+
+/// What a table can keep: distinct names, types that Parquet gives back as they were.
+fn stored_schema(table: &str, schema: &Schema) -> Result<SchemaRef> {
+    if schema.fields().is_empty() {
+        return Err(Error::invalid(format!(
+            "table {table} has no columns; give it one at least"
+        )));
+    }
+    let mut fields: Vec<Field> = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        if fields.iter().any(|other| other.name() == field.name()) {
+            return Err(Error::invalid(format!(
+                "table {table} has two columns {}; give them different names",
+                field.name()
+            )));
+        }
+        let data_type = stored_type(field.data_type()).ok_or_else(|| {
+            Error::invalid(format!(
+                "table {table}, column {}: type {} cannot be stored; cast it",
+                field.name(),
+                field.data_type()
+            ))
+        })?;
+        fields.push(Field::new(field.name(), data_type, field.is_nullable()));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+fn stored_type(data_type: &DataType) -> Option<DataType> {
+    Some(match data_type {
+        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Dictionary(_, values) => stored_type(values)?,
+        DataType::Union(_, _)
+        | DataType::RunEndEncoded(_, _)
+        | DataType::Interval(_)
+        | DataType::Duration(_)
+        | DataType::ListView(_)
+        | DataType::LargeListView(_) => return None,
+        other => other.clone(),
+    })
+}
+
+fn definition(name: &str, schema: SchemaRef, options: &Options) -> Result<TableDefinition> {
+    let column = |key: &str, column: &str| {
+        schema.index_of(column).map_err(|_| {
+            let names: Vec<_> = schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect();
+            Error::not_found(format!(
+                "table {name}: {key} names column {column}, which it does not have; it has {}",
+                names.join(", ")
+            ))
+        })
+    };
+    let kind = match (&options.shard_key, options.reference) {
+        (Some(key), false) => {
+            let key = column("shard_key", key)?;
+            let field = schema.field(key);
+            check_key_type(field.data_type())
+                .map_err(|error| error.at(format!("table {name}, column {}", field.name())))?;
+            DefinitionKind::Sharded {
+                key,
+                shards: options.shards.unwrap_or(DEFAULT_SHARDS),
+            }
+        }
+        (None, true) if options.shards.is_none() => DefinitionKind::Reference,
+        (None, false) => {
+            return Err(Error::invalid(format!(
+                "table {name} has no shard key; add WITH (shard_key = 'column', shards = {DEFAULT_SHARDS}), or WITH (reference = true) for a small table that every worker holds whole"
+            )));
+        }
+        (_, true) => {
+            return Err(Error::invalid(format!(
+                "table {name}: a reference table has no shard_key and no shards"
+            )));
+        }
+    };
+    let sort_key = options
+        .sort_key
+        .iter()
+        .map(|key| column("sort_key", key))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(TableDefinition {
+        name: name.to_owned(),
+        schema,
+        kind,
+        sort_key,
+    })
+}
+
+impl Options {
+    fn parse(options: &CreateTableOptions) -> Result<Self> {
+        let given = match options {
+            CreateTableOptions::None => return Ok(Self::default()),
+            CreateTableOptions::With(given) => given,
+            _ => return Err(Error::invalid("options are written WITH (name = value, …)")),
+        };
+        let mut parsed = Self::default();
+        for option in given {
+            let SqlOption::KeyValue { key, value } = option else {
+                return Err(Error::invalid(format!(
+                    "option {option} is not name = value"
+                )));
+            };
+            let text = text_of(value);
+            match identifier(key).as_str() {
+                "shard_key" => parsed.shard_key = Some(text),
+                "sort_key" => {
+                    parsed.sort_key = text.split(',').map(|name| name.trim().to_owned()).collect();
+                }
+                "shards" => {
+                    parsed.shards = Some(text.parse().map_err(|_| {
+                        Error::invalid(format!("shards takes a whole number, not {value}"))
+                    })?);
+                }
+                "reference" => {
+                    parsed.reference = text.parse().map_err(|_| {
+                        Error::invalid(format!("reference takes true or false, not {value}"))
+                    })?;
+                }
+                other => {
+                    return Err(Error::invalid(format!(
+                        "there is no option {other}; there are shard_key, shards, sort_key and reference"
+                    )));
+                }
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+/// The text of a literal, without its quotes.
+fn text_of(value: &Expr) -> String {
+    match value {
+        Expr::Value(literal) => match &literal.value {
+            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(name) => identifier(name),
+        other => other.to_string(),
+    }
+}
+
+pub(super) async fn create_view(engine: &Engine, view: CreateView) -> Result<()> {
+    if view.temporary {
+        return Err(Error::invalid("CREATE VIEW does not take TEMPORARY"));
+    }
+    let name = view.name.table().to_owned();
+    // The definition is the whole statement; what is kept is the query.
+    let text = view.definition.unwrap_or_default();
+    let sql = query_text(&text).ok_or_else(|| {
+        Error::new(
+            ErrorCode::InvalidArgument,
+            format!("view {name} has no query"),
+        )
+    })?;
+    let schema = Arc::clone(view.input.schema().inner());
+    engine
+        .catalog
+        .create_view(&name, &sql, schema, view.or_replace)
+        .await
+        .map(|_| ())
+}
+
+fn query_text(statement: &str) -> Option<String> {
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+    let statements = Parser::parse_sql(&GenericDialect {}, statement).ok()?;
+    match statements.into_iter().next()? {
+        Ast::CreateView(view) => {
+            if view.columns.is_empty() {
+                Some(view.query.to_string())
+            } else {
+                let columns: Vec<_> = view
+                    .columns
+                    .iter()
+                    .map(|column| column.name.to_string())
+                    .collect();
+                Some(format!(
+                    "SELECT * FROM ({}) AS v({})",
+                    view.query,
+                    columns.join(", ")
+                ))
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Drops the table from the catalog; its files follow. A worker that does not answer deletes them after its next heartbeat.
+pub(super) async fn drop_table(engine: &Arc<Engine>, name: &str, if_exists: bool) -> Result<()> {
+    let Some(table) = engine.catalog.drop_table(name, if_exists).await? else {
+        return Ok(());
+    };
+    for worker in table.workers().to_vec() {
+        let (cluster, id) = (Arc::clone(&engine.cluster), table.id());
+        engine.runtimes.io().spawn(async move {
+            let command = control::Command::DropTable(DropTable { table_id: id.0 });
+            if let Err(error) = cluster.control(worker, command).await {
+                tracing::info!(%worker, table = %id, %error, "the worker deletes the table's files later");
+            }
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Errors as users read them.
+
+use datafusion::common::{Column, SchemaError};
+use datafusion::error::DataFusionError;
+use volary_flight_proto::Error;
+
+/// Names that are shown beside the nearest ones.
+const SHOWN_NAMES: usize = 8;
+
+/// DataFusion's error with advice: for an unknown column the nearest names.
+pub(super) fn explain(error: DataFusionError) -> Error {
+    match unknown_column(&error) {
+        Some((field, valid)) => no_such_column(field, valid),
+        None => error.into(),
+    }
+}
+
+fn unknown_column(error: &DataFusionError) -> Option<(&Column, &[Column])> {
+    match error {
+        DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
+            SchemaError::FieldNotFound {
+                field,
+                valid_fields,
+            } => Some((field, valid_fields)),
+            _ => None,
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            unknown_column(inner)
+        }
+        DataFusionError::Collection(errors) => errors.first().and_then(unknown_column),
+        DataFusionError::Shared(inner) => unknown_column(inner),
+        _ => None,
+    }
+}
+
+fn no_such_column(column: &Column, valid: &[Column]) -> Error {
+    let mut near: Vec<(usize, &str)> = valid
+        .iter()
+        .map(|candidate| {
+            (
+                strsim::damerau_levenshtein(&column.name, &candidate.name),
+                candidate.name.as_str(),
+            )
+        })
+        .collect();
+    near.sort_unstable();
+    near.dedup();
+    let close: Vec<&str> = near
+        .iter()
+        .filter(|(distance, _)| *distance <= column.name.len() / 3 + 1)
+        .map(|(_, name)| *name)
+        .take(3)
+        .collect();
+    let advice = if !close.is_empty() {
+        format!("did you mean {}?", close.join(" or "))
+    } else if valid.is_empty() {
+        "no table here has columns".to_owned()
+    } else {
+        let shown: Vec<&str> = valid
+            .iter()
+            .take(SHOWN_NAMES)
+            .map(|candidate| candidate.name.as_str())
+            .collect();
+        let more = valid.len().saturating_sub(shown.len());
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("there are {}{more}", shown.join(", "))
+    };
+    Error::not_found(format!(
+        "there is no column {}: {advice}",
+        column.flat_name()
+    ))
+}

@@ -1,0 +1,291 @@
+//! Planning and running one statement.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, WriteOp,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement as DfStatement;
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::{Error, Result};
+
+use super::context::StatementContext;
+use super::errors::explain;
+use super::parse::{Statement, parse};
+use super::query::Query;
+use super::{Description, Engine, Outcome, Session, definition, parameters, settings};
+use crate::catalog::Table;
+use crate::load;
+use crate::planning::explain as explain_text;
+use crate::planning::table::ShardedTable;
+
+pub(super) async fn describe(
+    engine: &Arc<Engine>,
+    session: &Session,
+    sql: &str,
+) -> Result<Description> {
+    let nothing = Description {
+        rows: None,
+        parameters: Vec::new(),
+    };
+    let Statement::Planned(statement) = parse(sql)? else {
+        return Ok(nothing);
+    };
+    let context = StatementContext::new(engine, session, None, false)?;
+    let plan = plan(&context, *statement).await?;
+    let parameters = parameters::types(&plan)?;
+    let rows = returns_rows(&plan).then(|| rows_schema(&plan));
+    Ok(Description { rows, parameters })
+}
+
+pub(super) async fn execute(
+    engine: &Arc<Engine>,
+    session: &Session,
+    sql: &str,
+    values: Option<RecordBatch>,
+    snapshot: Option<Snapshot>,
+) -> Result<Outcome> {
+    let statement = parse(sql)?;
+    let with_plan_metrics =
+        matches!(&statement, Statement::Planned(planned) if is_verbose_analyze(planned));
+    let context = StatementContext::new(engine, session, snapshot, with_plan_metrics)?;
+    let query_id = context.query_id;
+    let work = async {
+        match statement {
+            Statement::CreateTable(create) => {
+                refuse_parameters(values.as_ref())?;
+                definition::create_table(engine, &context, *create)
+                    .await
+                    .map(Outcome::Done)
+            }
+            Statement::CopyFrom(copy) => {
+                refuse_parameters(values.as_ref())?;
+                load::copy_from(engine_parts(engine), &context, &copy)
+                    .await
+                    .map(|rows| Outcome::Done(Some(rows)))
+            }
+            Statement::Transaction("ROLLBACK") => Err(Error::invalid(
+                "every statement is committed by itself: there is nothing to roll back",
+            )),
+            Statement::Transaction(_) => Ok(Outcome::Done(None)),
+            Statement::Planned(statement) => {
+                let plan = plan(&context, *statement).await?;
+                let plan = parameters::bind(plan, values.as_ref())?;
+                run_plan(engine, session, context, plan).await
+            }
+        }
+    };
+    // Wrong statements are the user's to mend; of what fails while it runs, the operator finds the query in the logs.
+    work.await.map_err(|error| {
+        tracing::debug!(%query_id, %error, "the statement failed");
+        error
+    })
+}
+
+fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
+    match values {
+        Some(values) if values.num_columns() > 0 => Err(Error::invalid(
+            "this kind of statement takes no parameters; write the values into it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn plan(
+    context: &StatementContext,
+    statement: DfStatement,
+) -> Result<LogicalPlan> {
+    context.resolve(&statement).await?;
+    context
+        .state
+        .statement_to_plan(statement)
+        .await
+        .map_err(explain)
+}
+
+/// Whether a client gets rows of the statement; by the kind of statement, as a plan of DDL has columns too.
+fn returns_rows(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+    )
+}
+
+/// The columns that a client is told of: what EXPLAIN returns is ours.
+fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
+    match plan {
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain_text::schema(),
+        _ => Arc::clone(plan.schema().inner()),
+    }
+}
+
+async fn run_plan(
+    engine: &Arc<Engine>,
+    session: &Session,
+    context: StatementContext,
+    plan: LogicalPlan,
+) -> Result<Outcome> {
+    match plan {
+        LogicalPlan::Dml(DmlStatement {
+            table_name,
+            target,
+            op: WriteOp::Insert(InsertOp::Append),
+            input,
+            ..
+        }) => {
+            let provider = source_as_provider(&target)?;
+            let table = provider.downcast_ref::<ShardedTable>().ok_or_else(|| {
+                Error::invalid(format!(
+                    "{table_name} is no table that rows can be inserted into"
+                ))
+            })?;
+            let rows = insert(engine, &context, table.table(), &input).await?;
+            Ok(Outcome::Done(Some(rows)))
+        }
+        LogicalPlan::Dml(dml) => Err(Error::invalid(format!(
+            "{} is not supported: rows are appended, and tables dropped",
+            dml.op.name()
+        ))),
+        LogicalPlan::Ddl(ddl) => ddl_statement(engine, &context, ddl)
+            .await
+            .map(|()| Outcome::Done(None)),
+        LogicalPlan::Copy(_) => Err(Error::invalid(
+            "COPY … TO is not supported; query the rows and write them where you are",
+        )),
+        LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+            let key = settings::key(&set.variable)?;
+            let mut trial = context.state.config().clone();
+            settings::apply(&mut trial, &[(key.to_owned(), set.value.clone())].into())?;
+            session.set(key.to_owned(), set.value);
+            Ok(Outcome::Done(None))
+        }
+        LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+            session.unset(settings::key(&reset.variable)?);
+            Ok(Outcome::Done(None))
+        }
+        LogicalPlan::Statement(other) => {
+            Err(Error::invalid(format!("{} is not supported", other.name())))
+        }
+        LogicalPlan::Explain(explain) => {
+            let text = explain_text::explain(&context, &explain).await?;
+            query(engine, &context, explain_text::schema(), text)
+        }
+        LogicalPlan::Analyze(analyze) => {
+            let text = explain_text::analyze(&context, &analyze).await?;
+            query(engine, &context, explain_text::schema(), text)
+        }
+        rows => {
+            let schema = rows_schema(&rows);
+            let plan = context
+                .state
+                .create_physical_plan(&rows)
+                .await
+                .map_err(explain)?;
+            query(engine, &context, schema, plan)
+        }
+    }
+}
+
+fn query(
+    engine: &Arc<Engine>,
+    context: &StatementContext,
+    schema: SchemaRef,
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Outcome> {
+    Ok(Outcome::Rows(Query {
+        id: context.query_id,
+        schema,
+        snapshot: context.snapshot.clone(),
+        plan,
+        task: context.state.task_ctx(),
+        runtimes: engine.runtimes.clone(),
+        admission: Arc::clone(&engine.admission),
+        timeout: engine.config.query.timeout,
+    }))
+}
+
+async fn insert(
+    engine: &Arc<Engine>,
+    context: &StatementContext,
+    table: &Arc<Table>,
+    input: &LogicalPlan,
+) -> Result<u64> {
+    let _place = engine.admission.enter().await?;
+    let plan = context
+        .state
+        .create_physical_plan(input)
+        .await
+        .map_err(explain)?;
+    let write = engine.catalog.begin_write(table).await?;
+    load::run(
+        engine_parts(engine),
+        context,
+        table,
+        write,
+        load::Source::of_plan(plan, context.state.task_ctx())?,
+    )
+    .await
+}
+
+async fn ddl_statement(
+    engine: &Arc<Engine>,
+    context: &StatementContext,
+    ddl: DdlStatement,
+) -> Result<()> {
+    match ddl {
+        DdlStatement::CreateView(view) => definition::create_view(engine, view).await,
+        DdlStatement::DropTable(drop) => {
+            let name = drop.name.table();
+            if context.catalog.view(name).is_some() {
+                return Err(Error::invalid(format!(
+                    "{name} is a view; use DROP VIEW {name}"
+                )));
+            }
+            definition::drop_table(engine, name, drop.if_exists).await
+        }
+        DdlStatement::DropView(drop) => {
+            let name = drop.name.table();
+            if context.catalog.table(name).is_some() {
+                return Err(Error::invalid(format!(
+                    "{name} is a table; use DROP TABLE {name}"
+                )));
+            }
+            engine
+                .catalog
+                .drop_view(name, drop.if_exists)
+                .await
+                .map(drop_result)
+        }
+        other => Err(Error::invalid(format!("{} is not supported", other.name()))),
+    }
+}
+
+fn drop_result<T>(_: T) {}
+
+pub(super) fn engine_parts(engine: &Arc<Engine>) -> load::Parts {
+    load::Parts {
+        catalog: engine.catalog.clone(),
+        cluster: Arc::clone(&engine.cluster),
+        runtimes: engine.runtimes.clone(),
+        loads: engine.loads.clone(),
+        config: Arc::clone(&engine.config),
+    }
+}
+
+fn is_verbose_analyze(statement: &DfStatement) -> bool {
+    match statement {
+        DfStatement::Explain(explain) => {
+            let text = format!("{:?}", explain.options);
+            text.contains("analyze: true") && text.contains("verbose: true")
+        }
+        _ => false,
+    }
+}

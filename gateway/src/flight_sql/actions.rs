@@ -1,0 +1,182 @@
+//! DoAction: what is neither a statement nor rows.
+
+use arrow_flight::sql::Command;
+use arrow_flight::{Action, ActionType};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use tonic::Status;
+use volary_flight_proto::membership::{HEARTBEAT_ACTION, JOIN_ACTION};
+use volary_flight_proto::session::{
+    CLOSE_SESSION_ACTION, GET_SESSION_OPTIONS_ACTION, SET_SESSION_OPTIONS_ACTION,
+};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::FlightSql;
+use super::call::Call;
+use super::descriptor::{command, parse_any};
+
+const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
+const CLOSE_PREPARED_STATEMENT: &str = "ClosePreparedStatement";
+const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
+const CANCEL_QUERY: &str = "CancelQuery";
+const TRANSACTION_ACTIONS: [&str; 4] = [
+    "BeginTransaction",
+    "EndTransaction",
+    "BeginSavepoint",
+    "EndSavepoint",
+];
+
+/// The actions for clients, and what each one's request and result are.
+const ACTIONS: [(&str, &str); 7] = [
+    (
+        CREATE_PREPARED_STATEMENT,
+        "Prepares a statement. Request: ActionCreatePreparedStatementRequest. Result: ActionCreatePreparedStatementResult.",
+    ),
+    (
+        CLOSE_PREPARED_STATEMENT,
+        "Closes a prepared statement. Request: ActionClosePreparedStatementRequest. Result: none.",
+    ),
+    (
+        SET_SESSION_OPTIONS_ACTION,
+        "Sets options of the session. Request: SetSessionOptionsRequest. Result: SetSessionOptionsResult.",
+    ),
+    (
+        GET_SESSION_OPTIONS_ACTION,
+        "Gets the options of the session. Request: GetSessionOptionsRequest. Result: GetSessionOptionsResult.",
+    ),
+    (
+        CLOSE_SESSION_ACTION,
+        "Closes the session. Request: CloseSessionRequest. Result: CloseSessionResult.",
+    ),
+    (
+        CANCEL_FLIGHT_INFO,
+        "Cancels a query. Request: CancelFlightInfoRequest. Result: CancelFlightInfoResult.",
+    ),
+    (
+        CANCEL_QUERY,
+        "Cancels a query (deprecated). Request: ActionCancelQueryRequest. Result: ActionCancelQueryResult.",
+    ),
+];
+
+/// The results of an action.
+pub(super) type ResultStream = BoxStream<'static, Result<arrow_flight::Result, Status>>;
+
+/// The types of actions.
+pub(super) type ActionTypeStream = BoxStream<'static, Result<ActionType, Status>>;
+
+/// The actions that clients may do.
+pub(super) fn action_types() -> ActionTypeStream {
+    let types = ACTIONS.map(|(name, description)| {
+        Ok(ActionType {
+            r#type: name.to_owned(),
+            description: description.to_owned(),
+        })
+    });
+    stream::iter(types).boxed()
+}
+
+impl FlightSql {
+    /// Does an action.
+    pub(super) async fn act(&self, call: &Call, action: Action) -> Result<ResultStream> {
+        let body = match action.r#type.as_str() {
+            CREATE_PREPARED_STATEMENT => match message(&action)? {
+                Command::ActionCreatePreparedStatementRequest(request) => {
+                    self.prepare(call, request).await?
+                }
+                other => return Err(wrong_body(&action, &other)),
+            },
+            // Handles hold no state: whatever is closed is closed, also twice.
+            CLOSE_PREPARED_STATEMENT => return Ok(stream::empty().boxed()),
+            SET_SESSION_OPTIONS_ACTION => self.set_session_options(call, &action.body).await?,
+            GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
+            CLOSE_SESSION_ACTION => self.close_session(call),
+            CANCEL_FLIGHT_INFO => self.cancel_flight_info(&action.body)?,
+            CANCEL_QUERY => match message(&action)? {
+                Command::ActionCancelQueryRequest(request) => self.cancel_query(request)?,
+                other => return Err(wrong_body(&action, &other)),
+            },
+            JOIN_ACTION | HEARTBEAT_ACTION => {
+                self.cluster
+                    .handle_action(&action.r#type, &action.body, call.peer)
+                    .await?
+            }
+            other => return Err(unknown(other)),
+        };
+        Ok(one_result(body))
+    }
+}
+
+fn one_result(body: Bytes) -> ResultStream {
+    stream::iter([Ok(arrow_flight::Result { body })]).boxed()
+}
+
+fn message(action: &Action) -> Result<Command> {
+    let any = parse_any(&action.body).ok_or_else(|| {
+        Error::invalid(format!(
+            "the body of {} is no message of Flight SQL",
+            action.r#type
+        ))
+    })?;
+    command(any)
+}
+
+fn wrong_body(action: &Action, found: &Command) -> Error {
+    Error::invalid(format!(
+        "the body of {} is a {}",
+        action.r#type,
+        found.type_url().rsplit('.').next().unwrap_or_default()
+    ))
+}
+
+fn unknown(action: &str) -> Error {
+    let text = if TRANSACTION_ACTIONS.contains(&action) {
+        "there are no transactions: each statement commits by itself; connect with autocommit on"
+            .to_owned()
+    } else {
+        let names: Vec<_> = ACTIONS.iter().map(|(name, _)| *name).collect();
+        format!(
+            "there is no action \"{action}\"; there are {}",
+            names.join(", ")
+        )
+    };
+    Error::new(ErrorCode::Unimplemented, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_flight::sql::{
+        ActionBeginTransactionRequest, ActionCancelQueryRequest, ProstMessageExt,
+    };
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn transactions_are_refused_with_what_to_do() {
+        let error = unknown("BeginTransaction");
+        assert_eq!(error.code(), ErrorCode::Unimplemented);
+        assert!(error.message().contains("autocommit"));
+        assert!(
+            unknown("Nonsense")
+                .message()
+                .contains("CreatePreparedStatement")
+        );
+    }
+
+    #[test]
+    fn an_action_with_the_body_of_another_is_refused() {
+        let body = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
+        let action = Action::new(CANCEL_QUERY, body);
+        let error = wrong_body(&action, &message(&action).unwrap());
+        assert_eq!(
+            error.message(),
+            "the body of CancelQuery is a ActionBeginTransactionRequest"
+        );
+        assert!(message(&Action::new(CANCEL_QUERY, "garbage")).is_err());
+        let right = ActionCancelQueryRequest::default().as_any().encode_to_vec();
+        assert!(matches!(
+            message(&Action::new(CANCEL_QUERY, right)),
+            Ok(Command::ActionCancelQueryRequest(_))
+        ));
+    }
+}

@@ -1,0 +1,126 @@
+//! Parameters as a DoPut brings them.
+//!
+//! They come from strangers, and arrow's reader trusts some lengths: it panics on schemas and batches that no Arrow
+//! library writes. Such a panic is caught here and is the client's error.
+
+use std::panic::AssertUnwindSafe;
+
+use arrow::record_batch::RecordBatch;
+use arrow_flight::FlightData;
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tonic::Status;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+const UNREADABLE: &str = "the parameters cannot be read; send a schema and batches as Arrow IPC";
+
+/// The batches of a DoPut, of which `first` is the first message. Messages without a header are skipped: ADBC sends one, with
+/// the descriptor alone, where there are no parameters.
+pub(super) fn batches(
+    first: FlightData,
+    rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+) -> impl Stream<Item = Result<RecordBatch>> + Send + Unpin {
+    let messages = stream::iter([Ok(first)])
+        .chain(rest)
+        .try_filter(|message| std::future::ready(!message.data_header.is_empty()))
+        .map_err(FlightError::from);
+    let decoded = FlightRecordBatchStream::new_from_flight_data(messages).map_err(unreadable);
+    // What is left of the decoder after a panic is not polled again: the stream ends with the error.
+    AssertUnwindSafe(decoded)
+        .catch_unwind()
+        .map(|result| result.unwrap_or_else(|_| Err(Error::invalid(UNREADABLE))))
+}
+
+/// The one row that a query's parameters may have; `None` if no row was sent.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for more than one row: a query is run once.
+pub(super) async fn single_row(
+    mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
+) -> Result<Option<RecordBatch>> {
+    let mut row: Option<RecordBatch> = None;
+    while let Some(batch) = batches.try_next().await? {
+        if batch.num_columns() == 0 || batch.num_rows() == 0 {
+            continue;
+        }
+        if row.is_some() || batch.num_rows() > 1 {
+            return Err(Error::invalid(
+                "more than one row of parameters is bound to a query, which is run once; bind one row, or use executemany for a statement that writes",
+            ));
+        }
+        row = Some(batch);
+    }
+    Ok(row)
+}
+
+/// What the client has sent cannot be read: its fault, where the decoder suspects its own.
+fn unreadable(error: FlightError) -> Error {
+    match error {
+        FlightError::Tonic(status) => (*status).into(),
+        other => Error::with_source(ErrorCode::InvalidArgument, UNREADABLE, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int32Array, RecordBatchOptions};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow_flight::encode::FlightDataEncoderBuilder;
+
+    use super::*;
+
+    fn row(values: Vec<i32>) -> RecordBatch {
+        let schema = Schema::new(vec![Field::new("0", DataType::Int32, false)]);
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int32Array::from(values))]).unwrap()
+    }
+
+    async fn bound(batches_sent: Vec<RecordBatch>) -> Result<Option<RecordBatch>> {
+        let messages: Vec<FlightData> = FlightDataEncoderBuilder::new()
+            .build(stream::iter(batches_sent).map(Ok))
+            .try_collect()
+            .await
+            .unwrap();
+        single_row(batches(
+            FlightData::default(),
+            stream::iter(messages).map(Ok),
+        ))
+        .await
+    }
+
+    #[tokio::test]
+    async fn one_row_is_bound_and_none_is_none() {
+        assert_eq!(bound(vec![row(vec![7])]).await.unwrap(), Some(row(vec![7])));
+        assert_eq!(
+            bound(vec![row(vec![]), row(vec![7])]).await.unwrap(),
+            Some(row(vec![7]))
+        );
+        assert_eq!(bound(vec![row(vec![])]).await.unwrap(), None);
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let no_columns =
+            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
+        assert_eq!(bound(vec![no_columns]).await.unwrap(), None);
+        assert_eq!(bound(vec![]).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn two_rows_for_a_query_are_refused() {
+        for sent in [vec![row(vec![1, 2])], vec![row(vec![1]), row(vec![2])]] {
+            assert_eq!(
+                bound(sent).await.unwrap_err().code(),
+                ErrorCode::InvalidArgument
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_ipc_is_the_clients_fault() {
+        let garbage = FlightData::new().with_data_header(b"garbage".to_vec());
+        let error = single_row(batches(garbage, stream::empty()))
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    }
+}

@@ -1,0 +1,64 @@
+//! Cancellation by a call of its own. Drivers drop their stream instead; the API of the Go, Java and C++ clients and
+//! `volary` send it.
+
+use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, ProstMessageExt};
+use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use bytes::Bytes;
+use prost::Message;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::FlightSql;
+
+impl FlightSql {
+    /// CancelFlightInfo: the body of its answer.
+    pub(super) fn cancel_flight_info(&self, body: &Bytes) -> Result<Bytes> {
+        let info = CancelFlightInfoRequest::decode(body.clone())
+            .map_err(|source| undecodable("CancelFlightInfo", source))?
+            .info;
+        let status = self.cancel(info)?;
+        let result = CancelFlightInfoResult {
+            status: status.into(),
+        };
+        Ok(result.encode_to_vec().into())
+    }
+
+    /// CancelQuery, its deprecated predecessor: the body of its answer.
+    pub(super) fn cancel_query(&self, request: ActionCancelQueryRequest) -> Result<Bytes> {
+        let info = FlightInfo::decode(request.info)
+            .map_err(|source| undecodable("CancelQuery", source))?;
+        let result = ActionCancelQueryResult {
+            // The two enumerations have the same values.
+            result: self.cancel(Some(info))?.into(),
+        };
+        Ok(result.as_any().encode_to_vec().into())
+    }
+
+    /// Cancels the query of a FlightInfo that this gateway made, as long as it waits or runs here.
+    fn cancel(&self, info: Option<FlightInfo>) -> Result<CancelStatus> {
+        let ticket = info
+            .and_then(|info| info.endpoint.into_iter().next())
+            .and_then(|endpoint| endpoint.ticket)
+            .ok_or_else(|| Error::invalid("the FlightInfo to cancel has no ticket"))?;
+        let ticket = self.tickets.open(&ticket)?;
+        if ticket.result.is_some() || ticket.command.is_some() {
+            return Ok(CancelStatus::NotCancellable);
+        }
+        let id: QueryId = ticket.query_id.parse()?;
+        let waited = self.tickets.take_plan(id).is_some();
+        if self.running.cancel(id) || waited {
+            return Ok(CancelStatus::Cancelled);
+        }
+        Err(Error::not_found(format!(
+            "query {id} does not run here: it has ended, or runs on another gateway"
+        )))
+    }
+}
+
+fn undecodable(action: &str, source: prost::DecodeError) -> Error {
+    Error::with_source(
+        ErrorCode::InvalidArgument,
+        format!("the body of {action} cannot be decoded"),
+        source,
+    )
+}

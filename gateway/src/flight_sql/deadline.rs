@@ -1,0 +1,144 @@
+//! How long a call may take: the client's `grpc-timeout`, at most `gateway.query.timeout`.
+//!
+//! tonic enforces `grpc-timeout` itself, but only until the response's headers are sent, and then says CANCELLED, which
+//! clients do not show as a timeout.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tonic::metadata::MetadataMap;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// tonic's timer starts before this one: to be heard first, this one is set so much earlier (at most; short timeouts are
+/// cut by a tenth).
+const HEAD_START: Duration = Duration::from_millis(5);
+
+/// A deadline later than that is none.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// When a call has to end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: Instant,
+    limit: Duration,
+    by_client: bool,
+}
+
+impl Deadline {
+    /// Of a call that starts now and may take `limit` at most.
+    pub(super) fn of(metadata: &MetadataMap, limit: Duration) -> Self {
+        let wanted = metadata
+            .get(GRPC_TIMEOUT)
+            .and_then(|value| value.to_str().ok())
+            .and_then(parse)
+            .filter(|wanted| *wanted < limit);
+        let (limit, until) = match wanted {
+            Some(wanted) => (wanted, wanted - HEAD_START.min(wanted / 10)),
+            None => (limit, limit.min(FOREVER)),
+        };
+        Self {
+            at: Instant::now() + until,
+            limit,
+            by_client: wanted.is_some(),
+        }
+    }
+
+    /// When it passes.
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Does `work` until the deadline, and drops it then.
+    ///
+    /// # Errors
+    /// Those of the work; `DEADLINE_EXCEEDED`.
+    pub(super) async fn bound<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        timeout_at(self.at, work)
+            .await
+            .unwrap_or_else(|_| Err(self.error()))
+    }
+
+    /// What a call is ended with.
+    pub(super) fn error(&self) -> Error {
+        let limit = self.limit;
+        let advice = if self.by_client {
+            "the client's timeout; ask with a longer one"
+        } else {
+            "gateway.query.timeout"
+        };
+        Error::new(
+            ErrorCode::DeadlineExceeded,
+            format!("the statement was ended after {limit:?}, {advice}"),
+        )
+    }
+}
+
+/// `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, "Requests").
+fn parse(header: &str) -> Option<Duration> {
+    let unit = header.chars().next_back()?;
+    let digits = &header[..header.len() - unit.len_utf8()];
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        'H' => Some(Duration::from_secs(number * 60 * 60)),
+        'M' => Some(Duration::from_secs(number * 60)),
+        'S' => Some(Duration::from_secs(number)),
+        'm' => Some(Duration::from_millis(number)),
+        'u' => Some(Duration::from_micros(number)),
+        'n' => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_of_grpc_timeout_is_read() {
+        for (header, expected) in [
+            ("2H", Duration::from_secs(7200)),
+            ("3M", Duration::from_secs(180)),
+            ("4S", Duration::from_secs(4)),
+            ("500m", Duration::from_millis(500)),
+            ("82u", Duration::from_micros(82)),
+            ("99999999n", Duration::from_nanos(99_999_999)),
+        ] {
+            assert_eq!(parse(header), Some(expected));
+        }
+        for header in ["", "S", "1", "123456789S", "1s", "-1S", "1.5S", "ä", "1ä"] {
+            assert_eq!(parse(header), None, "{header}");
+        }
+    }
+
+    #[tokio::test]
+    async fn work_that_takes_too_long_is_ended_with_deadline_exceeded() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert(GRPC_TIMEOUT, "20m".parse().unwrap());
+        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
+        let error = deadline
+            .bound(std::future::pending::<Result<()>>())
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), ErrorCode::DeadlineExceeded);
+        assert!(
+            error.message().contains("20ms, the client's timeout"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_gateways_own_limit_holds_for_a_client_that_sets_none_or_a_longer_one() {
+        let mut metadata = MetadataMap::new();
+        let limit = Duration::from_secs(60);
+        assert!(!Deadline::of(&metadata, limit).by_client);
+        metadata.insert(GRPC_TIMEOUT, "99999999H".parse().unwrap());
+        assert_eq!(Deadline::of(&metadata, limit).limit, limit);
+        assert!(Deadline::of(&metadata, Duration::MAX).by_client);
+    }
+}

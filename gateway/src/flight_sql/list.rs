@@ -1,0 +1,55 @@
+//! ListFlights: the tables, each as a flight with a path descriptor.
+
+use arrow_flight::{Criteria, FlightDescriptor, FlightInfo};
+use futures::stream::{self, BoxStream, StreamExt};
+use tonic::Status;
+use volary_flight_proto::ticket::QueryTicket;
+use volary_flight_proto::{Error, Result};
+
+use super::FlightSql;
+use super::call::Call;
+use super::descriptor::{self, Described};
+use super::types::map_schema;
+use crate::engine::TableListing;
+
+/// Flights.
+pub(super) type FlightInfoStream = BoxStream<'static, Result<FlightInfo, Status>>;
+
+impl FlightSql {
+    /// All tables, or those whose name contains the criteria's text. Their queries are planned when the tickets are redeemed.
+    pub(super) fn list(&self, call: &Call, criteria: &Criteria) -> Result<FlightInfoStream> {
+        let wanted = std::str::from_utf8(&criteria.expression).map_err(|_| {
+            Error::invalid(
+                "the criteria is no UTF-8 text; send a part of the tables' names, or nothing",
+            )
+        })?;
+        let infos = self
+            .engine
+            .tables()
+            .iter()
+            .filter(|table| table.name.contains(wanted))
+            .map(|table| self.table_info(call, table))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(stream::iter(infos).map(Ok).boxed())
+    }
+
+    fn table_info(&self, call: &Call, table: &TableListing) -> Result<FlightInfo> {
+        let path = vec![
+            table.catalog.clone(),
+            table.schema_name.clone(),
+            table.name.clone(),
+        ];
+        let descriptor = FlightDescriptor::new_path(path);
+        let Described::Sql(sql) = descriptor::parse(&descriptor)? else {
+            return Err(Error::internal("a path is a statement"));
+        };
+        let ticket = QueryTicket {
+            query_id: volary_flight_proto::ids::QueryId::new().to_string(),
+            sql,
+            settings: call.session.engine.settings(),
+            ..QueryTicket::default()
+        };
+        let schema = map_schema(call.profile, &table.columns);
+        self.flight_info(call, &schema, ticket, descriptor)
+    }
+}

@@ -1,0 +1,80 @@
+//! The Flight SQL surface: what JDBC, ODBC, ADBC, pyarrow and the `volary` command meet.
+//!
+//! [`FlightSql`] implements the raw Flight service with the messages of Flight SQL, because what real drivers need differs
+//! from what the protocol's documents say. The rules that decide whether they work, each at the place that keeps it:
+//!
+//! 1. One endpoint without a location: `statement`.
+//! 2. Types that all clients read: `types`.
+//! 3. A DoGet's schema is exactly that of the FlightInfo: `types`, `stream`.
+//! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
+//! 5. A prepared statement without rows has a schema without fields: `prepared`.
+//! 6. `?` is a parameter: the engine's part; rows are bound by position: `bind`.
+//! 7. The handshake takes base64 without padding: `base64`.
+//! 8. GetSqlInfo answers every standard id, and no other: `sql_info`.
+//! 9. Every column of GetTables has metadata: `types`.
+//! 10. No compression and no dictionaries: `stream`, `types`.
+//!
+//! A statement goes `service` → `descriptor` → `statement` (or `prepared`, `update`) → the engine; its rows go from the engine
+//! through `stream` and `running` to the client.
+
+/// DoAction.
+mod actions;
+/// Credentials.
+mod auth;
+/// Base64 of credentials.
+mod base64;
+/// Parameters from a DoPut.
+mod bind;
+/// The headers of a call.
+mod call;
+/// Cancellation by a call.
+mod cancel;
+/// Timeouts.
+mod deadline;
+/// What is asked for.
+mod descriptor;
+/// From credentials to a session.
+mod handshake;
+/// The key listings.
+mod keys;
+/// ListFlights.
+mod list;
+/// Catalogs, schemas, tables.
+mod metadata;
+/// Prepared statements.
+mod prepared;
+/// Open result streams.
+mod running;
+/// The Flight service.
+mod service;
+/// The session's options.
+mod session_actions;
+/// Sessions by token.
+mod sessions;
+/// What the server can do.
+mod sql_info;
+/// From SQL to a FlightInfo and its rows.
+mod statement;
+/// From batches to messages.
+mod stream;
+/// Tickets and kept plans.
+mod tickets;
+/// The types that clients see.
+mod types;
+/// DoPut.
+mod update;
+/// Sizes on the wire.
+mod wire;
+/// The SQL types.
+mod xdbc;
+
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use volary_flight_proto::Error;
+
+pub use service::FlightSql;
+
+/// The one map of errors goes by way of DataFusion's.
+fn arrow_error(source: ArrowError) -> Error {
+    DataFusionError::from(source).into()
+}

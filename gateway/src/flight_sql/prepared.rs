@@ -1,0 +1,164 @@
+//! Prepared statements.
+//!
+//! A handle holds the statement and what was bound to it, sealed: any gateway takes it, nothing has to be closed, and
+//! nothing leaks when a driver prepares the same statement five times.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::record_batch::RecordBatch;
+use arrow_flight::sql::{
+    ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
+};
+use arrow_flight::sql::{Any, DoPutPreparedStatementResult, ProstMessageExt};
+use bytes::Bytes;
+use prost::Message;
+use volary_flight_proto::ticket::PreparedStatementHandle;
+use volary_flight_proto::{Result, ipc};
+
+use super::FlightSql;
+use super::call::Call;
+use super::descriptor::refuse_transaction;
+use super::statement::{Statement, batch_to_bytes};
+use super::types::{Profile, map_field, map_schema};
+use crate::engine::Description;
+
+/// `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59 does not know.
+#[derive(Clone, PartialEq, Message)]
+struct CreatePreparedStatementResult {
+    #[prost(bytes = "bytes", tag = "1")]
+    handle: Bytes,
+    /// An encapsulated IPC schema. Without fields where there are no rows: drivers then send the statement as an update.
+    /// (Empty bytes crash ODBC.)
+    #[prost(bytes = "bytes", tag = "2")]
+    dataset_schema: Bytes,
+    /// An encapsulated IPC schema.
+    #[prost(bytes = "bytes", tag = "3")]
+    parameter_schema: Bytes,
+    #[prost(bool, optional, tag = "4")]
+    is_update: Option<bool>,
+}
+
+impl FlightSql {
+    /// The body of the answer to CreatePreparedStatement.
+    pub(super) async fn prepare(
+        &self,
+        call: &Call,
+        request: ActionCreatePreparedStatementRequest,
+    ) -> Result<Bytes> {
+        refuse_transaction(request.transaction_id.as_ref())?;
+        let describing = self.engine.describe(&call.session.engine, &request.query);
+        let description = call.deadline.bound(Box::pin(describing)).await?;
+        let handle = PreparedStatementHandle {
+            sql: request.query,
+            parameters: None,
+        };
+        let rows = description.rows.as_ref().map_or_else(
+            || Arc::new(Schema::empty()),
+            |rows| map_schema(call.profile, rows),
+        );
+        let result = CreatePreparedStatementResult {
+            handle: self.tickets.seal_handle(&handle),
+            dataset_schema: ipc::schema_to_bytes(&rows),
+            parameter_schema: ipc::schema_to_bytes(&parameter_schema(call.profile, &description)),
+            is_update: Some(description.rows.is_none()),
+        };
+        let any = Any {
+            type_url: ActionCreatePreparedStatementResult::type_url().to_owned(),
+            value: result.encode_to_vec().into(),
+        };
+        Ok(any.encode_to_vec().into())
+    }
+
+    /// The statement of a handle, with what was bound to it.
+    pub(super) fn prepared_statement(&self, handle: &[u8]) -> Result<Statement> {
+        let PreparedStatementHandle { sql, parameters } = self.tickets.open_handle(handle)?;
+        Ok(Statement { sql, parameters })
+    }
+
+    /// The body of the answer to a binding: a handle that holds the parameters. It is always there, because JDBC takes a
+    /// missing one for an empty one.
+    pub(super) fn bind(&self, handle: &[u8], row: Option<&RecordBatch>) -> Result<Bytes> {
+        let bound = PreparedStatementHandle {
+            sql: self.tickets.open_handle(handle)?.sql,
+            parameters: row.map(batch_to_bytes).transpose()?,
+        };
+        let result = DoPutPreparedStatementResult {
+            prepared_statement_handle: Some(self.tickets.seal_handle(&bound)),
+        };
+        Ok(result.encode_to_vec().into())
+    }
+}
+
+/// A field for each parameter. Drivers convert values to these types before they send them: nullable, so that NULL can be
+/// sent, and text where the type is not known, because nothing can be put into Null.
+fn parameter_schema(profile: Profile, description: &Description) -> Schema {
+    let fields: Vec<_> = description
+        .parameters
+        .iter()
+        .enumerate()
+        .map(|(index, data_type)| {
+            let data_type = match data_type {
+                Some(DataType::Null) | None => DataType::Utf8,
+                Some(data_type) => data_type.clone(),
+            };
+            map_field(
+                profile,
+                &Field::new(format!("${}", index + 1), data_type, true),
+            )
+        })
+        .collect();
+    Schema::new(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_nullable_and_never_of_type_null() {
+        let description = Description {
+            rows: None,
+            parameters: vec![
+                Some(DataType::Utf8View),
+                None,
+                Some(DataType::Null),
+                Some(DataType::UInt64),
+            ],
+        };
+        let schema = parameter_schema(Profile::Classic, &description);
+        let types: Vec<_> = schema
+            .fields()
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
+        assert_eq!(
+            types,
+            [
+                DataType::Utf8,
+                DataType::Utf8,
+                DataType::Utf8,
+                DataType::Decimal128(20, 0)
+            ]
+        );
+        assert!(schema.fields().iter().all(|field| field.is_nullable()));
+        assert_eq!(schema.field(3).name(), "$4");
+        let native = parameter_schema(Profile::Native, &description);
+        assert_eq!(native.field(2).data_type(), &DataType::Utf8);
+    }
+
+    #[test]
+    fn the_result_is_read_by_drivers_that_do_not_know_its_newest_field() {
+        let result = CreatePreparedStatementResult {
+            handle: Bytes::from_static(b"h"),
+            dataset_schema: Bytes::from_static(b"d"),
+            parameter_schema: Bytes::from_static(b"p"),
+            is_update: Some(true),
+        };
+        let known =
+            ActionCreatePreparedStatementResult::decode(result.encode_to_vec().as_slice()).unwrap();
+        assert_eq!(known.prepared_statement_handle, "h");
+        assert_eq!(known.dataset_schema, "d");
+        assert_eq!(known.parameter_schema, "p");
+    }
+}

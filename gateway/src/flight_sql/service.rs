@@ -1,0 +1,200 @@
+//! The Flight service: each call is read, and handed to the module that knows it.
+
+use std::sync::Arc;
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::Command;
+use arrow_flight::{
+    Action, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo,
+    SchemaResult, Ticket,
+};
+use tonic::{Request, Response, Status, Streaming};
+use volary_flight_proto::seal::Sealer;
+use volary_flight_proto::{Error, ErrorCode, Result, ipc};
+
+use super::actions::{ActionTypeStream, ResultStream, action_types};
+use super::call::Call;
+use super::descriptor::{self, Described, refuse_transaction};
+use super::handshake::HandshakeStream;
+use super::list::FlightInfoStream;
+use super::metadata::schema_of;
+use super::running::{FlightDataStream, Running};
+use super::sessions::Sessions;
+use super::statement::Statement;
+use super::tickets::Tickets;
+use super::update::PutResultStream;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::engine::Engine;
+
+/// What clients, and workers that join, talk to: implements Flight, and Flight SQL on top of it.
+///
+/// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and PollFlightInfo with
+/// UNIMPLEMENTED, and refuses descriptors that are plain SQL.
+#[derive(Debug)]
+pub struct FlightSql {
+    pub(super) engine: Arc<Engine>,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) config: Arc<Config>,
+    pub(super) sessions: Sessions,
+    pub(super) tickets: Tickets,
+    pub(super) running: Arc<Running>,
+}
+
+impl FlightSql {
+    /// A service over the engine; `sealer` has the key that the cluster's gateways share.
+    pub fn new(
+        engine: Arc<Engine>,
+        cluster: Arc<Cluster>,
+        sealer: Sealer,
+        config: Arc<Config>,
+    ) -> Self {
+        Self {
+            engine,
+            cluster,
+            sessions: Sessions::new(config.query.max_sessions),
+            tickets: Tickets::new(sealer, &config.query),
+            running: Arc::default(),
+            config,
+        }
+    }
+
+    async fn info(&self, call: &Call, descriptor: FlightDescriptor) -> Result<FlightInfo> {
+        match descriptor::parse(&descriptor)? {
+            Described::Sql(sql) => {
+                self.statement_info(call, Statement::plain(sql), descriptor)
+                    .await
+            }
+            Described::Command(Command::CommandStatementQuery(query)) => {
+                refuse_transaction(query.transaction_id.as_ref())?;
+                self.statement_info(call, Statement::plain(query.query), descriptor)
+                    .await
+            }
+            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
+                let statement = self.prepared_statement(&query.prepared_statement_handle)?;
+                self.statement_info(call, statement, descriptor).await
+            }
+            Described::Command(command) => self.metadata_info(call, command, descriptor),
+        }
+    }
+
+    async fn schema(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaResult> {
+        let schema = match descriptor::parse(descriptor)? {
+            Described::Sql(sql) => self.statement_schema(call, &sql).await?,
+            Described::Command(Command::CommandStatementQuery(query)) => {
+                self.statement_schema(call, &query.query).await?
+            }
+            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
+                let statement = self.prepared_statement(&query.prepared_statement_handle)?;
+                self.statement_schema(call, &statement.sql).await?
+            }
+            Described::Command(command) => schema_of(&command)?,
+        };
+        Ok(SchemaResult {
+            schema: ipc::schema_to_bytes(&schema),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl FlightService for FlightSql {
+    type HandshakeStream = HandshakeStream;
+    type ListFlightsStream = FlightInfoStream;
+    type DoGetStream = FlightDataStream;
+    type DoPutStream = PutResultStream;
+    type DoExchangeStream = FlightDataStream;
+    type DoActionStream = ResultStream;
+    type ListActionsStream = ActionTypeStream;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        Ok(self.shake_hands(&request)?)
+    }
+
+    async fn list_flights(
+        &self,
+        request: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        let call = self.call(&request)?;
+        Ok(Response::new(self.list(&call, request.get_ref())?))
+    }
+
+    async fn get_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let call = self.call(&request)?;
+        let info = self.info(&call, request.into_inner()).await?;
+        Ok(self.respond(&call, info)?)
+    }
+
+    /// A query is complete, as far as polling goes, when it is planned: its rows stream.
+    async fn poll_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        let call = self.call(&request)?;
+        let info = self.info(&call, request.into_inner()).await?;
+        let poll = PollInfo {
+            info: Some(info),
+            flight_descriptor: None,
+            progress: Some(1.0),
+            expiration_time: None,
+        };
+        Ok(self.respond(&call, poll)?)
+    }
+
+    async fn get_schema(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<SchemaResult>, Status> {
+        let call = self.call(&request)?;
+        Ok(Response::new(self.schema(&call, request.get_ref()).await?))
+    }
+
+    async fn do_get(
+        &self,
+        request: Request<Ticket>,
+    ) -> Result<Response<Self::DoGetStream>, Status> {
+        let call = self.call(&request)?;
+        Ok(Response::new(self.redeem(&call, request.get_ref()).await?))
+    }
+
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        let call = self.call(&request)?;
+        let answers = self.put(&call, request.into_inner()).await?;
+        Ok(self.respond(&call, answers)?)
+    }
+
+    async fn do_exchange(
+        &self,
+        _request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        Err(Error::new(
+            ErrorCode::Unimplemented,
+            "DoExchange is not supported; send SQL",
+        )
+        .into())
+    }
+
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Result<Response<Self::DoActionStream>, Status> {
+        let call = self.call(&request)?;
+        let results = self.act(&call, request.into_inner()).await?;
+        Ok(self.respond(&call, results)?)
+    }
+
+    async fn list_actions(
+        &self,
+        _request: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        Ok(Response::new(action_types()))
+    }
+}

@@ -1,0 +1,241 @@
+//! Statements: from SQL to a FlightInfo, and from its ticket to rows.
+
+use std::sync::Arc;
+
+use arrow::array::Int64Array;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
+use bytes::Bytes;
+use tracing::Instrument;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::ticket::QueryTicket;
+use volary_flight_proto::{Error, Result, ipc};
+
+use super::call::Call;
+use super::running::FlightDataStream;
+use super::sessions::ClientSession;
+use super::stream::{batch_messages, query_messages, with_query};
+use super::types::{PROFILE_OPTION, Profile, map_schema};
+use super::{FlightSql, arrow_error};
+use crate::engine::{Outcome, Query};
+
+/// A statement with its parameters.
+#[derive(Debug, Clone)]
+pub(super) struct Statement {
+    /// The SQL.
+    pub(super) sql: String,
+    /// One row, a column a parameter, as an IPC stream.
+    pub(super) parameters: Option<Bytes>,
+}
+
+impl Statement {
+    /// A statement without parameters.
+    pub(super) fn plain(sql: impl Into<String>) -> Self {
+        Self {
+            sql: sql.into(),
+            parameters: None,
+        }
+    }
+
+    /// The parameters as a batch; `None` if no row was bound.
+    pub(super) fn parameters(&self) -> Result<Option<RecordBatch>> {
+        let Some(bytes) = &self.parameters else {
+            return Ok(None);
+        };
+        let batch = batch_from_bytes(bytes)?;
+        Ok((batch.num_rows() > 0 && batch.num_columns() > 0).then_some(batch))
+    }
+}
+
+impl FlightSql {
+    /// Plans a query. Any other statement is run, once and here: drivers send DDL and DML as queries and then drop the
+    /// DoGet, or never send it. Its ticket holds the outcome.
+    pub(super) async fn statement_info(
+        &self,
+        call: &Call,
+        statement: Statement,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo> {
+        let span = tracing::info_span!(
+            "statement",
+            query_id = tracing::field::Empty,
+            session = %call.session.engine.id(),
+            user = %call.principal.name,
+        );
+        let work = async {
+            let parameters = statement.parameters()?;
+            let outcome = Box::pin(self.engine.execute(
+                &call.session.engine,
+                &statement.sql,
+                parameters,
+                None,
+            ))
+            .await?;
+            match outcome {
+                Outcome::Rows(query) => {
+                    tracing::Span::current().record("query_id", tracing::field::display(query.id));
+                    tracing::debug!("the query is planned");
+                    self.planned_info(call, statement, query, descriptor)
+                }
+                Outcome::Done(rows) => {
+                    tracing::debug!(rows, "the statement was run");
+                    self.done_info(call, rows, descriptor)
+                }
+            }
+        };
+        call.deadline.bound(work.instrument(span)).await
+    }
+
+    fn planned_info(
+        &self,
+        call: &Call,
+        statement: Statement,
+        query: Query,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo> {
+        let ticket = QueryTicket {
+            query_id: query.id.to_string(),
+            sql: statement.sql,
+            parameters: statement.parameters.unwrap_or_default(),
+            snapshot: Some(query.snapshot.clone()),
+            settings: call.session.engine.settings(),
+            ..QueryTicket::default()
+        };
+        let schema = map_schema(call.profile, &query.schema);
+        let info = self
+            .flight_info(call, &schema, ticket, descriptor)
+            .map_err(|error| with_query(error, query.id))?;
+        self.tickets.keep_plan(query);
+        Ok(info)
+    }
+
+    fn done_info(
+        &self,
+        call: &Call,
+        rows: Option<u64>,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo> {
+        let outcome = count_batch(rows)?;
+        let ticket = QueryTicket {
+            query_id: QueryId::new().to_string(),
+            result: Some(batch_to_bytes(&outcome)?),
+            ..QueryTicket::default()
+        };
+        self.flight_info(call, outcome.schema_ref(), ticket, descriptor)
+    }
+
+    /// One endpoint without a location: some clients read the first endpoint only, and this gateway knows the plan.
+    pub(super) fn flight_info(
+        &self,
+        call: &Call,
+        schema: &Schema,
+        mut ticket: QueryTicket,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo> {
+        if call.profile != Profile::default() {
+            // The ticket may be redeemed by a call without the header, and its rows must have this schema.
+            ticket
+                .settings
+                .insert(PROFILE_OPTION.to_owned(), call.profile.to_string());
+        }
+        let endpoint = FlightEndpoint::new().with_ticket(self.tickets.seal(&ticket));
+        Ok(FlightInfo::new()
+            .try_with_schema(schema)
+            .map_err(arrow_error)?
+            .with_endpoint(endpoint)
+            .with_descriptor(descriptor)
+            .with_ordered(true))
+    }
+
+    /// The schema that a statement's rows would have.
+    pub(super) async fn statement_schema(&self, call: &Call, sql: &str) -> Result<SchemaRef> {
+        let description = call
+            .deadline
+            .bound(Box::pin(self.engine.describe(&call.session.engine, sql)))
+            .await?;
+        Ok(match description.rows {
+            Some(rows) => map_schema(call.profile, &rows),
+            None => count_schema(),
+        })
+    }
+
+    /// The rows of a ticket.
+    pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<FlightDataStream> {
+        let mut ticket = self.tickets.open(ticket)?;
+        let profile = match ticket.settings.remove(PROFILE_OPTION) {
+            Some(profile) => profile.parse()?,
+            None => Profile::default(),
+        };
+        if let Some(command) = &ticket.command {
+            return self.metadata_rows(command, profile).map(batch_messages);
+        }
+        if let Some(result) = &ticket.result {
+            return batch_from_bytes(result).map(batch_messages);
+        }
+        let id: QueryId = ticket.query_id.parse()?;
+        let query = match self.tickets.take_plan(id) {
+            Some(query) => query,
+            None => {
+                let span = tracing::info_span!("plan_again", query_id = %id);
+                let planning = self.plan_again(ticket).instrument(span);
+                call.deadline
+                    .bound(planning)
+                    .await
+                    .map_err(|error| with_query(error, id))?
+            }
+        };
+        let messages = query_messages(query, profile);
+        Ok(self.running.watch(id, messages, call.deadline))
+    }
+
+    /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
+    /// gateway. The ticket's snapshot shows the same rows.
+    async fn plan_again(&self, ticket: QueryTicket) -> Result<Query> {
+        let session = ClientSession::new(ticket.settings);
+        let statement = Statement {
+            sql: ticket.sql,
+            parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
+        };
+        let parameters = statement.parameters()?;
+        let planning =
+            self.engine
+                .execute(&session.engine, &statement.sql, parameters, ticket.snapshot);
+        match Box::pin(planning).await? {
+            Outcome::Rows(query) => Ok(query),
+            Outcome::Done(_) => Err(Error::internal(
+                "a query's ticket holds a statement without rows",
+            )),
+        }
+    }
+}
+
+/// What a statement without rows answers as a query: `count` (Int64, not null), one row.
+pub(super) fn count_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(
+        "count",
+        DataType::Int64,
+        false,
+    )]))
+}
+
+fn count_batch(rows: Option<u64>) -> Result<RecordBatch> {
+    let count = Int64Array::from(vec![count_of(rows)]);
+    RecordBatch::try_new(count_schema(), vec![Arc::new(count)]).map_err(arrow_error)
+}
+
+/// Rows written, as Flight SQL counts them; 0 where rows are no measure.
+pub(super) fn count_of(rows: Option<u64>) -> i64 {
+    i64::try_from(rows.unwrap_or(0)).unwrap_or(i64::MAX)
+}
+
+/// A batch inside of a ticket or handle.
+pub(super) fn batch_to_bytes(batch: &RecordBatch) -> Result<Bytes> {
+    ipc::batches_to_bytes(batch.schema_ref(), std::slice::from_ref(batch))
+}
+
+fn batch_from_bytes(bytes: &Bytes) -> Result<RecordBatch> {
+    let (schema, batches) = ipc::batches_from_bytes(bytes)?;
+    concat_batches(&schema, &batches).map_err(arrow_error)
+}

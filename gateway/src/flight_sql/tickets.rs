@@ -1,0 +1,86 @@
+//! Tickets that clients redeem, and the plans that wait for it.
+//!
+//! A ticket says everything itself, so it is valid on every gateway, from any connection, as often as it is shown until
+//! it expires. The plan that was made for its FlightInfo is kept for a short while, so that the DoGet which normally
+//! follows at once does not plan again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::Ticket;
+use moka::sync::Cache;
+use parking_lot::Mutex;
+use volary_flight_proto::Result;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::ticket::{PreparedStatementHandle, QueryTicket};
+
+use crate::config;
+use crate::engine::Query;
+
+/// A client that asks for rows later than that waits for planning once more; plans of large queries take megabytes.
+const PLAN_KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// Prepared statements hold no state and say nothing that the client could not say itself; connection pools keep them
+/// for days.
+const HANDLE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Seals and opens tickets and handles, and keeps plans.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    sealer: Sealer,
+    lifetime: Duration,
+    plans: Cache<QueryId, Arc<Mutex<Option<Query>>>>,
+}
+
+impl Tickets {
+    /// With the cluster's key.
+    pub(super) fn new(sealer: Sealer, config: &config::Query) -> Self {
+        Self {
+            sealer,
+            lifetime: config.ticket_lifetime,
+            plans: Cache::builder()
+                .max_capacity(config.max_kept_plans)
+                .time_to_live(PLAN_KEPT_FOR.min(config.ticket_lifetime))
+                .build(),
+        }
+    }
+
+    /// A ticket for the client.
+    pub(super) fn seal(&self, ticket: &QueryTicket) -> Ticket {
+        Ticket::new(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
+    }
+
+    /// What the client's ticket says.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`].
+    pub(super) fn open(&self, ticket: &Ticket) -> Result<QueryTicket> {
+        self.sealer.open(Purpose::Query, &ticket.ticket)
+    }
+
+    /// A handle for the client.
+    pub(super) fn seal_handle(&self, handle: &PreparedStatementHandle) -> bytes::Bytes {
+        self.sealer
+            .seal(Purpose::PreparedStatement, handle, HANDLE_LIFETIME)
+    }
+
+    /// What the client's handle says.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`].
+    pub(super) fn open_handle(&self, handle: &[u8]) -> Result<PreparedStatementHandle> {
+        self.sealer.open(Purpose::PreparedStatement, handle)
+    }
+
+    /// Keeps a plan until it is taken, for a minute at most.
+    pub(super) fn keep_plan(&self, query: Query) {
+        self.plans
+            .insert(query.id, Arc::new(Mutex::new(Some(query))));
+    }
+
+    /// Takes a plan out: it is run once, a second DoGet plans again.
+    pub(super) fn take_plan(&self, id: QueryId) -> Option<Query> {
+        self.plans.remove(&id)?.lock().take()
+    }
+}

@@ -1,0 +1,118 @@
+//! The mapping of values.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, MapArray, StringBuilder, StructArray,
+    UnionArray, new_null_array,
+};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Fields};
+use arrow::error::ArrowError;
+use uuid::Uuid;
+
+/// Characters of a UUID as text.
+const UUID_TEXT_BYTES: usize = 36;
+
+/// The values of `array` in the type that the mapping of types made of its own.
+pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
+    if array.data_type() == target {
+        return Ok(array.clone());
+    }
+    match (array.data_type(), target) {
+        (DataType::Null, _) => Ok(new_null_array(target, array.len())),
+        (DataType::Dictionary(_, values), _) if **values != *target => {
+            convert(&plain_cast(array, values)?, target)
+        }
+        (DataType::RunEndEncoded(_, values), _)
+            if !matches!(target, DataType::RunEndEncoded(_, _)) && values.data_type() != target =>
+        {
+            convert(&plain_cast(array, values.data_type())?, target)
+        }
+        (
+            DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item),
+            DataType::List(_),
+        ) => convert(&plain_cast(array, &DataType::List(item.clone()))?, target),
+        (DataType::List(_), DataType::List(item)) => {
+            let list = array.as_list::<i32>();
+            Ok(Arc::new(ListArray::try_new(
+                item.clone(),
+                list.offsets().clone(),
+                convert(list.values(), item.data_type())?,
+                list.nulls().cloned(),
+            )?))
+        }
+        (DataType::FixedSizeList(_, _), DataType::FixedSizeList(item, size)) => {
+            let list = array.as_fixed_size_list();
+            Ok(Arc::new(FixedSizeListArray::try_new_with_length(
+                item.clone(),
+                *size,
+                convert(list.values(), item.data_type())?,
+                list.nulls().cloned(),
+                list.len(),
+            )?))
+        }
+        (DataType::Struct(_), DataType::Struct(fields)) => {
+            Ok(Arc::new(convert_struct(array.as_struct(), fields)?))
+        }
+        (DataType::Map(_, _), DataType::Map(entries, ordered)) => {
+            let map = array.as_map();
+            let DataType::Struct(fields) = entries.data_type() else {
+                return plain_cast(array, target);
+            };
+            Ok(Arc::new(MapArray::try_new(
+                entries.clone(),
+                map.offsets().clone(),
+                convert_struct(map.entries(), fields)?,
+                map.nulls().cloned(),
+                *ordered,
+            )?))
+        }
+        (DataType::Union(_, _), DataType::Union(fields, _)) => {
+            let union = array.as_union();
+            let children = fields
+                .iter()
+                .map(|(id, field)| convert(union.child(id), field.data_type()))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(UnionArray::try_new(
+                fields.clone(),
+                union.type_ids().clone(),
+                union.offsets().cloned(),
+                children,
+            )?))
+        }
+        // The mapping of types makes text only of the bytes of a UUID.
+        (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
+        _ => plain_cast(array, target),
+    }
+}
+
+fn convert_struct(array: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {
+    let columns = array
+        .columns()
+        .iter()
+        .zip(fields)
+        .map(|(column, field)| convert(column, field.data_type()))
+        .collect::<Result<Vec<_>, _>>()?;
+    StructArray::try_new_with_length(fields.clone(), columns, array.nulls().cloned(), array.len())
+}
+
+/// A value that does not fit is an error, not NULL.
+fn plain_cast(array: &dyn Array, target: &DataType) -> Result<ArrayRef, ArrowError> {
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    cast_with_options(array, target, &options)
+}
+
+fn uuid_text(array: &dyn Array) -> ArrayRef {
+    let mut texts = StringBuilder::with_capacity(array.len(), array.len() * UUID_TEXT_BYTES);
+    for bytes in array.as_fixed_size_binary() {
+        let text = bytes
+            .and_then(|bytes| Uuid::from_slice(bytes).ok())
+            .map(|uuid| uuid.hyphenated().to_string());
+        texts.append_option(text);
+    }
+    Arc::new(texts.finish())
+}

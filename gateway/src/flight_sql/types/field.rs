@@ -1,0 +1,129 @@
+//! The mapping of types and fields.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, UnionFields};
+
+use super::Profile;
+
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+const UUID_EXTENSION: &str = "arrow.uuid";
+
+/// Decimal digits of the largest UInt64.
+const UINT64_DIGITS: u8 = 20;
+
+/// The field as a client is sent it.
+pub(in crate::flight_sql) fn map_field(profile: Profile, field: &Field) -> Field {
+    let data_type = if profile == Profile::Classic && is_uuid(field) {
+        DataType::Utf8
+    } else {
+        map_type(profile, field.data_type())
+    };
+    let mut metadata = field.metadata().clone();
+    let mut nullable = field.is_nullable();
+    if data_type != *field.data_type() {
+        // An extension is bound to its storage type: on another one, clients refuse the schema.
+        metadata.remove(EXTENSION_NAME);
+        metadata.remove(EXTENSION_METADATA);
+        // The NULLs of run ends are in their values.
+        if let DataType::RunEndEncoded(_, values) = field.data_type() {
+            nullable |= values.is_nullable();
+        }
+    }
+    if matches!(data_type, DataType::Union(_, _)) {
+        // arrow-flight's encoder announces unions so, and a FlightInfo must say the same.
+        return Field::new(field.name(), data_type, false);
+    }
+    Field::new(field.name(), data_type, nullable).with_metadata(metadata)
+}
+
+/// The type as a client is sent it.
+fn map_type(profile: Profile, data_type: &DataType) -> DataType {
+    let classic = profile == Profile::Classic;
+    match data_type {
+        DataType::Dictionary(_, values) => map_type(profile, values),
+        DataType::RunEndEncoded(_, values) if classic => {
+            map_field(profile, values).data_type().clone()
+        }
+        DataType::RunEndEncoded(ends, values) => {
+            DataType::RunEndEncoded(ends.clone(), map_child(profile, values))
+        }
+        DataType::List(item) | DataType::LargeList(item) => {
+            DataType::List(map_child(profile, item))
+        }
+        DataType::ListView(item) | DataType::LargeListView(item) if classic => {
+            DataType::List(map_child(profile, item))
+        }
+        DataType::ListView(item) => DataType::ListView(map_child(profile, item)),
+        DataType::LargeListView(item) => DataType::LargeListView(map_child(profile, item)),
+        DataType::FixedSizeList(item, size) => {
+            DataType::FixedSizeList(map_child(profile, item), *size)
+        }
+        DataType::Struct(fields) => DataType::Struct(
+            fields
+                .iter()
+                .map(|field| map_child(profile, field))
+                .collect(),
+        ),
+        DataType::Map(entries, sorted) => DataType::Map(map_entries(profile, entries), *sorted),
+        DataType::Union(fields, mode) => DataType::Union(map_members(profile, fields), *mode),
+        leaf if classic => classic_leaf(leaf),
+        leaf => leaf.clone(),
+    }
+}
+
+fn classic_leaf(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View | DataType::LargeUtf8 | DataType::Null => DataType::Utf8,
+        DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
+        DataType::UInt8 => DataType::Int16,
+        DataType::UInt16 => DataType::Int32,
+        DataType::UInt32 => DataType::Int64,
+        DataType::UInt64 => DataType::Decimal128(UINT64_DIGITS, 0),
+        DataType::Float16 => DataType::Float32,
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        DataType::Decimal256(precision, scale) if *precision <= DECIMAL128_MAX_PRECISION => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        other => other.clone(),
+    }
+}
+
+fn map_child(profile: Profile, field: &FieldRef) -> FieldRef {
+    Arc::new(map_field(profile, field))
+}
+
+/// JDBC reads a map's entries by name.
+fn map_entries(profile: Profile, entries: &FieldRef) -> FieldRef {
+    let mapped = map_field(profile, entries);
+    let DataType::Struct(children) = mapped.data_type() else {
+        return Arc::new(mapped);
+    };
+    if profile == Profile::Native {
+        return Arc::new(mapped);
+    }
+    let renamed: Fields = children
+        .iter()
+        .zip(["key", "value"])
+        .map(|(child, name)| Arc::new(child.as_ref().clone().with_name(name)))
+        .collect();
+    Arc::new(mapped.with_data_type(DataType::Struct(renamed)))
+}
+
+fn map_members(profile: Profile, fields: &UnionFields) -> UnionFields {
+    fields
+        .iter()
+        .map(|(id, field)| (id, map_child(profile, field)))
+        .collect()
+}
+
+fn is_uuid(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::FixedSizeBinary(16))
+        && field
+            .metadata()
+            .get(EXTENSION_NAME)
+            .is_some_and(|name| name == UUID_EXTENSION)
+}

@@ -1,0 +1,119 @@
+//! The types that clients see: the one mapping from DataFusion's types, used for results, FlightInfo, prepared statements
+//! and GetTables alike.
+//!
+//! Many clients cannot read what DataFusion computes with: JDBC 18.3 dies on Utf8View, ODBC on LargeUtf8, pyarrow cannot
+//! sort a string view. So the `classic` profile, the default, sends what all of them read. The `native` profile sends
+//! DataFusion's types; a client asks for it with the header or the session option `volary-types`.
+//!
+//! | DataFusion's type | `classic` | `native` |
+//! |---|---|---|
+//! | Utf8View, LargeUtf8 | Utf8 | as it is |
+//! | BinaryView, LargeBinary | Binary | as it is |
+//! | ListView, LargeListView | List | as it is |
+//! | LargeList | List | List (the encoder of arrow 59 cannot send it) |
+//! | RunEndEncoded | its values | as it is |
+//! | Dictionary | its values | its values |
+//! | Decimal32, Decimal64; Decimal256 of at most 38 digits | Decimal128 | as it is |
+//! | Float16 | Float32 | as it is |
+//! | UInt8, UInt16, UInt32 | Int16, Int32, Int64 | as it is |
+//! | UInt64 | Decimal128(20, 0) | as it is |
+//! | Null | Utf8 | as it is |
+//! | Map | entries named `key` and `value` | as it is |
+//! | UUID (extension of FixedSizeBinary(16)) | Utf8 | as it is |
+//!
+//! All of it at any depth. What is not named stays, time zones among it.
+
+mod array;
+mod field;
+mod name;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use volary_flight_proto::{Error, Result};
+
+use super::arrow_error;
+pub(super) use field::map_field;
+pub(super) use name::with_sql_metadata;
+
+/// The header and the session option that choose the profile.
+pub(super) const PROFILE_OPTION: &str = "volary-types";
+
+/// Which types a client is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Profile {
+    /// Those that every known client reads.
+    #[default]
+    Classic,
+    /// DataFusion's own.
+    Native,
+}
+
+impl FromStr for Profile {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "classic" => Ok(Self::Classic),
+            "native" => Ok(Self::Native),
+            _ => Err(Error::invalid(format!(
+                "{PROFILE_OPTION} is \"{text}\"; write classic or native"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Classic => "classic",
+            Self::Native => "native",
+        })
+    }
+}
+
+/// The schema that a client is sent for rows of `schema`.
+pub(super) fn map_schema(profile: Profile, schema: &Schema) -> SchemaRef {
+    let fields: Vec<_> = schema
+        .fields()
+        .iter()
+        .map(|field| map_field(profile, field))
+        .collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// The rows of `batch` in the types of `target`, which [`map_schema`] made of the schema that was announced. Nullability, names
+/// and metadata become those of `target` also where the plan's own differ.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a value that does not fit: more than 2 GiB of text in one batch.
+pub(super) fn map_batch(batch: &RecordBatch, target: &SchemaRef) -> Result<RecordBatch> {
+    if batch.num_columns() != target.fields().len() {
+        return Err(Error::internal(format!(
+            "a batch has {} columns, {} were announced",
+            batch.num_columns(),
+            target.fields().len()
+        )));
+    }
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(target.fields())
+        .map(|(column, field)| {
+            array::convert(column, field.data_type())
+                .map_err(|source| arrow_error(source).at(format_args!("column {}", field.name())))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(target.clone(), columns, &options).map_err(|source| {
+        Error::internal(format!(
+            "the rows do not fit the announced schema: {source}"
+        ))
+    })
+}

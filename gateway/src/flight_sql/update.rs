@@ -1,0 +1,170 @@
+//! Statements that write, as DoPut brings them: once without parameters, or once for each row of parameters.
+
+use arrow::record_batch::RecordBatch;
+use arrow_flight::sql::{Command, DoPutUpdateResult};
+use arrow_flight::{FlightData, PutResult};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use prost::Message;
+use tonic::Status;
+use tracing::Instrument;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::FlightSql;
+use super::bind::{batches, single_row};
+use super::call::Call;
+use super::descriptor::{self, Described, refuse_transaction, unimplemented};
+use super::statement::{Statement, count_of};
+use crate::engine::Outcome;
+
+/// The answers to a DoPut.
+pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
+
+/// A count that is not known: what is sent for a query that was run as an update.
+const UNKNOWN_COUNT: i64 = -1;
+
+impl FlightSql {
+    /// What a DoPut asks for is done when this returns; the stream only says so.
+    pub(super) async fn put(
+        &self,
+        call: &Call,
+        mut messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
+    ) -> Result<PutResultStream> {
+        let first = async { messages.try_next().await.map_err(Error::from) };
+        let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
+            Error::invalid("the stream of a DoPut has no message; send the descriptor in the first")
+        })?;
+        let descriptor = first.flight_descriptor.take().ok_or_else(|| {
+            Error::invalid("the first message of a DoPut has no descriptor; send a message of Flight SQL in it")
+        })?;
+        let answer = match descriptor::parse(&descriptor)? {
+            Described::Sql(_) => {
+                return Err(Error::new(
+                    ErrorCode::Unimplemented,
+                    "a DoPut takes messages of Flight SQL only; load rows with COPY or INSERT",
+                ));
+            }
+            // The stream is not read to its end: the C++ client waits for the answer before it closes it.
+            Described::Command(Command::CommandStatementUpdate(update)) => {
+                refuse_transaction(update.transaction_id.as_ref())?;
+                self.update_once(call, &Statement::plain(update.query))
+                    .await?
+            }
+            Described::Command(Command::CommandPreparedStatementUpdate(update)) => {
+                let statement = self.prepared_statement(&update.prepared_statement_handle)?;
+                self.update_each(call, &statement, batches(first, messages))
+                    .await?
+            }
+            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
+                let row = call
+                    .deadline
+                    .bound(single_row(batches(first, messages)))
+                    .await?;
+                self.bind(&query.prepared_statement_handle, row.as_ref())?
+            }
+            Described::Command(other) => return Err(unimplemented(other.type_url())),
+        };
+        let answer = PutResult {
+            app_metadata: answer,
+        };
+        Ok(stream::iter([Ok(answer)]).boxed())
+    }
+
+    /// Runs the statement once, with the parameters that are bound to it.
+    async fn update_once(&self, call: &Call, statement: &Statement) -> Result<Bytes> {
+        let parameters = statement.parameters()?;
+        let run = self.run(call, &statement.sql, parameters);
+        call.deadline.bound(run).await.map(update_result)
+    }
+
+    /// Runs the statement for each row, in order; once if there is none.
+    async fn update_each(
+        &self,
+        call: &Call,
+        statement: &Statement,
+        mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
+    ) -> Result<Bytes> {
+        let mut done: usize = 0;
+        let mut total: i64 = 0;
+        while let Some(batch) = call.deadline.bound(batches.try_next()).await? {
+            if batch.num_columns() == 0 {
+                continue;
+            }
+            for row in 0..batch.num_rows() {
+                let run = self.run(call, &statement.sql, Some(batch.slice(row, 1)));
+                let count = call.deadline.bound(run).await.map_err(|error| {
+                    error.at(format_args!(
+                        "row {} of the parameters ({done} rows before it were applied)",
+                        done + 1
+                    ))
+                })?;
+                done += 1;
+                total = add_counts(total, count);
+            }
+        }
+        if done == 0 {
+            return self.update_once(call, statement).await;
+        }
+        Ok(update_result(total))
+    }
+
+    /// Rows written; -1 for a query, which is run to its end.
+    async fn run(&self, call: &Call, sql: &str, parameters: Option<RecordBatch>) -> Result<i64> {
+        let span = tracing::info_span!(
+            "statement",
+            query_id = tracing::field::Empty,
+            session = %call.session.engine.id(),
+            user = %call.principal.name,
+        );
+        let work = async {
+            let execution = self
+                .engine
+                .execute(&call.session.engine, sql, parameters, None);
+            match Box::pin(execution).await? {
+                Outcome::Done(rows) => {
+                    tracing::debug!(rows, "the statement was run");
+                    Ok(count_of(rows))
+                }
+                Outcome::Rows(query) => {
+                    let id = query.id;
+                    tracing::Span::current().record("query_id", tracing::field::display(id));
+                    let drained = async {
+                        let mut rows = Box::pin(query.start()).await?;
+                        while rows.try_next().await.map_err(Error::from)?.is_some() {}
+                        Ok(UNKNOWN_COUNT)
+                    };
+                    drained
+                        .await
+                        .map_err(|error| super::stream::with_query(error, id))
+                }
+            }
+        };
+        work.instrument(span).await
+    }
+}
+
+/// The sum, unknown if a part of it is.
+fn add_counts(total: i64, count: i64) -> i64 {
+    if total == UNKNOWN_COUNT || count == UNKNOWN_COUNT {
+        UNKNOWN_COUNT
+    } else {
+        total.saturating_add(count)
+    }
+}
+
+fn update_result(record_count: i64) -> Bytes {
+    DoPutUpdateResult { record_count }.encode_to_vec().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_unless_one_is_unknown() {
+        assert_eq!(add_counts(2, 3), 5);
+        assert_eq!(add_counts(i64::MAX, 1), i64::MAX);
+        assert_eq!(add_counts(2, UNKNOWN_COUNT), UNKNOWN_COUNT);
+        assert_eq!(add_counts(UNKNOWN_COUNT, 2), UNKNOWN_COUNT);
+    }
+}

@@ -1,0 +1,43 @@
+//! What a gather needs to know of the query it belongs to.
+
+use std::sync::Arc;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use volary_flight_proto::Error;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::snapshot::Snapshot;
+
+use crate::cluster::Cluster;
+use crate::config::Gather;
+
+/// The query that is run; an extension of DataFusion's session configuration, so that plans hold no connections.
+#[derive(Debug)]
+pub struct QueryContext {
+    /// Its id.
+    pub query_id: QueryId,
+    /// What it sees.
+    pub snapshot: Snapshot,
+    /// The workers.
+    pub cluster: Arc<Cluster>,
+    /// Deadlines and sizes.
+    pub config: Gather,
+    /// The session's time zone.
+    pub time_zone: String,
+    /// When the query started, in nanoseconds since 1970.
+    pub start_ns: i64,
+    /// Whether workers report their plans with metrics.
+    pub with_plan_metrics: bool,
+}
+
+impl QueryContext {
+    /// That of the task.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the task is none of a query.
+    pub fn of(task: &TaskContext) -> Result<Arc<Self>> {
+        task.session_config()
+            .get_extension::<Self>()
+            .ok_or_else(|| DataFusionError::from(Error::internal("a gather without a query")))
+    }
+}

@@ -1,0 +1,292 @@
+//! The rows of one worker: opening, retrying, deadlines, decoding.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_flight::utils::flight_data_to_arrow_batch;
+use arrow_flight::{FlightData, Ticket};
+use backon::BackoffBuilder;
+use bytes::Bytes;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::ipc::{MessageHeader, root_as_message};
+use futures::stream::{self, Stream};
+use prost::Message;
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status, Streaming};
+use volary_flight_proto::frame::{EndOfStream, Frame, frame};
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::context::QueryContext;
+use super::exec::Target;
+use super::report::{Reports, WorkerReport};
+
+/// Workers send a sign of life so many times within the idle timeout.
+const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+
+/// A fragment to be run on several workers.
+#[derive(Debug)]
+pub struct FragmentRequest {
+    /// The query.
+    pub query: Arc<QueryContext>,
+    /// The encoded fragment.
+    pub plan: Bytes,
+    /// The fragment's columns.
+    pub schema: SchemaRef,
+    /// Whether a worker's rows come in the fragment's ordering.
+    pub ordered: bool,
+    /// So many rows of a worker are of use.
+    pub fetch: Option<usize>,
+    /// Rows per batch inside operators.
+    pub batch_rows: usize,
+    /// Where workers are reported.
+    pub reports: Reports,
+}
+
+/// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
+pub type WorkerStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+
+/// Opens when it is first polled. Errors name the worker.
+pub fn worker_stream(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
+    let reader = Reader {
+        report: WorkerReport {
+            worker: target.worker,
+            rows: 0,
+            batches: 0,
+            bytes: 0,
+            open: Duration::ZERO,
+            network: Duration::ZERO,
+            decode: Duration::ZERO,
+            total: Duration::ZERO,
+            retries: 0,
+            end: EndOfStream::default(),
+        },
+        request,
+        target,
+        started: None,
+        messages: None,
+    };
+    Box::pin(stream::try_unfold(Some(reader), |reader| async move {
+        let Some(mut reader) = reader else {
+            return Ok(None);
+        };
+        match reader.next().await {
+            Ok(Some(batch)) => Ok(Some((batch, Some(reader)))),
+            Ok(None) => {
+                reader.finish();
+                Ok(None)
+            }
+            Err(error) => Err(reader.name(error)),
+        }
+    }))
+}
+
+struct Reader {
+    request: Arc<FragmentRequest>,
+    target: Target,
+    report: WorkerReport,
+    started: Option<Instant>,
+    messages: Option<Streaming<FlightData>>,
+}
+
+/// What a message of a worker is.
+enum Received {
+    Rows(RecordBatch),
+    Nothing,
+    End(EndOfStream),
+}
+
+impl Reader {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let mut backoff = None;
+        loop {
+            match self.attempt().await {
+                Err(error) if self.may_retry(&error, started) => {
+                    self.messages = None;
+                    self.report.retries += 1;
+                    let waits = backoff.get_or_insert_with(|| {
+                        backon::ExponentialBuilder::default()
+                            .with_min_delay(FIRST_BACKOFF)
+                            .with_max_delay(LONGEST_BACKOFF)
+                            .without_max_times()
+                            .with_jitter()
+                            .build()
+                    });
+                    tracing::debug!(query_id = %self.request.query.query_id, worker = %self.target.worker, %error, "retrying a fragment");
+                    sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Only what has shown no row can be had again from the start.
+    fn may_retry(&self, error: &Error, started: Instant) -> bool {
+        error.code() == ErrorCode::Unavailable
+            && self.report.rows == 0
+            && started.elapsed() < self.request.query.config.retry_for
+    }
+
+    async fn attempt(&mut self) -> Result<Option<RecordBatch>> {
+        if self.messages.is_none() {
+            let started = Instant::now();
+            self.messages = Some(self.open().await?);
+            self.report.open += started.elapsed();
+        }
+        loop {
+            let started = Instant::now();
+            let message = self.receive().await;
+            self.report.network += started.elapsed();
+            let started = Instant::now();
+            let received = self.decode(message?);
+            self.report.decode += started.elapsed();
+            match received? {
+                Received::Rows(batch) => return Ok(Some(batch)),
+                Received::Nothing => {}
+                Received::End(end) => {
+                    self.report.end = end;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Streaming<FlightData>> {
+        let query = &self.request.query;
+        let mut client = query.cluster.client(self.target.worker)?;
+        let ticket = Ticket {
+            ticket: self.ticket(),
+        };
+        let response = self
+            .in_time(client.do_get(ticket), "opened no stream")
+            .await?;
+        Ok(response.map_err(worker_error)?.into_inner())
+    }
+
+    fn ticket(&self) -> Bytes {
+        let request = &self.request;
+        let query = &request.query;
+        let keep_alive = query.config.idle_timeout / SIGNS_OF_LIFE_PER_TIMEOUT;
+        let ticket = FragmentTicket {
+            query_id: query.query_id.to_string(),
+            cluster_id: query.cluster.id().to_string(),
+            worker_id: self.target.worker.0,
+            plan: request.plan.clone(),
+            scans: self.target.scans.clone(),
+            snapshot: Some(query.snapshot.clone()),
+            ordered: request.ordered,
+            fetch: request.fetch.map(|rows| rows as u64),
+            batch_rows: u32::try_from(request.batch_rows).unwrap_or(u32::MAX),
+            batch_bytes: query.config.batch.bytes() as u64,
+            keep_alive_ms: u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX),
+            with_plan_metrics: query.with_plan_metrics,
+            time_zone: query.time_zone.clone(),
+            query_start_ns: query.start_ns,
+        };
+        // Long enough for clocks that differ and for the ticket to wait in the worker's queue.
+        let valid_for =
+            query.config.retry_for + query.config.idle_timeout + Duration::from_secs(60);
+        query
+            .cluster
+            .sealer()
+            .seal(Purpose::Fragment, &ticket, valid_for)
+    }
+
+    async fn receive(&mut self) -> Result<FlightData> {
+        let Some(mut messages) = self.messages.take() else {
+            return Err(Error::internal("a stream is read that is not open"));
+        };
+        let message = self
+            .in_time(messages.message(), "sent nothing, not even a sign of life,")
+            .await?;
+        self.messages = Some(messages);
+        message.map_err(worker_error)?.ok_or_else(|| {
+            Error::unavailable("the stream ended before the worker said that it had sent all rows; run the query again")
+        })
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
+        let limit = self.request.query.config.idle_timeout;
+        timeout(limit, work).await.map_err(|_| {
+            Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!("the worker {what} for {limit:?}; check that it is alive and reachable"),
+            )
+        })
+    }
+
+    fn decode(&mut self, message: FlightData) -> Result<Received> {
+        self.report.bytes += (message.data_body.len() + message.data_header.len()) as u64;
+        if !message.app_metadata.is_empty() {
+            let frame = Frame::decode(message.app_metadata.clone()).map_err(|source| {
+                Error::with_source(ErrorCode::Internal, "a frame cannot be decoded", source)
+            })?;
+            if let Some(frame::Kind::End(end)) = frame.kind {
+                return self.complete(end);
+            }
+        }
+        if message.data_header.is_empty() {
+            return Ok(Received::Nothing);
+        }
+        let header = root_as_message(&message.data_header)
+            .map_err(|source| {
+                Error::internal(format!("a message of the worker is malformed: {source}"))
+            })?
+            .header_type();
+        if header != MessageHeader::RecordBatch {
+            return Ok(Received::Nothing);
+        }
+        let schema = &self.request.schema;
+        let batch = flight_data_to_arrow_batch(&message, Arc::clone(schema), &HashMap::new())
+            .map_err(datafusion::error::DataFusionError::from)?;
+        self.report.rows += batch.num_rows() as u64;
+        self.report.batches += 1;
+        Ok(Received::Rows(batch))
+    }
+
+    /// A result is whole or an error.
+    fn complete(&self, end: EndOfStream) -> Result<Received> {
+        if end.rows == self.report.rows && end.batches == self.report.batches {
+            return Ok(Received::End(end));
+        }
+        Err(Error::internal(format!(
+            "the worker sent {} rows in {} batches, {} rows in {} batches arrived",
+            end.rows, end.batches, self.report.rows, self.report.batches
+        )))
+    }
+
+    fn finish(&mut self) {
+        if let Some(started) = self.started {
+            self.report.total = started.elapsed();
+        }
+        self.request.reports.add(self.report.clone());
+    }
+
+    fn name(&self, error: Error) -> Error {
+        error.at(self.request.query.cluster.name(self.target.worker))
+    }
+}
+
+/// A connection that breaks is reported by tonic under several codes, none of which a worker uses by itself.
+fn worker_error(status: Status) -> Error {
+    let broken = std::error::Error::source(&status).is_some()
+        && matches!(
+            status.code(),
+            Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
+        );
+    if broken {
+        return Error::with_source(
+            ErrorCode::Unavailable,
+            "the connection to the worker is lost; run the query again",
+            status,
+        );
+    }
+    status.into()
+}

@@ -1,0 +1,31 @@
+//! The gateway: takes SQL over Flight SQL, plans it, and gathers the rows from the workers.
+//!
+//! The life of a query goes through the modules in this order: [`flight_sql`] takes the statement, [`engine`] parses and
+//! plans it with the [`catalog`]'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
+//! [`cluster`] knows. Statements that write go through [`load`].
+
+/// Tables, placement, nodes and writes: what must survive a restart.
+pub mod catalog;
+/// The workers: who has joined, who lives, how they are reached.
+pub mod cluster;
+/// Settings.
+pub mod config;
+/// From a statement to rows: parsing, binding, planning, running.
+pub mod engine;
+/// The Flight SQL surface that clients meet.
+pub mod flight_sql;
+/// The plan node that pulls a fragment's rows from all its workers.
+pub mod gather;
+/// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
+pub mod load;
+/// What runs where: pruning, co-location, the cut into fragments.
+pub mod planning;
+/// The process: start, serve, stop.
+pub mod server;
+/// From the value of a shard key to the shard.
+pub mod shard_key;
+/// The tables about the cluster itself.
+pub mod system_tables;
+
+pub use config::Config;
+pub use server::Gateway;

@@ -1,0 +1,142 @@
+//! Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
+//!
+//! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and streamed to the workers, one
+//! DoPut each ([`put`]). They are durable there and unseen until the catalog commits the write: all of them at once, or never.
+
+/// COPY: which files, in which format.
+pub mod files;
+/// Rows as the table's columns want them.
+pub mod fit;
+/// Loads that run, for system.loads.
+pub mod progress;
+/// The stream of rows to one worker.
+pub mod put;
+/// Which row goes to which worker.
+pub mod route;
+/// Where rows come from.
+pub mod source;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::task::JoinSet;
+use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
+
+pub use progress::Loads;
+pub use source::Source;
+
+use crate::catalog::{Catalog, Table, WriteSummary};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::engine::context::StatementContext;
+use crate::engine::parse::CopyFrom;
+
+/// What a load needs of the gateway.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Opens and commits the write.
+    pub catalog: Catalog,
+    /// Reaches the workers.
+    pub cluster: Arc<Cluster>,
+    /// Where rows are split.
+    pub runtimes: Runtimes,
+    /// Loads that run.
+    pub loads: Loads,
+    /// Deadlines, allowed roots.
+    pub config: Arc<Config>,
+}
+
+/// COPY table FROM location: the number of rows.
+///
+/// # Errors
+/// Those of the location and its files, which they name, and those of [`run`].
+pub async fn copy_from(parts: Parts, context: &StatementContext, copy: &CopyFrom) -> Result<u64> {
+    let table = context
+        .catalog
+        .table(&copy.table)
+        .cloned()
+        .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
+    let source = files::open(&parts.config.load, context, &table, copy).await?;
+    let write = parts.catalog.begin_write(&table).await?;
+    run(parts, context, &table, write, source).await
+}
+
+/// Writes the rows of `source` to the table's workers and commits: the number of rows. Whatever goes wrong, and also when the
+/// future is dropped, the write is aborted and no row of it is ever seen.
+///
+/// # Errors
+/// Those of the rows and of the workers, which they name.
+pub async fn run(
+    parts: Parts,
+    context: &StatementContext,
+    table: &Arc<Table>,
+    write: WriteId,
+    source: Source,
+) -> Result<u64> {
+    let mut abort = AbortOnDrop {
+        catalog: Some(parts.catalog.clone()),
+        write,
+        runtimes: parts.runtimes.clone(),
+    };
+    let progress = parts.loads.start(context.query_id, table.name());
+    let workers = put::open(&parts, context.query_id, table, write)?;
+    let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
+    let mut routing = JoinSet::new();
+    for rows in source.into_partitions() {
+        let router = route::Router::new(Arc::clone(table), senders.clone());
+        let task = route::route(router, rows, Arc::clone(table), progress.clone());
+        routing.spawn_on(task, parts.runtimes.cpu());
+    }
+    // The workers' streams end when the last sender is gone.
+    drop(senders);
+    let routed = async {
+        while let Some(ended) = routing.join_next().await {
+            ended.map_err(|source| {
+                Error::with_source(ErrorCode::Internal, "splitting rows panicked", source)
+            })??;
+        }
+        Ok::<_, Error>(())
+    };
+    let written = async {
+        let mut puts: FuturesUnordered<_> = puts.into_iter().collect();
+        let mut results = Vec::with_capacity(puts.len());
+        while let Some(result) = puts.next().await {
+            results.push(result?);
+        }
+        Ok::<_, Error>(results)
+    };
+    // A worker that fails makes the senders fail too; the worker's own error says why.
+    let results = match futures::future::join(routed, written).await {
+        (Ok(()), Ok(results)) => results,
+        (_, Err(error)) if error.code() != ErrorCode::Cancelled => return Err(error),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    let summary = WriteSummary::new(table, &results)?;
+    let rows = summary.rows();
+    parts.catalog.commit_write(write, summary).await?;
+    abort.catalog = None;
+    Ok(rows)
+}
+
+/// Aborts the write unless it was committed.
+struct AbortOnDrop {
+    catalog: Option<Catalog>,
+    write: WriteId,
+    runtimes: Runtimes,
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(catalog) = self.catalog.take() {
+            let write = self.write;
+            self.runtimes.io().spawn(async move {
+                if let Err(error) = catalog.abort_write(write).await {
+                    tracing::warn!(%write, %error, "a failed write stays open until the next start");
+                }
+            });
+        }
+    }
+}

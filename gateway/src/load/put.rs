@@ -1,0 +1,190 @@
+//! The stream of rows to one worker.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use arrow_flight::{FlightData, FlightDescriptor, PutResult};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::mpsc;
+use volary_flight_proto::ids::{QueryId, WorkerId, WriteId};
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::write::{WriteRequest, WriteResult};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Parts;
+use super::route::{Sender, sent_schema};
+use crate::catalog::Table;
+use crate::cluster::Cluster;
+
+/// Batches that wait for a worker; when they are full, the source waits.
+const BATCHES_AHEAD: usize = 2;
+/// How long a descriptor opens a stream.
+const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);
+
+/// How often a worker that takes nothing is looked at within the timeout.
+const CHECKS_PER_TIMEOUT: u32 = 8;
+
+/// Sends what its sender is given; ends with what the worker says that it keeps.
+pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
+
+/// A stream to each of the table's workers, in their order.
+///
+/// # Errors
+/// If a worker's address is not known.
+pub fn open(
+    parts: &Parts,
+    query_id: QueryId,
+    table: &Arc<Table>,
+    write: WriteId,
+) -> Result<Vec<(Sender, Put)>> {
+    let idle = parts.config.load.idle_timeout;
+    table
+        .workers()
+        .iter()
+        .map(|worker| {
+            let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+            let request = WriteRequest {
+                query_id: query_id.to_string(),
+                worker_id: worker.0,
+                write_id: write.0,
+                table: Some(table.description()),
+            };
+            let cluster = Arc::clone(&parts.cluster);
+            let put = put(cluster, *worker, Arc::clone(table), request, receiver, idle);
+            Ok((sender, Box::pin(put) as Put))
+        })
+        .collect()
+}
+
+async fn put(
+    cluster: Arc<Cluster>,
+    worker: WorkerId,
+    table: Arc<Table>,
+    request: WriteRequest,
+    rows: mpsc::Receiver<RecordBatch>,
+    idle: Duration,
+) -> Result<(WorkerId, WriteResult)> {
+    let name = cluster.name(worker);
+    let sealed = cluster
+        .sealer()
+        .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
+    let waiting = Arc::new(Mutex::new(Waiting::ForSource));
+    let rows = HandedOver {
+        rows,
+        waiting: Arc::clone(&waiting),
+    };
+    let failed: Failed = Arc::default();
+    let messages = messages(&table, sealed, rows, Arc::clone(&failed));
+    let mut client = cluster.client(worker).map_err(|error| error.at(&name))?;
+    let mut answer: BoxFuture<'static, Result<Vec<PutResult>>> = Box::pin(async move {
+        let mut answers = client.do_put(messages).await?.into_inner();
+        let mut all = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            all.push(answer);
+        }
+        Ok(all)
+    });
+    let answers = loop {
+        match tokio::time::timeout(idle / CHECKS_PER_TIMEOUT, &mut answer).await {
+            Ok(answers) => break answers.map_err(|error| error.at(&name))?,
+            Err(_) => waiting.lock().check(idle, &name)?,
+        }
+    };
+    if let Some(error) = failed.lock().take() {
+        return Err(Error::from(error));
+    }
+    let answer = answers
+        .last()
+        .ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
+    let result = WriteResult::decode(answer.app_metadata.clone()).map_err(|source| {
+        Error::with_source(
+            ErrorCode::Internal,
+            "the worker's answer cannot be decoded",
+            source,
+        )
+    })?;
+    Ok((worker, result))
+}
+
+/// Why rows could not be encoded, if they could not.
+type Failed = Arc<Mutex<Option<FlightError>>>;
+
+/// The rows as messages, the first of which says what they are. The stream ends early if rows cannot be encoded.
+fn messages(table: &Table, sealed: Bytes, rows: HandedOver, failed: Failed) -> Messages {
+    let messages = FlightDataEncoderBuilder::new()
+        .with_schema(sent_schema(table))
+        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(sealed)))
+        .build(rows)
+        .map(move |message| message.map_err(|error| *failed.lock() = Some(error)))
+        .take_while(|message| futures::future::ready(message.is_ok()))
+        .filter_map(|message| futures::future::ready(message.ok()))
+        .boxed();
+    Messages(messages)
+}
+
+/// A stream of messages as a type without lifetimes: the compiler cannot prove a `BoxStream` within a future to be `Send`
+/// (rust-lang/rust#100013).
+struct Messages(BoxStream<'static, FlightData>);
+
+impl Stream for Messages {
+    type Item = FlightData;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FlightData>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+/// What the stream to a worker waits for.
+enum Waiting {
+    /// For the next rows: that is not the worker's fault.
+    ForSource,
+    /// For the worker to take rows, since then.
+    ForWorker(Instant),
+    /// For the answer: sorting and syncing take as long as they take, and the connection's keep-alive says whether the worker
+    /// lives.
+    ForAnswer,
+}
+
+impl Waiting {
+    fn check(&self, idle: Duration, name: &str) -> Result<()> {
+        match self {
+            Self::ForWorker(since) if since.elapsed() > idle => Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!(
+                    "{name} took no rows for {idle:?}; nothing of the statement is kept; retry it"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Rows for a worker, noting who is waited for.
+struct HandedOver {
+    rows: mpsc::Receiver<RecordBatch>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+impl Stream for HandedOver {
+    type Item = Result<RecordBatch, FlightError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.rows.poll_recv(cx);
+        *self.waiting.lock() = match &next {
+            Poll::Ready(Some(_)) => Waiting::ForWorker(Instant::now()),
+            Poll::Ready(None) => Waiting::ForAnswer,
+            Poll::Pending => Waiting::ForSource,
+        };
+        next.map(|batch| batch.map(Ok))
+    }
+}

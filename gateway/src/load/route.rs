@@ -1,0 +1,148 @@
+//! Which row goes to which worker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{BatchCoalescer, take_record_batch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use volary_flight_proto::write::SHARD_COLUMN;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::fit;
+use super::progress::Progress;
+use super::source::Rows;
+use crate::catalog::{Table, TableKind};
+use crate::shard_key::shards_of;
+
+/// Rows of a batch that is sent.
+const SENT_ROWS: usize = 16 * 1024;
+
+/// Where a worker's rows go.
+pub type Sender = mpsc::Sender<RecordBatch>;
+
+/// The columns of the rows that a worker gets: the table's, and which shard a row is of.
+pub fn sent_schema(table: &Table) -> SchemaRef {
+    match table.kind() {
+        TableKind::Reference { .. } => Arc::clone(table.schema()),
+        TableKind::Sharded { .. } => {
+            let mut fields: Vec<_> = table.schema().fields().iter().cloned().collect();
+            fields.push(Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false)));
+            Arc::new(Schema::new(fields))
+        }
+    }
+}
+
+/// Splits one partition's rows by worker, and joins them to larger batches again.
+pub struct Router {
+    table: Arc<Table>,
+    schema: SchemaRef,
+    senders: Vec<Sender>,
+    coalescers: Vec<BatchCoalescer>,
+    /// By shard: the position of its worker among the senders.
+    worker_of_shard: Vec<usize>,
+}
+
+impl Router {
+    /// `senders` are those of the table's workers, in the order of [`Table::workers`].
+    pub fn new(table: Arc<Table>, senders: Vec<Sender>) -> Self {
+        let schema = sent_schema(&table);
+        let positions: BTreeMap<_, _> = table
+            .workers()
+            .iter()
+            .enumerate()
+            .map(|(position, worker)| (*worker, position))
+            .collect();
+        let worker_of_shard = (0..table.shards())
+            .map(|shard| {
+                table
+                    .worker_of(shard)
+                    .and_then(|worker| positions.get(&worker).copied())
+                    .unwrap_or(0)
+            })
+            .collect();
+        let coalescers = senders
+            .iter()
+            .map(|_| BatchCoalescer::new(Arc::clone(&schema), SENT_ROWS))
+            .collect();
+        Self {
+            table,
+            schema,
+            senders,
+            coalescers,
+            worker_of_shard,
+        }
+    }
+
+    async fn push(&mut self, rows: RecordBatch) -> Result<()> {
+        let TableKind::Sharded { key, shards } = self.table.kind() else {
+            for sender in &self.senders {
+                send(sender, rows.clone()).await?;
+            }
+            return Ok(());
+        };
+        let shard_of_row = shards_of(rows.column(*key).as_ref(), *shards)?;
+        let mut rows_of_worker: Vec<Vec<u32>> = vec![Vec::new(); self.senders.len()];
+        for (row, shard) in (0_u32..).zip(&shard_of_row) {
+            rows_of_worker[self.worker_of_shard[*shard as usize]].push(row);
+        }
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(UInt32Array::from(shard_of_row)) as ArrayRef);
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(internal)?;
+        for (position, indices) in rows_of_worker.into_iter().enumerate() {
+            if indices.is_empty() {
+                continue;
+            }
+            let part = take_record_batch(&rows, &UInt32Array::from(indices)).map_err(internal)?;
+            self.coalescers[position]
+                .push_batch(part)
+                .map_err(internal)?;
+            while let Some(batch) = self.coalescers[position].next_completed_batch() {
+                send(&self.senders[position], batch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<()> {
+        for (coalescer, sender) in self.coalescers.iter_mut().zip(&self.senders) {
+            coalescer.finish_buffered_batch().map_err(internal)?;
+            while let Some(batch) = coalescer.next_completed_batch() {
+                send(sender, batch).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends all rows of a partition to their workers.
+///
+/// # Errors
+/// Those of the rows; `CANCELLED` if a worker's stream ended early: that stream knows why.
+pub async fn route(
+    mut router: Router,
+    mut rows: Rows,
+    table: Arc<Table>,
+    progress: Progress,
+) -> Result<()> {
+    while let Some(batch) = rows.next().await {
+        let batch = fit::by_position(table.name(), table.schema(), &batch?)?;
+        let count = batch.num_rows();
+        router.push(batch).await?;
+        progress.add(count);
+    }
+    router.finish().await
+}
+
+async fn send(sender: &Sender, batch: RecordBatch) -> Result<()> {
+    sender
+        .send(batch)
+        .await
+        .map_err(|_| Error::new(ErrorCode::Cancelled, "a worker stopped taking rows"))
+}
+
+fn internal(source: arrow::error::ArrowError) -> Error {
+    Error::with_source(ErrorCode::Internal, "rows cannot be split", source)
+}

@@ -1,0 +1,51 @@
+//! Where rows come from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use volary_flight_proto::{Error, Result};
+
+/// A stream of rows; its errors name the file they come from.
+pub type Rows = BoxStream<'static, Result<RecordBatch>>;
+
+/// Rows in partitions that are read at the same time.
+pub struct Source {
+    partitions: Vec<Rows>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("partitions", &self.partitions.len())
+            .finish()
+    }
+}
+
+impl Source {
+    /// Of streams.
+    pub fn new(partitions: Vec<Rows>) -> Self {
+        Self { partitions }
+    }
+
+    /// The rows of a plan, whose columns are the table's by position.
+    ///
+    /// # Errors
+    /// Those of starting it.
+    pub fn of_plan(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Self> {
+        let partitions = execute_stream_partitioned(plan, task)?
+            .into_iter()
+            .map(|stream| stream.map_err(Error::from).boxed())
+            .collect();
+        Ok(Self { partitions })
+    }
+
+    /// The streams.
+    pub fn into_partitions(self) -> Vec<Rows> {
+        self.partitions
+    }
+}

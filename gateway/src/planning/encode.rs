@@ -1,0 +1,223 @@
+//! From a fragment to the bytes of a ticket.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{ScalarValue, internal_err, not_impl_err};
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion_proto::physical_plan::to_proto::serialize_physical_expr_with_converter;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
+    PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
+use prost::Message;
+use volary_flight_proto::fragment::ShardScan;
+use volary_flight_proto::ipc;
+
+use crate::catalog::TableKind;
+use crate::planning::shard_scan::ShardScanExec;
+
+/// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
+/// sent.
+///
+/// # Errors
+/// If an operator or expression cannot be encoded.
+pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
+    Ok(encode_with(
+        fragment,
+        &FragmentConverter {
+            require_values: true,
+        },
+    )?
+    .encode_to_vec())
+}
+
+/// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
+pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    encode_with(plan, &NodeOnly).is_ok()
+}
+
+fn encode_with(
+    plan: &Arc<dyn ExecutionPlan>,
+    converter: &dyn PhysicalProtoConverterExtension,
+) -> Result<PhysicalPlanNode> {
+    PhysicalPlanNode::try_from_physical_plan_with_converter(
+        Arc::clone(plan),
+        &ScanCodec::default(),
+        converter,
+    )
+}
+
+/// Encodes scans as [`ShardScan`]s and numbers them.
+#[derive(Debug, Default)]
+struct ScanCodec {
+    next_ordinal: AtomicU32,
+}
+
+impl PhysicalExtensionCodec for ScanCodec {
+    fn try_decode(
+        &self,
+        _: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        internal_err!("a gateway decodes no fragments")
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        buffer: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(scan) = node.downcast_ref::<ShardScanExec>() else {
+            return not_impl_err!("{} cannot be sent to a worker", node.name());
+        };
+        let table = scan.table();
+        let message = ShardScan {
+            table_id: table.id().0,
+            table_name: table.name().to_owned(),
+            projection: scan
+                .projection()
+                .iter()
+                .map(|column| to_u32(*column))
+                .collect(),
+            planned_partitions: to_u32(node.output_partitioning().partition_count()),
+            reference: scan.is_reference(),
+            ordinal: self.next_ordinal.fetch_add(1, Ordering::Relaxed),
+            table_schema: ipc::schema_to_bytes(table.schema()),
+            shard_key: match table.kind() {
+                TableKind::Sharded { key, .. } => Some(to_u32(*key)),
+                TableKind::Reference { .. } => None,
+            },
+        };
+        message
+            .encode(buffer)
+            .map_err(|source| datafusion::error::DataFusionError::External(Box::new(source)))
+    }
+}
+
+/// Positions and counts are far below 2³².
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Encodes whole fragments, with the values of scalar subqueries in place of the subqueries.
+struct FragmentConverter {
+    require_values: bool,
+}
+
+impl FragmentConverter {
+    fn expression(
+        &self,
+        expression: &Arc<dyn PhysicalExpr>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode> {
+        let subquery = (expression.as_ref() as &dyn Any).downcast_ref::<ScalarSubqueryExpr>();
+        let Some(subquery) = subquery else {
+            return serialize_physical_expr_with_converter(expression, codec, self);
+        };
+        // Its schema plays no part: it reads no column.
+        let empty = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        let value = match subquery.evaluate(&empty) {
+            Ok(ColumnarValue::Scalar(value)) => value,
+            Ok(ColumnarValue::Array(_)) => {
+                return internal_err!("a scalar subquery has several values");
+            }
+            Err(error) if self.require_values => return Err(error),
+            Err(_) => {
+                let field = subquery.return_field(empty.schema_ref())?;
+                ScalarValue::try_from(field.data_type())?
+            }
+        };
+        let literal: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(value));
+        serialize_physical_expr_with_converter(&literal, codec, self)
+    }
+}
+
+impl PhysicalProtoConverterExtension for FragmentConverter {
+    fn proto_to_execution_plan(
+        &self,
+        _: &PhysicalPlanNode,
+        _: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        internal_err!("a gateway decodes no fragments")
+    }
+
+    fn execution_plan_to_proto(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        _: &PhysicalExprNode,
+        _: &Schema,
+        _: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        internal_err!("a gateway decodes no fragments")
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        expression: &Arc<dyn PhysicalExpr>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode> {
+        self.expression(expression, codec)
+    }
+}
+
+/// Encodes an operator and its expressions, and leaves its inputs out.
+struct NodeOnly;
+
+impl PhysicalProtoConverterExtension for NodeOnly {
+    fn proto_to_execution_plan(
+        &self,
+        _: &PhysicalPlanNode,
+        _: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        internal_err!("a gateway decodes no fragments")
+    }
+
+    fn execution_plan_to_proto(
+        &self,
+        _: &Arc<dyn ExecutionPlan>,
+        _: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        Ok(PhysicalPlanNode::default())
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        _: &PhysicalExprNode,
+        _: &Schema,
+        _: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        internal_err!("a gateway decodes no fragments")
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        expression: &Arc<dyn PhysicalExpr>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode> {
+        FragmentConverter {
+            require_values: false,
+        }
+        .expression(expression, codec)
+    }
+}

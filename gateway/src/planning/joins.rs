@@ -1,0 +1,215 @@
+//! Joins that can run on the workers.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::CastExpr;
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
+
+use crate::config::MAX_TARGET_PARTITIONS;
+use crate::planning::locality::{as_column, emits_right_side_only, has_volatile_expression};
+use crate::planning::shard_scan::ShardScanExec;
+use crate::shard_key::hash_agrees;
+
+/// Makes a reference table the collected side of its joins, wherever the join's type lets a worker do it by itself.
+#[derive(Debug)]
+pub struct ReferenceJoins;
+
+impl PhysicalOptimizerRule for ReferenceJoins {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            Ok(match collect_reference(&node)? {
+                Some(changed) => Transformed::yes(changed),
+                None => Transformed::no(node),
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "ReferenceJoins"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn collect_reference(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        if join.null_aware {
+            return Ok(None);
+        }
+        let (left, right) = (is_replicated(join.left()), is_replicated(join.right()));
+        let join_type = *join.join_type();
+        if left && (right || emits_right_side_only(join_type)) {
+            let collected = join
+                .builder()
+                .with_partition_mode(PartitionMode::CollectLeft)
+                .recompute_properties()
+                .build_exec()?;
+            return Ok(Some(collected));
+        }
+        if right && emits_right_side_only(join_type.swap()) {
+            return join.swap_inputs(PartitionMode::CollectLeft).map(Some);
+        }
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        let only_right = is_replicated(join.right()) && !is_replicated(join.left());
+        if only_right && emits_right_side_only(join.join_type().swap()) {
+            return join.swap_inputs().map(Some);
+        }
+    } else if let Some(join) = plan.downcast_ref::<CrossJoinExec>()
+        && is_replicated(join.right())
+        && !is_replicated(join.left())
+    {
+        return join.swap_inputs().map(Some);
+    }
+    Ok(None)
+}
+
+/// Whether the subtree reads reference tables only and gives the same rows on every worker.
+fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
+        return scan.is_reference();
+    }
+    let keeps_rows = plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<HashJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<CrossJoinExec>();
+    keeps_rows && !has_volatile_expression(plan) && plan.children().into_iter().all(is_replicated)
+}
+
+/// Takes away the repartitioning that the planner puts below a join of co-located tables whose keys are more than the
+/// shard key, or are compared through a cast.
+#[derive(Debug)]
+pub struct ColocatedJoins;
+
+impl PhysicalOptimizerRule for ColocatedJoins {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if !node.is::<HashJoinExec>() {
+                return Ok(Transformed::no(node));
+            }
+            let children: Option<Vec<_>> = node
+                .children()
+                .into_iter()
+                .map(|child| {
+                    child
+                        .downcast_ref::<RepartitionExec>()
+                        .map(|repartition| Arc::clone(repartition.input()))
+                })
+                .collect();
+            let Some(children) = children else {
+                return Ok(Transformed::no(node));
+            };
+            let direct = Arc::clone(&node).replace_children(
+                children,
+                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+            )?;
+            Ok(if is_colocated(&direct) {
+                Transformed::yes(direct)
+            } else {
+                Transformed::no(node)
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "ColocatedJoins"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Whether rows that match are in the same shard: both sides are scans' partitioning by shard keys that the join compares, with the
+/// same number of shards.
+pub fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let on = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        if *join.partition_mode() != PartitionMode::Partitioned || join.null_aware {
+            return false;
+        }
+        join.on()
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        join.on()
+    } else {
+        return false;
+    };
+    let children = plan.children();
+    let [left, right] = children.as_slice() else {
+        return false;
+    };
+    let (Some((left_keys, left_count)), Some((right_keys, right_count))) =
+        (shard_partitioning(left), shard_partitioning(right))
+    else {
+        return false;
+    };
+    left_count == right_count
+        && on.iter().any(|(left_on, right_on)| {
+            compares_key(left_on, left, left_keys) && compares_key(right_on, right, right_keys)
+        })
+}
+
+/// The partitioning of a subtree that goes back to a scan's: only those have so many partitions.
+fn shard_partitioning(plan: &Arc<dyn ExecutionPlan>) -> Option<(&[Arc<dyn PhysicalExpr>], usize)> {
+    match plan.output_partitioning() {
+        Partitioning::Hash(keys, count) if *count > MAX_TARGET_PARTITIONS && keys.len() == 1 => {
+            Some((keys, *count))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `expression` is the key that `plan` is partitioned by, or a cast of it that keeps its hash.
+fn compares_key(
+    expression: &Arc<dyn PhysicalExpr>,
+    plan: &Arc<dyn ExecutionPlan>,
+    keys: &[Arc<dyn PhysicalExpr>],
+) -> bool {
+    let classes = plan.equivalence_properties().eq_group();
+    let is_key = |candidate: &Arc<dyn PhysicalExpr>| {
+        keys.iter().any(|key| {
+            key.eq(candidate)
+                || classes
+                    .normalize_expr(Arc::clone(key))
+                    .eq(&classes.normalize_expr(Arc::clone(candidate)))
+        })
+    };
+    if is_key(expression) {
+        return true;
+    }
+    let Some(cast) = (expression.as_ref() as &dyn Any).downcast_ref::<CastExpr>() else {
+        return false;
+    };
+    let schema = plan.schema();
+    as_column(cast.expr()).is_some()
+        && cast
+            .expr()
+            .data_type(&schema)
+            .is_ok_and(|from| hash_agrees(&from, cast.cast_type()))
+        && is_key(cast.expr())
+}

@@ -1,0 +1,309 @@
+//! Where a subtree can run, and why not on the workers.
+//!
+//! Decided bottom-up from properties: what an operator requires of its inputs' distribution, and what the inputs
+//! declare. Operators that are not known here run on the gateway.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{Distribution, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::distribution_requirements::ChildSatisfactionOptions;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
+};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use datafusion::physical_plan::unnest::UnnestExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use volary_flight_proto::ids::WorkerId;
+
+use crate::planning::joins::is_colocated;
+use crate::planning::shard_scan::ShardScanExec;
+
+/// Where a subtree can run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Locality {
+    /// On each of its workers over that worker's shards: the union of the results is the result.
+    Sharded {
+        /// Workers that hold the shards.
+        workers: BTreeSet<WorkerId>,
+    },
+    /// Whole, and with the same rows, on each of these workers: it reads reference tables only and chooses no rows.
+    Replicated {
+        /// Workers that have a copy of all its tables.
+        copies: BTreeSet<WorkerId>,
+    },
+    /// Whole on any one of these workers, but perhaps with other rows on another one.
+    OneWorker {
+        /// Workers that have a copy of all its tables.
+        copies: BTreeSet<WorkerId>,
+    },
+    /// On the gateway, for this reason.
+    Gateway(Cow<'static, str>),
+}
+
+fn gateway(reason: impl Into<Cow<'static, str>>) -> Locality {
+    Locality::Gateway(reason.into())
+}
+
+/// Where `plan` can run, given where its children can.
+pub fn locality(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
+    if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
+        return if scan.is_reference() {
+            Locality::Replicated {
+                copies: scan.workers(),
+            }
+        } else {
+            Locality::Sharded {
+                workers: scan.workers(),
+            }
+        };
+    }
+    match children {
+        [] => gateway(format!("{} reads no table", plan.name())),
+        [child] => unary(plan, child),
+        [left, right] if is_join(plan) => join(plan, left, right),
+        many => union(plan, many),
+    }
+}
+
+fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
+    match child {
+        Locality::Gateway(_) => gateway("its input is on the gateway"),
+        Locality::Sharded { workers } => match stays_on_shard(plan) {
+            Ok(()) => Locality::Sharded {
+                workers: workers.clone(),
+            },
+            Err(reason) => gateway(reason),
+        },
+        Locality::Replicated { copies } => {
+            let keeps_rows = plan.is::<FilterExec>() || plan.is::<ProjectionExec>();
+            if keeps_rows && !has_volatile_expression(plan) {
+                Locality::Replicated {
+                    copies: copies.clone(),
+                }
+            } else {
+                one_worker(plan, copies)
+            }
+        }
+        Locality::OneWorker { copies } => one_worker(plan, copies),
+    }
+}
+
+/// A whole input on one worker: any operator of the allow-list may run there.
+fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Locality {
+    let known = plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<SortExec>()
+        || plan.is::<LocalLimitExec>()
+        || plan.is::<GlobalLimitExec>()
+        || plan.is::<AggregateExec>()
+        || plan.is::<WindowAggExec>()
+        || plan.is::<BoundedWindowAggExec>()
+        || plan.is::<UnnestExec>();
+    if known && plan.output_partitioning().partition_count() == 1 {
+        Locality::OneWorker {
+            copies: copies.clone(),
+        }
+    } else {
+        gateway(why_not(plan))
+    }
+}
+
+/// Whether the operator gives the same rows when it runs on each shard by itself.
+fn stays_on_shard(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>> {
+    let known = plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<LocalLimitExec>()
+        || plan.is::<UnnestExec>()
+        || plan
+            .downcast_ref::<SortExec>()
+            .is_some_and(SortExec::preserve_partitioning)
+        || plan
+            .downcast_ref::<AggregateExec>()
+            .is_some_and(|aggregate| {
+                matches!(
+                    aggregate.mode(),
+                    AggregateMode::Partial
+                        | AggregateMode::FinalPartitioned
+                        | AggregateMode::SinglePartitioned
+                )
+            })
+        || plan.is::<WindowAggExec>()
+        || plan.is::<BoundedWindowAggExec>();
+    if !known {
+        return Err(why_not(plan));
+    }
+    let requirements = plan.input_distribution_requirements();
+    for (position, child) in plan.children().into_iter().enumerate() {
+        let satisfied = match requirements.child_distribution(position) {
+            None | Some(Distribution::UnspecifiedDistribution) => true,
+            // A scan declares many partitions, so that SinglePartition is never satisfied.
+            Some(_) => requirements
+                .child_satisfaction(
+                    position,
+                    child.as_ref(),
+                    ChildSatisfactionOptions::new().with_allow_subset(!has_grouping_sets(plan)),
+                )
+                .is_ok_and(|satisfaction| satisfaction.is_satisfied()),
+        };
+        if !satisfied {
+            return Err(format!("{} needs rows of several shards together", plan.name()).into());
+        }
+    }
+    Ok(())
+}
+
+fn has_grouping_sets(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<AggregateExec>()
+        .is_some_and(|aggregate| aggregate.group_expr().has_grouping_set())
+}
+
+fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>()
+        || plan.is::<SortMergeJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<CrossJoinExec>()
+}
+
+fn join(plan: &Arc<dyn ExecutionPlan>, left: &Locality, right: &Locality) -> Locality {
+    match (left, right) {
+        (Locality::Gateway(_), _) | (_, Locality::Gateway(_)) => {
+            gateway("one side of the join is on the gateway")
+        }
+        (Locality::Sharded { workers: left }, Locality::Sharded { workers: right }) => {
+            if is_colocated(plan) {
+                Locality::Sharded {
+                    workers: left.union(right).copied().collect(),
+                }
+            } else {
+                gateway(
+                    "the tables are not co-located on the join key (equal shard keys and shard counts)",
+                )
+            }
+        }
+        (Locality::Replicated { copies }, Locality::Sharded { workers }) => {
+            if !collects_left(plan) {
+                gateway("rows of the reference table that match nothing would come once per worker")
+            } else if !workers.is_subset(copies) {
+                gateway("not every worker has a copy of the reference table")
+            } else {
+                Locality::Sharded {
+                    workers: workers.clone(),
+                }
+            }
+        }
+        (Locality::Sharded { .. }, Locality::Replicated { .. }) => {
+            gateway("rows of the reference table that match nothing would come once per worker")
+        }
+        (Locality::Replicated { copies: left }, Locality::Replicated { copies: right }) => {
+            let copies: BTreeSet<_> = left.intersection(right).copied().collect();
+            if copies.is_empty() {
+                gateway("no worker has a copy of both reference tables")
+            } else if has_volatile_expression(plan) {
+                Locality::OneWorker { copies }
+            } else {
+                Locality::Replicated { copies }
+            }
+        }
+        (
+            Locality::Replicated { copies: left } | Locality::OneWorker { copies: left },
+            Locality::Replicated { copies: right } | Locality::OneWorker { copies: right },
+        ) => {
+            let copies: BTreeSet<_> = left.intersection(right).copied().collect();
+            if copies.is_empty() {
+                gateway("no worker has a copy of both reference tables")
+            } else {
+                Locality::OneWorker { copies }
+            }
+        }
+        (Locality::OneWorker { .. }, Locality::Sharded { .. })
+        | (Locality::Sharded { .. }, Locality::OneWorker { .. }) => {
+            gateway("one side of the join is whole on one worker only")
+        }
+    }
+}
+
+/// Whether the left side is collected whole, and none of its rows is emitted unless it matches: then a left side that is the
+/// same on all workers gives each row of the right side once.
+fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return *join.partition_mode() == PartitionMode::CollectLeft
+            && !join.null_aware
+            && emits_right_side_only(*join.join_type());
+    }
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        return emits_right_side_only(*join.join_type());
+    }
+    plan.is::<CrossJoinExec>()
+}
+
+/// Whether a join of this type emits no row of its left side that matches nothing, and no left row once for all matches.
+pub fn emits_right_side_only(join_type: JoinType) -> bool {
+    match join_type {
+        JoinType::Inner
+        | JoinType::Right
+        | JoinType::RightSemi
+        | JoinType::RightAnti
+        | JoinType::RightMark => true,
+        JoinType::Left
+        | JoinType::Full
+        | JoinType::LeftSemi
+        | JoinType::LeftAnti
+        | JoinType::LeftMark => false,
+    }
+}
+
+fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
+    if !plan.is::<UnionExec>() && !plan.is::<InterleaveExec>() {
+        return gateway(why_not(plan));
+    }
+    let mut workers = BTreeSet::new();
+    for child in children {
+        match child {
+            Locality::Sharded { workers: more } => workers.extend(more),
+            _ => return gateway("a branch of the union does not run on the shards"),
+        }
+    }
+    Locality::Sharded { workers }
+}
+
+/// Whether an expression of this very operator gives another value each time, as `random()` does.
+pub fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut found = false;
+    let visited = plan.apply_expressions(&mut |expression| {
+        found |= is_volatile(expression);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || visited.is_err()
+}
+
+fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Cow<'static, str> {
+    if plan.is::<RepartitionExec>() {
+        "rows of several shards meet by another key than the shard key".into()
+    } else if plan.is::<SortPreservingMergeExec>() {
+        "the sorted rows of several shards are merged".into()
+    } else if plan.is::<CoalescePartitionsExec>() || plan.is::<GlobalLimitExec>() {
+        "rows of several shards meet in one place".into()
+    } else {
+        format!("{} does not run on workers", plan.name()).into()
+    }
+}
+
+/// The column that `expression` is, if it is one.
+pub fn as_column(expression: &Arc<dyn PhysicalExpr>) -> Option<&Column> {
+    (expression.as_ref() as &dyn std::any::Any).downcast_ref::<Column>()
+}

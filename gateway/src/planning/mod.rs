@@ -1,0 +1,25 @@
+//! What runs where.
+//!
+//! A sharded table is a [`table::ShardedTable`]: its scan becomes a [`shard_scan::ShardScanExec`] over the shards that
+//! [`pruning`] leaves. The planner's own rules then see a leaf that is partitioned by its shard key, and the rules here
+//! ([`joins`], [`cut`]) decide by [`locality`] which subtrees run on the workers. What the cut leaves below a
+//! [`crate::gather::GatherExec`] is a fragment, which [`encode`] puts into tickets.
+
+/// The maximal shard-local subtrees become fragments.
+pub mod cut;
+/// From a fragment to the bytes of a ticket.
+pub mod encode;
+/// EXPLAIN's text, fragments included.
+pub mod explain;
+/// Joins that can run on the workers.
+pub mod joins;
+/// Where a subtree can run, and why not on the workers.
+pub mod locality;
+/// Which shards can hold matching rows.
+pub mod pruning;
+/// The optimizer's rules, in their order.
+pub mod rules;
+/// The leaf: rows of some shards of a table.
+pub mod shard_scan;
+/// A table of the catalog as DataFusion sees it.
+pub mod table;

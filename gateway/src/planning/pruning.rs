@@ -1,0 +1,246 @@
+//! Which shards can hold matching rows.
+//!
+//! Only what is certain prunes: an expression that is not understood keeps all shards.
+
+use std::collections::BTreeSet;
+
+use arrow::datatypes::DataType;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TryCast};
+
+use crate::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
+
+/// The shards of a table that a scan reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// No filter says anything of the shard key.
+    All,
+    /// Only these, ascending; none for a contradiction.
+    Some(BTreeSet<u32>),
+}
+
+impl Selection {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, only) | (only, Self::All) => only,
+            (Self::Some(left), Self::Some(right)) => {
+                Self::Some(left.intersection(&right).copied().collect())
+            }
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::Some(mut left), Self::Some(right)) => {
+                left.extend(right);
+                Self::Some(left)
+            }
+        }
+    }
+
+    fn none() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+}
+
+/// The shard key of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardKey<'a> {
+    /// Its column's name.
+    pub column: &'a str,
+    /// Its type.
+    pub data_type: &'a DataType,
+    /// The table's number of shards.
+    pub shards: u32,
+}
+
+/// The shards that can hold rows for which all `filters` are true.
+pub fn select(key: ShardKey<'_>, filters: &[Expr]) -> Selection {
+    filters
+        .iter()
+        .map(|filter| key.of(filter))
+        .fold(Selection::All, Selection::and)
+}
+
+impl ShardKey<'_> {
+    fn of(self, filter: &Expr) -> Selection {
+        match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::And => self.of(left).and(self.of(right)),
+                Operator::Or => self.of(left).or(self.of(right)),
+                Operator::Eq => self.equal(left, right),
+                Operator::IsNotDistinctFrom => self.not_distinct(left, right),
+                _ => Selection::All,
+            },
+            Expr::InList(InList {
+                expr,
+                list,
+                negated: false,
+            }) => list
+                .iter()
+                .map(|item| self.equal(expr, item))
+                .fold(Selection::none(), Selection::or),
+            Expr::IsNull(inner) if self.reads(inner).is_some() => {
+                Selection::Some(BTreeSet::from([NULL_SHARD]))
+            }
+            Expr::Literal(ScalarValue::Boolean(Some(false)), _) => Selection::none(),
+            Expr::Alias(alias) => self.of(&alias.expr),
+            _ => Selection::All,
+        }
+    }
+
+    fn equal(self, left: &Expr, right: &Expr) -> Selection {
+        match self.key_and_literal(left, right) {
+            // Nothing equals NULL.
+            Some((_, value)) if value.is_null() => Selection::none(),
+            Some((key_type, value)) => self.shard_of(&key_type, value),
+            None => Selection::All,
+        }
+    }
+
+    fn not_distinct(self, left: &Expr, right: &Expr) -> Selection {
+        match self.key_and_literal(left, right) {
+            Some((_, value)) if value.is_null() => Selection::Some(BTreeSet::from([NULL_SHARD])),
+            Some((key_type, value)) => self.shard_of(&key_type, value),
+            None => Selection::All,
+        }
+    }
+
+    /// The literal that the key is compared with, and the type that the comparison is done in.
+    fn key_and_literal<'e>(
+        self,
+        left: &'e Expr,
+        right: &'e Expr,
+    ) -> Option<(DataType, &'e ScalarValue)> {
+        let (key, value) = match (left, right) {
+            (key, Expr::Literal(value, _)) | (Expr::Literal(value, _), key) => (key, value),
+            _ => return None,
+        };
+        Some((self.reads(key)?, value))
+    }
+
+    /// The type of `expr` if it is the shard key, as such or through a cast that keeps values and their hashes.
+    fn reads(self, expr: &Expr) -> Option<DataType> {
+        match expr {
+            Expr::Column(Column { name, .. }) if name == self.column => {
+                Some(self.data_type.clone())
+            }
+            Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+                let inner = self.reads(expr)?;
+                hash_agrees(&inner, field.data_type()).then(|| field.data_type().clone())
+            }
+            Expr::Alias(alias) => self.reads(&alias.expr),
+            _ => None,
+        }
+    }
+
+    fn shard_of(self, compared_as: &DataType, value: &ScalarValue) -> Selection {
+        // The comparison is done in one type; where the literal has another one, it is not understood.
+        if !hash_agrees(&value.data_type(), compared_as) {
+            return Selection::All;
+        }
+        match shard_of_scalar(value, self.shards) {
+            Ok(shard) => Selection::Some(BTreeSet::from([shard])),
+            Err(_) => Selection::All,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{cast, col, lit, try_cast};
+
+    use super::*;
+
+    const SHARDS: u32 = 64;
+
+    fn select_one(filter: &Expr) -> Selection {
+        let key = ShardKey {
+            column: "k",
+            data_type: &DataType::Int32,
+            shards: SHARDS,
+        };
+        select(key, std::slice::from_ref(filter))
+    }
+
+    fn shards(values: &[i32]) -> Selection {
+        Selection::Some(
+            values
+                .iter()
+                .map(|value| shard_of_scalar(&ScalarValue::from(*value), SHARDS).unwrap())
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn equality_lists_and_alternatives_prune() {
+        assert_eq!(select_one(&col("k").eq(lit(7))), shards(&[7]));
+        assert_eq!(
+            select_one(&col("k").in_list(vec![lit(1), lit(2)], false)),
+            shards(&[1, 2])
+        );
+        assert_eq!(
+            select_one(&col("k").eq(lit(1)).or(col("k").eq(lit(9)))),
+            shards(&[1, 9])
+        );
+        assert_eq!(
+            select_one(&col("k").eq(lit(1)).and(col("v").gt(lit(9)))),
+            shards(&[1])
+        );
+    }
+
+    #[test]
+    fn contradictions_ask_nobody() {
+        let (one, two) = (col("k").eq(lit(1)), col("k").eq(lit(2)));
+        assert_eq!(select_one(&one.and(two)), Selection::none());
+        assert_eq!(
+            select_one(&col("k").in_list(vec![], false)),
+            Selection::none()
+        );
+        assert_eq!(
+            select_one(&col("k").eq(lit(ScalarValue::Int32(None)))),
+            Selection::none()
+        );
+    }
+
+    #[test]
+    fn nulls_are_in_their_shard() {
+        assert_eq!(
+            select_one(&col("k").is_null()),
+            Selection::Some(BTreeSet::from([NULL_SHARD]))
+        );
+    }
+
+    #[test]
+    fn widening_casts_prune_and_others_do_not() {
+        assert_eq!(
+            select_one(&cast(col("k"), DataType::Int64).eq(lit(7_i64))),
+            shards(&[7])
+        );
+        assert_eq!(
+            select_one(&try_cast(col("k"), DataType::Utf8).eq(lit("7"))),
+            Selection::All
+        );
+        assert_eq!(
+            select_one(&cast(col("k"), DataType::Float64).eq(lit(7.0))),
+            Selection::All
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_keeps_all_shards() {
+        for filter in [
+            col("k").gt(lit(1)),
+            col("k").not_eq(lit(1)),
+            col("k").in_list(vec![lit(1)], true),
+            col("k").eq(col("v")),
+            col("v").eq(lit(1)),
+            col("k").eq(lit(1)).or(col("v").eq(lit(1))),
+            (col("k") + lit(1)).eq(lit(1)),
+        ] {
+            assert_eq!(select_one(&filter), Selection::All, "{filter}");
+        }
+    }
+}

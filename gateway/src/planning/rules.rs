@@ -1,0 +1,82 @@
+//! The optimizer's rules, in their order.
+
+use std::sync::Arc;
+
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::SessionConfig;
+
+use crate::planning::cut::Cut;
+use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// DataFusion's rules with ours between them.
+pub fn physical_rules() -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for rule in PhysicalOptimizer::new().rules {
+        match rule.name() {
+            // The sides of joins are settled here; distribution, which looks at them, is settled next.
+            "join_selection" => {
+                rules.push(rule);
+                rules.push(Arc::new(ReferenceJoins));
+            }
+            // Final aggregates are combined with partial ones after it, so co-located joins must be known by then.
+            "EnsureRequirements" => {
+                rules.push(rule);
+                rules.push(Arc::new(ColocatedJoins));
+            }
+            // From here on rules only decorate the plan. What the cut leaves above the gathers gets the
+            // distribution that the gathers really have.
+            "EnsureCooperative" => {
+                rules.push(Arc::new(Cut));
+                rules.push(Arc::new(EnsureRequirements::new()));
+                rules.push(rule);
+            }
+            _ => rules.push(rule),
+        }
+    }
+    rules
+}
+
+/// Settings of the planner that the cut relies on.
+pub fn planner_config(config: SessionConfig, target_partitions: usize) -> SessionConfig {
+    // With one partition the planner collects the left side of every join, and no join would be co-located.
+    let mut config = config.with_target_partitions(target_partitions.max(2));
+    let options = config.options_mut();
+    let optimizer = &mut options.optimizer;
+    // Sides are collected where a worker can do it by itself (ReferenceJoins), not by size.
+    optimizer.hash_join_single_partition_threshold = 0;
+    optimizer.hash_join_single_partition_threshold_rows = 0;
+    // A gather has as many partitions as the gateway has cores; spreading the few rows above it costs more than it gives.
+    optimizer.enable_round_robin_repartition = false;
+    // A filter that is filled while the query runs cannot travel in a ticket. Workers make their own.
+    optimizer.enable_dynamic_filter_pushdown = false;
+    optimizer.enable_topk_dynamic_filter_pushdown = false;
+    optimizer.enable_join_dynamic_filter_pushdown = false;
+    optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_rules_are_where_they_belong() {
+        let rules = physical_rules();
+        let at = |name: &str| {
+            rules
+                .iter()
+                .position(|rule| rule.name() == name)
+                .unwrap_or_else(|| panic!("{name} is missing"))
+        };
+        assert_eq!(at("ReferenceJoins"), at("join_selection") + 1);
+        assert_eq!(at("ColocatedJoins"), at("EnsureRequirements") + 1);
+        assert!(at("ColocatedJoins") < at("CombinePartialFinalAggregate"));
+        assert_eq!(rules[at("Cut") + 1].name(), "EnsureRequirements");
+        assert!(at("PushdownSort") < at("Cut"));
+        assert!(at("Cut") < at("SanityCheckPlan"));
+    }
+}

@@ -1,0 +1,92 @@
+//! A table of the catalog as DataFusion sees it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::catalog::{Table, TableKind};
+use crate::planning::pruning::{self, Selection, ShardKey};
+use crate::planning::shard_scan::ShardScanExec;
+
+/// A table within one query.
+#[derive(Debug)]
+pub struct ShardedTable {
+    table: Arc<Table>,
+    statistics_exact: bool,
+}
+
+impl ShardedTable {
+    /// `statistics_exact` says whether the query sees exactly the rows that the catalog has counted.
+    pub fn new(table: Arc<Table>, statistics_exact: bool) -> Self {
+        Self {
+            table,
+            statistics_exact,
+        }
+    }
+
+    /// The table of the catalog.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    fn select(&self, filters: &[Expr]) -> Selection {
+        match self.table.kind() {
+            TableKind::Reference { .. } => Selection::All,
+            TableKind::Sharded { key, shards } => {
+                let field = self.table.schema().field(*key);
+                let key = ShardKey {
+                    column: field.name(),
+                    data_type: field.data_type(),
+                    shards: *shards,
+                };
+                pruning::select(key, filters)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TableProvider for ShardedTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.table.schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let projection = match projection {
+            Some(projection) => projection.clone(),
+            None => (0..self.table.schema().fields().len()).collect(),
+        };
+        let shown = filters.iter().map(ToString::to_string).collect();
+        Ok(Arc::new(ShardScanExec::try_new(
+            Arc::clone(&self.table),
+            projection,
+            self.select(filters),
+            shown,
+            self.statistics_exact,
+        )?))
+    }
+
+    /// Inexact: the planner hands every filter over, for pruning, and keeps it in a FilterExec, which goes to the workers with
+    /// the fragment and into Parquet from there.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+}

@@ -1,0 +1,144 @@
+//! From values to shard numbers.
+//!
+//! A row's shard is computed for every row that is ever loaded: there is one loop per type, chosen once per array.
+
+use std::num::NonZeroU32;
+
+use arrow::array::{Array, ArrayAccessor, ArrayIter, ArrowPrimitiveType, AsArray};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
+};
+use datafusion::common::ScalarValue;
+use volary_flight_proto::{Error, Result};
+
+use super::key_type::refusal;
+use super::murmur3::{hash_bytes, hash_long};
+
+/// The shard of rows whose key is NULL.
+pub const NULL_SHARD: u32 = 0;
+
+/// The shard of each row of `array`, in order: numbers below `shards`, the table's number of shards.
+///
+/// An untyped array (`DataType::Null`) holds only NULLs, whatever type the key has, and is not refused.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a type that cannot be a key (see [`check_key_type`](super::check_key_type)), or for 0 shards.
+pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
+    let shards = NonZeroU32::new(shards)
+        .ok_or_else(|| Error::invalid("a table has 1 shard or more, not 0"))?;
+    Ok(match array.data_type() {
+        DataType::Null => vec![NULL_SHARD; array.len()],
+        DataType::Int8 => longs::<Int8Type>(array, shards, i64::from),
+        DataType::Int16 => longs::<Int16Type>(array, shards, i64::from),
+        DataType::Int32 => longs::<Int32Type>(array, shards, i64::from),
+        DataType::Int64 => longs::<Int64Type>(array, shards, |value| value),
+        DataType::UInt8 => longs::<UInt8Type>(array, shards, i64::from),
+        DataType::UInt16 => longs::<UInt16Type>(array, shards, i64::from),
+        DataType::UInt32 => longs::<UInt32Type>(array, shards, i64::from),
+        DataType::Date32 => longs::<Date32Type>(array, shards, i64::from),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            longs::<Time64MicrosecondType>(array, shards, |micros| micros)
+        }
+        // A product that does not fit wraps around. Such an instant is beyond the range of Iceberg's microseconds: no
+        // other client can hold it, so all that counts is that it has one shard.
+        DataType::Timestamp(TimeUnit::Second, _) => {
+            longs::<TimestampSecondType>(array, shards, |seconds| seconds.wrapping_mul(1_000_000))
+        }
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            longs::<TimestampMillisecondType>(array, shards, |millis| millis.wrapping_mul(1_000))
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            longs::<TimestampMicrosecondType>(array, shards, |micros| micros)
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            longs::<TimestampNanosecondType>(array, shards, |nanos| nanos.div_euclid(1_000))
+        }
+        DataType::Decimal128(_, _) => primitives::<Decimal128Type>(array, shards, hash_decimal),
+        DataType::Utf8 => bytes(array.as_string::<i32>(), shards),
+        DataType::LargeUtf8 => bytes(array.as_string::<i64>(), shards),
+        DataType::Utf8View => bytes(array.as_string_view(), shards),
+        DataType::Binary => bytes(array.as_binary::<i32>(), shards),
+        DataType::LargeBinary => bytes(array.as_binary::<i64>(), shards),
+        DataType::BinaryView => bytes(array.as_binary_view(), shards),
+        DataType::FixedSizeBinary(_) => bytes(array.as_fixed_size_binary(), shards),
+        other => return Err(refusal(other)),
+    })
+}
+
+/// The shard of one value, the same that [`shards_of`] gives it: it is computed by it.
+///
+/// The value has to have the key's type, or one that [agrees](super::hash_agrees) with it: the decimal 34 and the
+/// integer 34 have two shards.
+///
+/// # Errors
+/// Those of [`shards_of`].
+pub fn shard_of_scalar(value: &ScalarValue, shards: u32) -> Result<u32> {
+    // `to_array` panics where the declared size is not that of the value.
+    if let ScalarValue::FixedSizeBinary(size, Some(bytes)) = value
+        && i32::try_from(bytes.len()) != Ok(*size)
+    {
+        return Err(Error::invalid(format!(
+            "a value of {} bytes is declared as FixedSizeBinary({size}); declare its true size",
+            bytes.len()
+        )));
+    }
+    shards_of(value.to_array()?.as_ref(), shards)?
+        .first()
+        .copied()
+        .ok_or_else(|| Error::internal(format!("the value {value} became an array without rows")))
+}
+
+fn longs<T: ArrowPrimitiveType>(
+    array: &dyn Array,
+    shards: NonZeroU32,
+    to_long: impl Fn(T::Native) -> i64,
+) -> Vec<u32> {
+    primitives::<T>(array, shards, |value| hash_long(to_long(value)))
+}
+
+fn primitives<T: ArrowPrimitiveType>(
+    array: &dyn Array,
+    shards: NonZeroU32,
+    hash: impl Fn(T::Native) -> u32,
+) -> Vec<u32> {
+    let array = array.as_primitive::<T>();
+    if array.null_count() == 0 {
+        // Without a branch per row.
+        array
+            .values()
+            .iter()
+            .map(|value| bucket(hash(*value), shards))
+            .collect()
+    } else {
+        rows(array, shards, hash)
+    }
+}
+
+fn bytes<A: ArrayAccessor>(array: A, shards: NonZeroU32) -> Vec<u32>
+where
+    A::Item: AsRef<[u8]>,
+{
+    rows(array, shards, |value| hash_bytes(value.as_ref()))
+}
+
+fn rows<A: ArrayAccessor>(array: A, shards: NonZeroU32, hash: impl Fn(A::Item) -> u32) -> Vec<u32> {
+    ArrayIter::new(array)
+        .map(|value| value.map_or(NULL_SHARD, |value| bucket(hash(value), shards)))
+        .collect()
+}
+
+/// The hash of an unscaled decimal: of the fewest bytes that hold it in two's complement, big-endian.
+fn hash_decimal(unscaled: i128) -> u32 {
+    // A negative number's leading ones say as little as a positive one's leading zeros; one sign bit has to stay.
+    let magnitude = if unscaled < 0 { !unscaled } else { unscaled };
+    let redundant_bytes = (magnitude.leading_zeros() - 1) / 8;
+    hash_bytes(&unscaled.to_be_bytes()[redundant_bytes as usize..])
+}
+
+/// Iceberg's `(hash & Integer.MAX_VALUE) % N`.
+#[inline]
+fn bucket(hash: u32, shards: NonZeroU32) -> u32 {
+    (hash & i32::MAX.cast_unsigned()) % shards
+}

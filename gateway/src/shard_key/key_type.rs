@@ -1,0 +1,163 @@
+//! Which types may be shard keys, and which of them hash alike.
+
+use arrow::datatypes::{DataType, TimeUnit};
+use volary_flight_proto::{Error, Result};
+
+const SUPPORTED: &str = "Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, Date32, Time64(µs), Timestamp, \
+     Decimal128, Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView or FixedSizeBinary";
+
+/// Types between which a cast keeps the value, and with it the hash, or fails.
+#[derive(Debug, PartialEq, Eq)]
+enum Family {
+    Integer,
+    Date,
+    Time,
+    Timestamp { unit: TimeUnit, zoned: bool },
+    Decimal { scale: i8 },
+    Text,
+    Bytes,
+}
+
+/// Refuses a type that a shard key cannot have.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` that names the type, the reason and the types to choose from.
+pub fn check_key_type(data_type: &DataType) -> Result<()> {
+    match family(data_type) {
+        Some(_) => Ok(()),
+        None => Err(refusal(data_type)),
+    }
+}
+
+/// Whether a value keeps its hash between the types `a` and `b`, so that tables with keys of these types can be joined
+/// shard by shard, and a literal of one type can prune shards of the other.
+///
+/// It is true only where every cast between the two, in either direction, keeps the value or fails: then it is also
+/// right to look through such a cast. That is the case
+/// - among the signed and unsigned integers up to 64 and 32 bits;
+/// - among the three string types, and among the four binary types;
+/// - among decimals of one scale, whatever their precisions: the hash is of the unscaled value;
+/// - among timestamps of one unit that both have a time zone, whichever, or both have none;
+/// - between a key type and itself.
+///
+/// It is false for timestamps of two units, although one instant has one hash in all of them: a cast to the coarser
+/// unit drops digits, so that two values compare as equal whose hashes differ (1001 µs cast to milliseconds is 1 ms).
+/// It is false for a timestamp with a time zone against one without, because the cast shifts by the zone's offset. It is
+/// false for an integer against a decimal, and a date against a timestamp: equal values, other bytes. A type
+/// that cannot be a key agrees with nothing, itself included.
+pub fn hash_agrees(a: &DataType, b: &DataType) -> bool {
+    family(a).is_some_and(|family_of_a| family(b) == Some(family_of_a))
+}
+
+fn family(data_type: &DataType) -> Option<Family> {
+    match data_type {
+        DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::UInt8
+        | DataType::UInt16
+        | DataType::UInt32 => Some(Family::Integer),
+        DataType::Date32 => Some(Family::Date),
+        DataType::Time64(TimeUnit::Microsecond) => Some(Family::Time),
+        DataType::Timestamp(unit, zone) => Some(Family::Timestamp {
+            unit: *unit,
+            zoned: zone.is_some(),
+        }),
+        DataType::Decimal128(_, scale) => Some(Family::Decimal { scale: *scale }),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(Family::Text),
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => Some(Family::Bytes),
+        _ => None,
+    }
+}
+
+/// The error for a type that has no hash.
+pub(super) fn refusal(data_type: &DataType) -> Error {
+    let reason = match data_type {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
+            "floating-point values that compare as equal can differ in their bytes"
+        }
+        DataType::Boolean => "two values cannot be spread over shards",
+        DataType::UInt64 => {
+            "its largest values do not fit the 64-bit signed integer that is hashed"
+        }
+        _ => "no hash is defined for it",
+    };
+    Error::invalid(format!(
+        "a column of type {data_type} cannot be the shard key: {reason}; choose or cast to a column of type {SUPPORTED}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(zone: Option<&str>) -> DataType {
+        DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into))
+    }
+
+    #[test]
+    fn types_agree_where_a_cast_keeps_the_value() {
+        use DataType::{
+            Binary, BinaryView, Date32, Decimal128, FixedSizeBinary, Int8, Int64, LargeUtf8,
+            UInt32, Utf8, Utf8View,
+        };
+        for (a, b) in [
+            (Int8, Int64),
+            (UInt32, Int8),
+            (Utf8, Utf8View),
+            (Utf8View, LargeUtf8),
+            (Binary, BinaryView),
+            (FixedSizeBinary(16), Binary),
+            (FixedSizeBinary(16), FixedSizeBinary(8)),
+            (Decimal128(9, 2), Decimal128(38, 2)),
+            (Date32, Date32),
+            (micros(None), micros(None)),
+            (micros(Some("UTC")), micros(Some("Europe/Prague"))),
+        ] {
+            assert!(hash_agrees(&a, &b) && hash_agrees(&b, &a), "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn types_do_not_agree_where_a_cast_changes_value_or_bytes() {
+        use DataType::{
+            Binary, Boolean, Date32, Decimal128, Float64, Int32, Int64, Time64, UInt64, Utf8,
+        };
+        for (a, b) in [
+            (Int64, Decimal128(19, 0)),
+            (Int64, UInt64),
+            (Int32, Date32),
+            (Int64, micros(None)),
+            (Time64(TimeUnit::Microsecond), Int64),
+            (Date32, micros(None)),
+            (Decimal128(9, 2), Decimal128(9, 3)),
+            (Utf8, Binary),
+            (micros(None), micros(Some("UTC"))),
+            (
+                micros(None),
+                DataType::Timestamp(TimeUnit::Nanosecond, None),
+            ),
+            (micros(None), DataType::Timestamp(TimeUnit::Second, None)),
+            (Float64, Float64),
+            (Boolean, Boolean),
+        ] {
+            assert!(!hash_agrees(&a, &b) && !hash_agrees(&b, &a), "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_type_the_reason_and_the_choice() {
+        let error = check_key_type(&DataType::Float64).unwrap_err();
+        assert_eq!(
+            error.code(),
+            volary_flight_proto::ErrorCode::InvalidArgument
+        );
+        for part in ["Float64", "floating-point", "Decimal128", "Utf8View"] {
+            assert!(error.message().contains(part), "{part} in {error}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The shard of a row: the one place where a key becomes a shard number.
+//!
+//! The rule is the bucket transform of the Apache Iceberg table specification: `hash & (2^31 - 1)`, modulo the
+//! table's number of shards, where the hash is Murmur3-32 (x86, seed 0) of the value's canonical bytes. The bytes are
+//! those of the specification's [Appendix B, "32-bit Hash Requirements"](https://iceberg.apache.org/spec/#appendix-b-32-bit-hash-requirements):
+//!
+//! | Arrow type of the key | hashed as |
+//! |---|---|
+//! | `Int8` … `Int64`, `UInt8` … `UInt32` | the value as a 64-bit integer, little-endian |
+//! | `Date32` | days since 1970-01-01, as a 64-bit integer |
+//! | `Time64(µs)` | microseconds since midnight, as a 64-bit integer |
+//! | `Timestamp` of any unit, with a time zone or without | microseconds since 1970-01-01T00:00:00, rounded down, as a 64-bit integer |
+//! | `Decimal128` | the unscaled value in as few two's complement bytes as hold it, big-endian |
+//! | `Utf8`, `LargeUtf8`, `Utf8View` | its UTF-8 bytes |
+//! | `Binary`, `LargeBinary`, `BinaryView`, `FixedSizeBinary` | its bytes; a UUID is `FixedSizeBinary(16)` |
+//!
+//! A NULL has no hash: it belongs to shard 0. Every other type is refused as a key.
+//!
+//! A row's shard is stored data. Neither the hash nor the canonical bytes of a type may ever change; any client can
+//! compute them with an Iceberg library.
+
+/// From values to shard numbers.
+mod bucket;
+/// Which types may be keys, and which of them hash alike.
+mod key_type;
+/// The hash function.
+mod murmur3;
+#[cfg(test)]
+mod tests;
+
+pub use bucket::{NULL_SHARD, shard_of_scalar, shards_of};
+pub use key_type::{check_key_type, hash_agrees};

@@ -1,0 +1,245 @@
+//! Batches of a size that suits the network.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::error::DataFusionError;
+use futures::{Stream, StreamExt};
+use tokio::time::{Sleep, sleep};
+
+/// Rows below which a batch is not split, whatever its size.
+const MIN_ROWS: usize = 1;
+/// Rows of a batch at the most, however small they are.
+const MAX_ROWS: usize = 256 * 1024;
+
+/// How long rows wait for others to make a larger batch.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// Joins small batches and splits large ones so that each has about `target_bytes`. The first batch goes out as soon as
+/// the input has nothing more at hand, so that a small answer does not wait; later ones wait a few milliseconds.
+///
+/// Batches are copied where that saves bytes: a filtered view array drags all its buffers along otherwise.
+pub struct CoalesceBytes<S> {
+    input: S,
+    schema: SchemaRef,
+    target_bytes: usize,
+    coalescer: Option<BatchCoalescer>,
+    input_ended: bool,
+    any_sent: bool,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> std::fmt::Debug for CoalesceBytes<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoalesceBytes")
+            .field("target_bytes", &self.target_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> CoalesceBytes<S>
+where
+    S: Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
+{
+    /// Over `input`, whose batches have this schema.
+    pub fn new(input: S, schema: SchemaRef, target_bytes: usize) -> Self {
+        Self {
+            input,
+            schema,
+            target_bytes: target_bytes.max(1),
+            coalescer: None,
+            input_ended: false,
+            any_sent: false,
+            linger: None,
+        }
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> Result<(), DataFusionError> {
+        let coalescer = match &mut self.coalescer {
+            Some(coalescer) => coalescer,
+            None => {
+                let rows = target_rows(&batch, self.target_bytes);
+                self.coalescer
+                    .insert(BatchCoalescer::new(self.schema.clone(), rows))
+            }
+        };
+        coalescer.push_batch(batch)?;
+        Ok(())
+    }
+
+    fn finished_batch(&mut self) -> Option<RecordBatch> {
+        let batch = self.coalescer.as_mut()?.next_completed_batch()?;
+        self.any_sent = true;
+        self.linger = None;
+        Some(batch)
+    }
+
+    /// What is buffered, whole; the next batch sets a new target of rows.
+    fn flush(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
+        let Some(mut coalescer) = self.coalescer.take() else {
+            return Ok(None);
+        };
+        coalescer.finish_buffered_batch()?;
+        self.any_sent = true;
+        self.linger = None;
+        Ok(coalescer.next_completed_batch())
+    }
+
+    /// Whether what is buffered has waited long enough for more.
+    fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.any_sent {
+            return true;
+        }
+        self.linger
+            .get_or_insert_with(|| Box::pin(sleep(LINGER)))
+            .as_mut()
+            .poll(cx)
+            .is_ready()
+    }
+}
+
+impl<S> Stream for CoalesceBytes<S>
+where
+    S: Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
+{
+    type Item = Result<RecordBatch, DataFusionError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(batch) = self.finished_batch() {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+            if self.input_ended {
+                return Poll::Ready(self.flush().transpose());
+            }
+            match self.input.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
+                Poll::Ready(Some(Ok(batch))) => self.push(batch)?,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => self.input_ended = true,
+                Poll::Pending => {
+                    if self.coalescer.is_none() || !self.has_lingered(cx) {
+                        return Poll::Pending;
+                    }
+                    if let Some(batch) = self.flush()? {
+                        return Poll::Ready(Some(Ok(batch)));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+/// Rows that make about `target_bytes`, by the rows of `batch`.
+fn target_rows(batch: &RecordBatch, target_bytes: usize) -> usize {
+    let bytes: usize = batch
+        .columns()
+        .iter()
+        .map(|column| used_bytes(column))
+        .sum();
+    let rows = batch.num_rows();
+    // rows / bytes * target, without a division by zero
+    (target_bytes.saturating_mul(rows) / bytes.max(1)).clamp(MIN_ROWS, MAX_ROWS)
+}
+
+/// Bytes that the rows of an array use; unlike the memory it holds, which may be shared with other rows.
+fn used_bytes(array: &dyn Array) -> usize {
+    match array.data_type() {
+        DataType::Utf8View => {
+            array.len() * 16
+                + array
+                    .as_string_view()
+                    .lengths()
+                    .map(|n| n as usize)
+                    .sum::<usize>()
+        }
+        DataType::BinaryView => {
+            array.len() * 16
+                + array
+                    .as_binary_view()
+                    .lengths()
+                    .map(|n| n as usize)
+                    .sum::<usize>()
+        }
+        _ => array
+            .to_data()
+            .get_slice_memory_size()
+            .unwrap_or_else(|_| array.get_array_memory_size()),
+    }
+}
+
+/// The whole of a stream as one vector.
+///
+/// # Errors
+/// The stream's first error.
+pub async fn collect<S>(mut stream: S) -> Result<Vec<RecordBatch>, DataFusionError>
+where
+    S: Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
+{
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.next().await {
+        batches.push(batch?);
+    }
+    Ok(batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::datatypes::{Field, Schema};
+    use futures::stream;
+
+    use super::*;
+
+    async fn coalesce(batches: Vec<RecordBatch>, target_bytes: usize) -> Vec<RecordBatch> {
+        let schema = batches[0].schema();
+        let input = stream::iter(batches.into_iter().map(Ok));
+        collect(CoalesceBytes::new(input, schema, target_bytes))
+            .await
+            .unwrap()
+    }
+
+    fn numbers(rows: std::ops::Range<i64>) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+        RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from_iter_values(rows))]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn small_batches_are_joined_and_large_ones_split() {
+        let joined = coalesce(
+            (0..100).map(|n| numbers(n * 10..n * 10 + 10)).collect(),
+            1 << 20,
+        )
+        .await;
+        assert_eq!(joined.len(), 1);
+        let split = coalesce(vec![numbers(0..10_000)], 8_000).await;
+        assert!(split.len() >= 10, "{}", split.len());
+        assert_eq!(
+            split.iter().map(RecordBatch::num_rows).sum::<usize>(),
+            10_000
+        );
+    }
+
+    #[tokio::test]
+    async fn a_slice_of_views_does_not_drag_its_buffers_along() {
+        let long = "x".repeat(1_000);
+        let array = StringViewArray::from_iter_values((0..10_000).map(|_| long.as_str()));
+        let schema = Arc::new(Schema::new(vec![Field::new(
+            "s",
+            DataType::Utf8View,
+            false,
+        )]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(array)])
+            .unwrap()
+            .slice(5, 10);
+        let sent = coalesce(vec![batch], 1 << 20).await;
+        assert!(sent[0].get_array_memory_size() < 100_000);
+    }
+}

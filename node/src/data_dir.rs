@@ -1,0 +1,256 @@
+//! The directory that a node keeps its state in.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::durable;
+
+/// The format of the files below a data directory. A node refuses a directory of a newer one.
+const FORMAT: u32 = 1;
+const IDENTITY_FILE: &str = "volary.json";
+const LOCK_FILE: &str = "lock";
+
+/// Which kind of node a directory belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A gateway: the directory holds its catalog.
+    Gateway,
+    /// A worker: the directory holds its shards.
+    Worker,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "gateway",
+            Self::Worker => "worker",
+        })
+    }
+}
+
+/// Whose directory it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The format of the files.
+    pub format: u32,
+    /// The kind of node.
+    pub role: Role,
+    /// The cluster; none before a worker's first join.
+    pub cluster_id: Option<ClusterId>,
+    /// The worker; none for a gateway, and before a worker's first join.
+    pub worker_id: Option<WorkerId>,
+}
+
+/// An open data directory: no other process uses it while this value lives.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    // The lock ends when the file is closed, also when the process is killed.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens the directory at `path` and creates it if it does not exist.
+    ///
+    /// # Errors
+    /// `ALREADY_EXISTS` if another process uses it; `INVALID_ARGUMENT` if it belongs to another kind of node, has a newer
+    /// format, or holds files that are not Volary's; `DATA_LOSS` if its identity cannot be read.
+    pub fn open(path: &Path, role: Role) -> Result<Self> {
+        durable::create_directory(path)?;
+        let lock = lock(path)?;
+        let identity_path = path.join(IDENTITY_FILE);
+        let identity = if identity_path.exists() {
+            read_identity(&identity_path, role)?
+        } else {
+            refuse_foreign_files(path)?;
+            let identity = Identity {
+                format: FORMAT,
+                role,
+                cluster_id: None,
+                worker_id: None,
+            };
+            write_identity(&identity_path, &identity)?;
+            identity
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Keeps, durably, which node of which cluster the directory belongs to from now on.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it belongs to another one already.
+    pub fn claim(&mut self, cluster_id: ClusterId, worker_id: Option<WorkerId>) -> Result<()> {
+        let other_cluster = self.identity.cluster_id.is_some_and(|id| id != cluster_id);
+        let other_worker =
+            self.identity.worker_id.is_some() && self.identity.worker_id != worker_id;
+        if other_cluster || other_worker {
+            return Err(Error::invalid(format!(
+                "data directory {} belongs to {} of cluster {}, not to {} of cluster {cluster_id}; start the node with its own directory",
+                self.path.display(),
+                describe(self.identity.role, self.identity.worker_id),
+                self.identity
+                    .cluster_id
+                    .map_or_else(|| "none".to_owned(), |id| id.to_string()),
+                describe(self.identity.role, worker_id),
+            )));
+        }
+        if self.identity.cluster_id == Some(cluster_id) && self.identity.worker_id == worker_id {
+            return Ok(());
+        }
+        self.identity.cluster_id = Some(cluster_id);
+        self.identity.worker_id = worker_id;
+        write_identity(&self.path.join(IDENTITY_FILE), &self.identity)
+    }
+}
+
+fn describe(role: Role, worker_id: Option<WorkerId>) -> String {
+    worker_id.map_or_else(|| format!("a {role}"), |id| format!("worker {id}"))
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let lock_path = path.join(LOCK_FILE);
+    let failed = |source| Error::io(format!("cannot lock {}", lock_path.display()), source);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::new(
+            ErrorCode::AlreadyExists,
+            format!(
+                "data directory {} is in use by another process; stop that one or give this node a directory of its own",
+                path.display()
+            ),
+        )),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+fn read_identity(path: &Path, role: Role) -> Result<Identity> {
+    let text = fs::read(path)
+        .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
+    // The format is read first and alone: what a newer release writes beside it need not be understood.
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let damaged = |source: serde_json::Error| {
+        Error::with_source(
+            ErrorCode::DataLoss,
+            format!("{} is damaged; restore it from a backup", path.display()),
+            source,
+        )
+    };
+    let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
+    if format > FORMAT {
+        return Err(Error::invalid(format!(
+            "{} has format {format}, this release reads up to format {FORMAT}; start it with the release that wrote it, or a newer one",
+            path.display()
+        )));
+    }
+    let identity: Identity = serde_json::from_slice(&text).map_err(damaged)?;
+    if identity.role != role {
+        return Err(Error::invalid(format!(
+            "{} is the data directory of a {}, not of a {role}; give each node a directory of its own",
+            path.parent().unwrap_or(path).display(),
+            identity.role
+        )));
+    }
+    Ok(identity)
+}
+
+fn write_identity(path: &Path, identity: &Identity) -> Result<()> {
+    let text = serde_json::to_vec_pretty(identity).map_err(|source| {
+        Error::with_source(ErrorCode::Internal, "cannot encode an identity", source)
+    })?;
+    durable::replace_file(path, &text)
+}
+
+/// A directory with other files in it is most likely a mistake, and garbage collection would look into it.
+fn refuse_foreign_files(path: &Path) -> Result<()> {
+    let entries = fs::read_dir(path)
+        .map_err(|source| Error::io(format!("cannot list {}", path.display()), source))?;
+    for entry in entries {
+        let entry =
+            entry.map_err(|source| Error::io(format!("cannot list {}", path.display()), source))?;
+        let name = entry.file_name();
+        // lost+found is what a fresh file system has; the temporary identity is what a crash leaves.
+        if name != LOCK_FILE && name != "lost+found" && name != "volary.tmp" {
+            return Err(Error::invalid(format!(
+                "{} is not empty ({} is in it) and is no data directory of Volary; give an empty or a new one",
+                path.display(),
+                name.to_string_lossy()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_used_by_one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::AlreadyExists);
+        drop(first);
+        DataDir::open(dir.path(), Role::Worker).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_another_role_worker_cluster_or_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = ClusterId::new();
+        let mut open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        open.claim(cluster, Some(WorkerId(1))).unwrap();
+        assert!(open.claim(cluster, Some(WorkerId(2))).is_err());
+        assert!(open.claim(ClusterId::new(), Some(WorkerId(1))).is_err());
+        drop(open);
+        let error = DataDir::open(dir.path(), Role::Gateway).unwrap_err();
+        assert!(
+            error.message().contains("of a worker, not of a gateway"),
+            "{error}"
+        );
+        fs::write(
+            dir.path().join(IDENTITY_FILE),
+            r#"{"format": 99, "role": "moon"}"#,
+        )
+        .unwrap();
+        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        assert!(error.message().contains("format 99"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_with_foreign_files_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.docx"), "").unwrap();
+        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        assert!(error.message().contains("thesis.docx"), "{error}");
+    }
+}

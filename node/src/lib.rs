@@ -1,0 +1,26 @@
+//! What every Volary process is made of, gateway and worker alike: its data directory, its runtimes, its memory, its
+//! listener and its connections to other nodes.
+//!
+//! Nothing here knows of tables, plans or Flight messages.
+
+/// How much runs at the same time, and how much waits.
+pub mod admission;
+/// Batches of a size that suits the network.
+pub mod batches;
+/// Connections to other nodes.
+pub mod channel;
+/// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
+pub mod data_dir;
+/// Files that survive a crash.
+pub mod durable;
+/// The address that a node listens on, and the server behind it.
+pub mod listener;
+/// Memory and spill space of a node's queries.
+pub mod memory;
+/// The CPU, I/O and health runtimes.
+pub mod runtimes;
+/// Sizes in settings: "512MiB", "50%".
+pub mod size;
+
+pub use data_dir::DataDir;
+pub use runtimes::Runtimes;

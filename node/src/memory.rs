@@ -1,0 +1,65 @@
+//! Memory and spill space of a node's queries.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use volary_flight_proto::{Error, Result};
+
+use crate::size::MemorySize;
+
+/// How many of the largest consumers an out-of-memory error names.
+const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
+/// Memory and spill space.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Memory that all running queries may hold together. What needs more spills to disk, and what cannot spill fails
+    /// with RESOURCE_EXHAUSTED.
+    pub limit: MemorySize,
+    /// Disk space that spilled data may take, in the data directory.
+    pub spill_limit: MemorySize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limit: MemorySize::Percent(50),
+            spill_limit: MemorySize::Bytes(100 << 30),
+        }
+    }
+}
+
+/// DataFusion's environment with these limits; spilled data goes below `data_dir` and is gone when the node starts again.
+///
+/// # Errors
+/// Those of the file system.
+pub fn runtime_env(config: &Config, data_dir: &Path) -> Result<Arc<RuntimeEnv>> {
+    let spill = data_dir.join("spill");
+    // What a killed process left behind is of no use.
+    match std::fs::remove_dir_all(&spill) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io(
+                format!("cannot empty {}", spill.display()),
+                source,
+            ));
+        }
+        _ => {}
+    }
+    crate::durable::create_directory(&spill)?;
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![spill]))
+        .with_max_temp_directory_size(config.spill_limit.bytes() as u64);
+    let pool = TrackConsumersPool::new(FairSpillPool::new(config.limit.bytes()), NAMED_CONSUMERS);
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(disk)
+        .build_arc()
+        .map_err(Error::from)
+}

@@ -1,0 +1,49 @@
+"""Volary: SQL over sharded tables, as Arrow data.
+
+    with volary.connect("grpc://127.0.0.1:7100") as connection:
+        frame = connection.sql("SELECT * FROM orders WHERE o_orderkey = ?", [7]).to_pandas()
+
+`connect` gives a `Connection`, its `sql` a `Result`; what goes wrong is a subclass of `Error`.
+"""
+
+from ._connect import connect
+from ._connection import Connection
+from ._parameters import Parameters
+from ._result import Result
+from .errors import (
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    Error,
+    ErrorCode,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "CancelledError",
+    "Connection",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Error",
+    "ErrorCode",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "Parameters",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "Result",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "connect",
+]

@@ -1,0 +1,147 @@
+"""A connection to a gateway, and the life of a statement on it."""
+
+from __future__ import annotations
+
+import weakref
+from types import TracebackType
+
+import adbc_driver_flightsql as flightsql
+import adbc_driver_manager as adbc
+import pyarrow as pa
+
+from ._interrupt import Interruptible
+from ._parameters import Parameters, to_batches
+from ._result import Result
+from ._stream import BatchStream
+from ._translate import translated
+from .errors import InvalidArgumentError, UnimplementedError
+
+# GetSqlInfo's ids, as ADBC numbers them.
+_VENDOR_VERSION = 1
+_TIMEOUTS = (
+    flightsql.StatementOptions.TIMEOUT_QUERY.value,
+    flightsql.StatementOptions.TIMEOUT_FETCH.value,
+    flightsql.StatementOptions.TIMEOUT_UPDATE.value,
+)
+
+
+class Connection:
+    """A session on a gateway; made by `volary.connect`.
+
+    Several results may be open at once. Threads that ask at the same time each take a connection of their own.
+    """
+
+    def __init__(self, uri: str, options: dict[str, str]) -> None:
+        self.uri = uri
+        self._interruptible = Interruptible()
+        self._open: weakref.WeakSet[BatchStream] = weakref.WeakSet()
+        self._closed = False
+        with translated():
+            self._database = flightsql.connect(uri, db_kwargs=options)
+            try:
+                self._connection = adbc.AdbcConnection(self._database)
+            except BaseException:
+                self._database.close()
+                raise
+        # The driver connects lazily: ask now, so that a wrong address is an error of connect().
+        try:
+            self._server_version = self._ask_version()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def server_version(self) -> str:
+        """The version of the gateway that answered."""
+        return self._server_version
+
+    def sql(self, query: str, parameters: Parameters | None = None, *, timeout: float | None = None) -> Result:
+        """Runs one statement.
+
+        `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT: any
+        number of rows, the statement runs once for each). `timeout`, in seconds, replaces that of the connection;
+        it bounds each of the statement's calls, also the one that streams the rows.
+
+        A statement without rows has run when this returns; a query runs while its result is read.
+        """
+        if self._closed:
+            raise RuntimeError("the connection is closed")
+        batches = to_batches(parameters) if parameters is not None else []
+        with translated():
+            statement = adbc.AdbcStatement(self._connection)
+        try:
+            if timeout is not None:
+                with translated():
+                    statement.set_options(**dict.fromkeys(_TIMEOUTS, float(timeout)))
+            is_query = self._prepare(statement, query)
+            rows = sum(batch.num_rows for batch in batches)
+            if is_query and batches and rows != 1:
+                raise InvalidArgumentError(f"a query takes one row of parameters, not {rows}")
+            if batches:
+                with translated():
+                    statement.bind_stream(pa.Table.from_batches(batches).to_reader())
+            affected = None if is_query else self._update(statement)
+        except BaseException:
+            statement.close()
+            raise
+        if not is_query:
+            statement.close()
+            return Result(None, affected)
+        stream = BatchStream(statement, self._interruptible)
+        self._open.add(stream)
+        return Result(stream, None)
+
+    def tables(self) -> list[str]:
+        """The names of the tables and views, sorted. More about them: `information_schema.tables`."""
+        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name"
+        return [str(name) for (name,) in self.sql(query).rows()]
+
+    def close(self) -> None:
+        """Ends all open results and the session. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        for stream in list(self._open):
+            stream.close()
+        self._interruptible.close()
+        with translated():
+            self._connection.close()
+            self._database.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<volary.Connection to {self.uri}{' (closed)' if self._closed else ''}>"
+
+    def _ask_version(self) -> str:
+        def ask() -> pa.Table:
+            return pa.RecordBatchReader.from_stream(self._connection.get_info([_VENDOR_VERSION])).read_all()
+
+        with translated():
+            info = self._interruptible.run(ask, self._connection.cancel)
+        values = info.column("info_value").to_pylist()
+        return str(values[0]) if values else "unknown"
+
+    def _prepare(self, statement: adbc.AdbcStatement, query: str) -> bool:
+        """Whether the statement has rows: the server prepares one that has none with a schema of no fields."""
+        with translated():
+            statement.set_sql_query(query)
+            self._interruptible.run(statement.prepare, statement.cancel)
+        try:
+            with translated():
+                schema = pa.schema(statement.execute_schema())  # type: ignore[arg-type]  # the stubs lack PyCapsules
+        except UnimplementedError:
+            # Prepared without a schema: its columns depend on its parameters, so it has some.
+            return True
+        return len(schema) > 0
+
+    def _update(self, statement: adbc.AdbcStatement) -> int | None:
+        with translated():
+            count: int = self._interruptible.run(statement.execute_update, statement.cancel)
+        return count if count >= 0 else None

@@ -1,0 +1,45 @@
+"""The values for the `?` of a statement, as the record batches that the driver binds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from .errors import InvalidArgumentError
+
+Parameters: TypeAlias = Sequence[Any] | pa.RecordBatch | pa.Table
+"""One value per `?`, in order; or Arrow columns in that order, with a row for each run of the statement."""
+
+
+def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
+    """The parameters as record batches, none for an empty sequence; the names of the columns do not matter.
+
+    Raises `TypeError` for what is neither a sequence nor Arrow data, and `InvalidArgumentError` for a value without
+    an Arrow type and for Arrow data without rows.
+    """
+    if isinstance(parameters, (pa.RecordBatch, pa.Table)):
+        if parameters.num_rows == 0:
+            raise InvalidArgumentError("the parameters have no rows")
+        return [parameters] if isinstance(parameters, pa.RecordBatch) else parameters.to_batches()
+    if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Sequence):
+        raise TypeError(
+            f"parameters are a list or tuple with one value per ?, or Arrow data, not {type(parameters).__name__}"
+        )
+    if not parameters:
+        return []
+    columns = [_column(position, value) for position, value in enumerate(parameters, start=1)]
+    return [pa.RecordBatch.from_arrays(columns, names=[str(index) for index in range(len(columns))])]
+
+
+def _column(position: int, value: Any) -> pa.Array[Any]:
+    # The server has no type for it: it compares the text.
+    if isinstance(value, uuid.UUID):
+        value = str(value)
+    try:
+        column: pa.Array[Any] = pa.array([value])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"parameter {position} ({value!r}) has no Arrow type: {error}") from error
+    return column

@@ -1,0 +1,143 @@
+"""What a statement answers: the rows of a query, whole or batch by batch, or the number of rows that were changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ._preview import preview
+from ._stream import BatchStream
+from .errors import Error
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+_NO_COLUMNS = pa.schema([])
+
+
+class Result:
+    """The answer to one statement.
+
+    `to_arrow`, `to_pandas`, `to_polars` and `rows` read everything and may be called again and in any order. `batches`
+    and `reader` hand each batch out once, in bounded memory: after them the result is spent. A result that is not read
+    to its end is to be closed, or used as a context manager: the server works for it until then.
+    """
+
+    def __init__(self, stream: BatchStream | None, rows_affected: int | None) -> None:
+        self._stream = stream
+        self._rows_affected = rows_affected
+        self._head: list[pa.RecordBatch] = []
+        self._table: pa.Table | None = None if stream is not None else _NO_COLUMNS.empty_table()
+        self._spent: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns; none for a statement without rows."""
+        return self._stream.schema if self._stream is not None else _NO_COLUMNS
+
+    @property
+    def rows_affected(self) -> int | None:
+        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
+        return self._rows_affected
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        if self._table is None:
+            schema = self.schema
+            self._table = pa.Table.from_batches(list(self.batches()), schema=schema)
+            self._spent = None
+        return self._table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows as a pandas DataFrame. For pyarrow's options of the conversion: `to_arrow().to_pandas(…)`."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows as a polars DataFrame."""
+        import polars
+
+        return polars.DataFrame(self.to_arrow())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows as tuples of Python values."""
+        table = self.to_arrow()
+        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches as they arrive, each once. Ends the query on the server when the iterator is closed early."""
+        if self._table is not None:
+            return iter(self._table.to_batches())
+        if self._spent is not None:
+            raise RuntimeError(f"the result {self._spent}; run the statement again")
+        self._spent = "was read batch by batch"
+        return self._read_once()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches as they arrive, for libraries that take a reader (duckdb, polars, pyarrow.dataset)."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def close(self) -> None:
+        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
+        if self._stream is not None:
+            self._stream.close()
+        if self._table is None and self._spent is None:
+            self._spent = "was closed before it was read"
+        self._head.clear()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow PyCapsule protocol: `pyarrow.table(result)`, `polars.DataFrame(result)`."""
+        return self.reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Result:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        """The columns and the first rows, for which the first batch is waited for."""
+        if self._stream is None:
+            affected = "" if self._rows_affected is None else f", {self._rows_affected} rows affected"
+            return f"<volary.Result: no rows{affected}>"
+        if self._spent is not None:
+            return f"<volary.Result: {self._spent}; columns {', '.join(self.schema.names)}>"
+        if self._table is not None:
+            return preview(self._table, rows_known=self._table.num_rows)
+        try:
+            self._peek()
+        except (Error, RuntimeError) as error:
+            return f"<volary.Result: {error}>"
+        return preview(pa.Table.from_batches(self._head, schema=self.schema), rows_known=None)
+
+    def _read_once(self) -> Iterator[pa.RecordBatch]:
+        assert self._stream is not None
+        try:
+            while self._head:
+                yield self._head.pop(0)
+            while (batch := self._stream.read()) is not None:
+                yield batch
+        except Error as error:
+            self._spent = f"failed with {error}"
+            raise
+        finally:
+            self._stream.close()
+
+    def _peek(self) -> None:
+        assert self._stream is not None
+        if self._head:
+            return
+        try:
+            batch = self._stream.read()
+        except Error as error:
+            self._spent = f"failed with {error}"
+            raise
+        if batch is None:
+            self._table = pa.Table.from_batches([], schema=self.schema)
+        else:
+            self._head.append(batch)

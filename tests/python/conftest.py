@@ -1,0 +1,60 @@
+"""Fixtures: a cluster that the tests of a session share, connections to it, and a table of a test's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from cluster import LocalCluster
+
+import volary
+
+_NEEDS_SERVER = {"cluster", "tpch_cluster"}
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs the binary, so that `-m "not server"` runs the rest."""
+    for item in items:
+        if _NEEDS_SERVER & set(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three workers. Tests share it, so each makes tables of its own."""
+    directory = tmp_path_factory.mktemp("cluster")
+    allowed = tmp_path_factory.getbasetemp()
+    with LocalCluster(directory, workers=3, allow_roots=[allowed]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def connection(cluster: LocalCluster) -> Iterator[volary.Connection]:
+    """The Volary client, connected."""
+    with cluster.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def empty_table(connection: volary.Connection) -> Iterator[str]:
+    """The name of a sharded table without rows: (k BIGINT, name VARCHAR, price DOUBLE, day DATE)."""
+    name = f"birds_{next(_numbers)}"
+    connection.sql(
+        f"CREATE TABLE {name} (k BIGINT NOT NULL, name VARCHAR, price DOUBLE, day DATE) "
+        "WITH (shard_key = 'k', shards = 8)"
+    )
+    yield name
+    connection.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def birds(connection: volary.Connection, empty_table: str) -> str:
+    """The name of a table with five rows, NULLs among them."""
+    connection.sql(
+        f"INSERT INTO {empty_table} VALUES "
+        "(1, 'kea', 1.5, DATE '2026-01-01'), (2, 'kaka', 2.5, DATE '2026-01-02'), (3, NULL, 3.5, NULL), "
+        "(4, 'tui', NULL, DATE '2026-01-04'), (5, 'kea', 5.5, DATE '2026-01-05')"
+    )
+    return empty_table

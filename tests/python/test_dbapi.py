@@ -1,0 +1,146 @@
+"""The ADBC driver's DB-API as its users write it, without the Volary client: what it sends must be understood."""
+
+import datetime
+
+import adbc_driver_manager as adbc
+import pyarrow as pa
+import pytest
+from adbc_driver_flightsql import dbapi
+
+
+@pytest.fixture
+def driver(cluster):
+    with dbapi.connect(cluster.uri, autocommit=True) as driver:
+        yield driver
+
+
+@pytest.fixture
+def cursor(driver):
+    with driver.cursor() as cursor:
+        yield cursor
+
+
+def test_a_select_is_fetched_row_by_row_and_as_arrow(cursor, birds):
+    query = f"SELECT k, name FROM {birds} WHERE k <= 3 ORDER BY k"
+    cursor.execute(query)
+    assert [column[0] for column in cursor.description] == ["k", "name"]
+    assert cursor.fetchone() == (1, "kea")
+    assert cursor.fetchall() == [(2, "kaka"), (3, None)]
+    cursor.execute(query)
+    assert cursor.fetch_arrow_table().schema.types == [pa.int64(), pa.string()]
+
+
+def test_pandas_and_polars_read_through_the_cursor(cursor, birds):
+    cursor.execute(f"SELECT k FROM {birds} ORDER BY k")
+    assert cursor.fetch_df()["k"].tolist() == [1, 2, 3, 4, 5]
+    cursor.execute(f"SELECT k FROM {birds} ORDER BY k")
+    assert cursor.fetch_polars()["k"].to_list() == [1, 2, 3, 4, 5]
+
+
+def test_an_empty_result_has_its_schema(cursor, birds):
+    cursor.execute(f"SELECT k, day FROM {birds} WHERE k = 77")
+    table = cursor.fetch_arrow_table()
+    assert table.num_rows == 0
+    assert table.schema.names == ["k", "day"]
+
+
+def test_parameters_are_bound_by_position(cursor, birds):
+    query = f"SELECT k FROM {birds} WHERE (name = ? OR ? IS NULL) AND k < ? ORDER BY k"
+    cursor.execute(query, ("kea", 1, 5))
+    assert cursor.fetchall() == [(1,)]
+    cursor.execute(query, ("kea", None, 5))
+    assert cursor.fetchall() == [(1,), (2,), (3,), (4,)]
+    cursor.execute(query, (None, 1, 5))
+    assert cursor.fetchall() == []
+
+
+def test_an_int32_is_compared_with_an_int64_column(cursor, birds):
+    narrow = pa.record_batch([pa.array([3], pa.int32())], names=["0"])
+    cursor.execute(f"SELECT k FROM {birds} WHERE k = ?", narrow)
+    assert cursor.fetchall() == [(3,)]
+
+
+def test_a_statement_is_prepared_once_and_run_with_other_parameters(cursor, birds):
+    query = f"SELECT name FROM {birds} WHERE k = ?"
+    parameters = cursor.adbc_prepare(query)
+    assert len(parameters) == 1
+    found = []
+    for key in (1, 2, 3, 77):
+        cursor.execute(query, (key,))
+        found.append(cursor.fetchall())
+    assert found == [[("kea",)], [("kaka",)], [(None,)], []]
+
+
+def test_executemany_inserts_a_row_for_each_set_of_parameters(cursor, empty_table):
+    rows = [(1, "kea", 1.5, datetime.date(2026, 1, 1)), (2, None, None, None), (3, "tui", 2.5, None)]
+    cursor.executemany(f"INSERT INTO {empty_table} VALUES (?, ?, ?, ?)", rows)
+    assert cursor.rowcount == 3
+    cursor.execute(f"SELECT * FROM {empty_table} ORDER BY k")
+    assert cursor.fetchall() == rows
+
+
+def test_an_insert_through_execute_runs_once(driver, cursor, empty_table):
+    with driver.cursor() as inserting:
+        inserting.execute(f"INSERT INTO {empty_table} (k) VALUES (1), (2)")
+        inserting.fetchall()
+    with driver.cursor() as inserting:
+        inserting.execute(f"INSERT INTO {empty_table} (k) VALUES (3)")
+    cursor.execute(f"SELECT count(*) FROM {empty_table}")
+    assert cursor.fetchone() == (3,)
+
+
+def test_a_drop_through_execute_runs_once_though_the_cursor_is_closed_at_once(driver, cursor, empty_table):
+    with driver.cursor() as dropping:
+        dropping.execute(f"DROP TABLE {empty_table}")
+    cursor.execute(f"SELECT count(*) FROM information_schema.tables WHERE table_name = '{empty_table}'")
+    assert cursor.fetchone() == (0,)
+
+
+def test_update_statements_run_without_being_prepared(driver, cursor, empty_table):
+    with adbc.AdbcStatement(driver.adbc_connection) as statement:
+        statement.set_sql_query(f"INSERT INTO {empty_table} (k) VALUES (1), (2)")
+        assert statement.execute_update() == 2
+    cursor.execute(f"SELECT count(*) FROM {empty_table}")
+    assert cursor.fetchone() == (2,)
+
+
+def test_queries_run_without_being_prepared(driver, birds):
+    with adbc.AdbcStatement(driver.adbc_connection) as statement:
+        statement.set_sql_query(f"SELECT k FROM {birds} ORDER BY k")
+        stream, _ = statement.execute_query()
+        assert pa.RecordBatchReader.from_stream(stream).read_all()["k"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_columns_that_are_null_throughout_keep_their_type(cursor, birds):
+    cursor.execute(f"SELECT k, name, price FROM {birds} WHERE k = 3 AND price IS NULL")
+    assert cursor.fetch_arrow_table().schema.types == [pa.int64(), pa.string(), pa.float64()]
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "status", "text"),
+    [
+        ("SELEC 1", dbapi.ProgrammingError, "INVALID_ARGUMENT", "INVALID_ARGUMENT: "),
+        ("SELECT * FROM no_such_table", dbapi.ProgrammingError, "NOT_FOUND", "NOT_FOUND: "),
+        ("SELECT nme FROM {birds}", dbapi.ProgrammingError, "NOT_FOUND", "NOT_FOUND: "),
+        (
+            "CREATE TABLE {birds} (k BIGINT) WITH (shard_key = 'k')",
+            dbapi.ProgrammingError,
+            "ALREADY_EXISTS",
+            "ALREADY_EXISTS: ",
+        ),
+        ("GRANT ALL ON {birds} TO ada", dbapi.ProgrammingError, "INVALID_ARGUMENT", "INVALID_ARGUMENT: "),
+        ("COPY {birds} FROM '/etc/passwd'", dbapi.ProgrammingError, "UNAUTHORIZED", "PERMISSION_DENIED: "),
+    ],
+)
+def test_an_error_has_its_class_status_and_a_stable_code(cursor, birds, statement, kind, status, text):
+    with pytest.raises(kind) as caught:
+        cursor.execute(statement.format(birds=birds))
+    assert caught.value.status_code == adbc.AdbcStatusCode[status]
+    assert f"[FlightSQL] {text}" in str(caught.value)
+
+
+def test_a_connection_works_after_an_error(cursor):
+    with pytest.raises(dbapi.ProgrammingError):
+        cursor.execute("SELECT * FROM no_such_table")
+    cursor.execute("SELECT 1")
+    assert cursor.fetchone() == (1,)

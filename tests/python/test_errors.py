@@ -1,0 +1,120 @@
+"""The client's errors: one class per code, whatever the driver puts around the server's text. No server is needed."""
+
+import pickle
+
+import grpc
+import pyarrow as pa
+import pytest
+from stub_gateway import Answer, Failure, StubGateway
+
+import volary
+from volary import ErrorCode
+from volary._translate import parse
+from volary.errors import ERROR_CLASSES
+
+MESSAGE = 'no table "ordrs" (in schema public; did you mean "orders"?)\nline 1, column 15'
+SCHEMA = pa.schema([("n", pa.int64())])
+ROWS = pa.record_batch([[1, 2, 3]], schema=SCHEMA)
+RETRYABLE = {ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED}
+
+
+def failure(code: ErrorCode) -> Failure:
+    return Failure(grpc.StatusCode[code], f"{code}: {MESSAGE}")
+
+
+def run(answer: Answer) -> None:
+    with StubGateway({"statement": answer}) as stub, volary.connect(stub.uri) as connection:
+        connection.sql("statement").to_arrow()
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda failed: Answer(schema=SCHEMA, fail_prepare=failed),
+        lambda failed: Answer(schema=SCHEMA, fail_execute=failed),
+        lambda failed: Answer(schema=None, fail_execute=failed),
+        lambda failed: Answer(schema=SCHEMA, fail_after_batches=failed),
+        lambda failed: Answer(schema=SCHEMA, batches=[ROWS, ROWS], fail_after_batches=failed),
+    ],
+    ids=["at prepare", "at execute", "of an update", "before the first batch", "after two batches"],
+)
+def test_an_error_keeps_its_code_and_message_wherever_it_happens(code, place):
+    with pytest.raises(volary.Error) as caught:
+        run(place(failure(code)))
+    assert type(caught.value) is ERROR_CLASSES[code]
+    assert caught.value.code == code
+    assert caught.value.message == MESSAGE
+    assert str(caught.value) == f"{code}: {MESSAGE}"
+    assert caught.value.retryable == (code in RETRYABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (
+            "[FlightSQL] INVALID_ARGUMENT: near (a; b) (InvalidArgument; ExecuteQuery). Vendor code: 3",
+            ErrorCode.INVALID_ARGUMENT,
+            "near (a; b)",
+        ),
+        (
+            "[FlightSQL] UNAVAILABLE: worker w3 is gone (Unavailable; DoGet: endpoint 0: [grpc://127.0.0.1:1])",
+            ErrorCode.UNAVAILABLE,
+            "worker w3 is gone",
+        ),
+        (
+            "[FlightSQL] RESOURCE_EXHAUSTED: memory (Internal; DoGet: endpoint 0: [])",
+            ErrorCode.RESOURCE_EXHAUSTED,
+            "memory",
+        ),
+        (
+            "[FlightSQL] context deadline exceeded (DeadlineExceeded; DoGet: endpoint 0: [])",
+            ErrorCode.DEADLINE_EXCEEDED,
+            "the timeout given to connect() or sql() passed",
+        ),
+        ("[FlightSQL] EOF (Unavailable; DoGet: endpoint 0: [])", ErrorCode.UNAVAILABLE, "EOF"),
+        ("[FlightSQL] broken pipe (Unknown; ExecuteQuery)", ErrorCode.UNAVAILABLE, "broken pipe"),
+        ("[FlightSQL]  (NotFound; Prepare). Vendor code: 5", ErrorCode.NOT_FOUND, "no message was given"),
+        ("[Flight SQL Statement] must call Prepare", ErrorCode.DATA_LOSS, "must call Prepare"),
+        ("words of nobody in particular", ErrorCode.DATA_LOSS, "words of nobody in particular"),
+        ("", ErrorCode.DATA_LOSS, "no message was given"),
+    ],
+)
+def test_the_code_is_the_servers_then_grpcs_then_the_fallback(text, code, message):
+    error = parse(text, fallback=ErrorCode.DATA_LOSS)
+    assert (error.code, error.message) == (code, message)
+
+
+def test_an_error_survives_a_process_pool():
+    error = pickle.loads(pickle.dumps(volary.NotFoundError("no table t")))
+    assert type(error) is volary.NotFoundError
+    assert str(error) == "NOT_FOUND: no table t"
+
+
+def test_a_timeout_of_one_statement_ends_it():
+    with (
+        StubGateway({"statement": Answer(schema=SCHEMA, hangs_after_batches=True)}) as stub,
+        volary.connect(stub.uri) as connection,
+        pytest.raises(volary.DeadlineExceededError),
+    ):
+        connection.sql("statement", timeout=0.2).to_arrow()
+
+
+def test_a_timeout_of_the_connection_holds_for_its_statements():
+    with (
+        StubGateway({"statement": Answer(schema=SCHEMA, hangs_after_batches=True)}) as stub,
+        volary.connect(stub.uri, timeout=0.2) as connection,
+        pytest.raises(volary.DeadlineExceededError),
+    ):
+        connection.sql("statement").to_arrow()
+
+
+def test_nobody_at_the_address_is_said_at_connect():
+    with pytest.raises(volary.UnavailableError, match=r"no gateway answers at grpc://127\.0\.0\.1:1: .*refused"):
+        volary.connect("grpc://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("uri", ["127.0.0.1:7100", "http://127.0.0.1:7100", "grpc://host", "grpc://host:x"])
+def test_a_malformed_address_is_refused_with_the_right_form(uri):
+    with pytest.raises(volary.InvalidArgumentError, match="grpc://HOST:PORT"):
+        volary.connect(uri)

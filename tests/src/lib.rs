@@ -1,0 +1,4 @@
+//! .
+
+/// What DataFusion alone answers, to compare with.
+pub mod reference;

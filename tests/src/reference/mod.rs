@@ -1,0 +1,146 @@
+//! What DataFusion alone answers, and whether Volary answers the same.
+//!
+//! A [`Reference`] is one process of DataFusion with its default settings over plain Parquet files or batches in memory.
+//! [`assert_same_rows`] compares two results as SQL sees them: a string is a string in whatever Arrow encoding it came.
+
+mod cell;
+mod compare;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use arrow::array::RecordBatch;
+use datafusion::datasource::MemTable;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
+
+pub use compare::{assert_same_rows, difference};
+
+/// DataFusion in this process, with its default settings, and some tables.
+pub struct Reference {
+    context: SessionContext,
+}
+
+impl Reference {
+    /// Without any table.
+    pub fn new() -> Self {
+        Self {
+            context: SessionContext::new(),
+        }
+    }
+
+    /// Over a directory: each `<table>.parquet` in it is the table `<table>`.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, holds no such file, or a file is not Parquet.
+    pub async fn over(directory: &Path) -> Result<Self> {
+        let files = files_with_extension(directory, "parquet")?;
+        if files.is_empty() {
+            bail!("no .parquet file in {}", directory.display());
+        }
+        let reference = Self::new();
+        for file in files {
+            let path = file
+                .to_str()
+                .with_context(|| format!("{} is not UTF-8", file.display()))?;
+            reference
+                .context
+                .register_parquet(stem(&file)?, path, ParquetReadOptions::default())
+                .await
+                .with_context(|| format!("cannot register {path}"))?;
+        }
+        Ok(reference)
+    }
+
+    /// Adds a table whose rows are `batches`, all of one schema, at least one of them.
+    ///
+    /// # Errors
+    /// If there is no batch, the schemas differ, or the table exists already.
+    pub fn register(&self, table: &str, batches: Vec<RecordBatch>) -> Result<()> {
+        let schema = batches
+            .first()
+            .with_context(|| {
+                format!("table {table}: give a batch, even an empty one, for the schema")
+            })?
+            .schema();
+        let rows = MemTable::try_new(schema, vec![batches])
+            .with_context(|| format!("table {table}: batches do not fit together"))?;
+        self.context
+            .register_table(table, Arc::new(rows))
+            .with_context(|| format!("cannot register table {table}"))?;
+        Ok(())
+    }
+
+    /// Runs one statement and collects its rows: at least one batch, so that the schema of an empty answer is known.
+    ///
+    /// # Errors
+    /// Whatever DataFusion says, with the statement.
+    pub async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        self.rows(sql)
+            .await
+            .with_context(|| format!("DataFusion alone cannot answer:\n{sql}"))
+    }
+
+    /// The session underneath, for what a test wants to ask of it besides rows.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    async fn rows(&self, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
+        let frame = self.context.sql(sql).await?;
+        let schema = Arc::clone(frame.schema().inner());
+        let mut batches = frame.collect().await?;
+        if batches.is_empty() {
+            batches.push(RecordBatch::new_empty(schema));
+        }
+        Ok(batches)
+    }
+}
+
+impl Default for Reference {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The queries of a directory as (name, SQL), by name: each `<name>.sql` except the table definitions, `schema*.sql`.
+///
+/// # Errors
+/// If the directory or a file cannot be read, or there is no query.
+pub fn queries(directory: &Path) -> Result<Vec<(String, String)>> {
+    let mut queries = Vec::new();
+    for file in files_with_extension(directory, "sql")? {
+        let name = stem(&file)?;
+        if !name.starts_with("schema") {
+            let sql = std::fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            queries.push((name.to_owned(), sql));
+        }
+    }
+    if queries.is_empty() {
+        bail!(
+            "no query (*.sql other than schema*.sql) in {}",
+            directory.display()
+        );
+    }
+    Ok(queries)
+}
+
+fn files_with_extension(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let cannot_list = || format!("cannot list {}", directory.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).with_context(cannot_list)? {
+        let path = entry.with_context(cannot_list)?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn stem(file: &Path) -> Result<&str> {
+    file.file_stem()
+        .and_then(|stem| stem.to_str())
+        .with_context(|| format!("the name of {} is not UTF-8", file.display()))
+}

@@ -1,0 +1,143 @@
+//! Settings of a worker. The doc comments are the reference: `docs/configuration.md` is made from them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use volary_flight_proto::{Error, Result};
+use volary_node::memory;
+use volary_node::size::MemorySize;
+
+/// The worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Address that gateways connect to. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `host:port` that gateways are told, where it differs from `listen`.
+    pub advertise: Option<String>,
+    /// `host:port` of the gateway to join.
+    pub gateway: String,
+    /// Directory of the shards. It belongs to this worker alone.
+    pub data_dir: PathBuf,
+    /// Secret that gateways and workers of a cluster share. Required as soon as the worker listens on an address that other
+    /// machines reach.
+    pub secret: Option<String>,
+    /// Running fragments.
+    pub execution: Execution,
+    /// Segments.
+    pub storage: Storage,
+    /// Memory and spill space of fragments and writes.
+    pub memory: memory::Config,
+}
+
+/// Running fragments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Execution {
+    /// Parallelism of one fragment. Default: one per core.
+    pub target_partitions: Option<usize>,
+    /// Fragments that run at the same time.
+    pub max_running: usize,
+    /// Fragments that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
+    pub max_waiting: usize,
+    /// A fragment whose gateway reads nothing for so long is ended.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub reader_timeout: Duration,
+    /// The largest message that is taken from a gateway.
+    pub max_message: MemorySize,
+}
+
+/// Segments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Storage {
+    /// Rows of a row group at the most.
+    pub row_group_rows: usize,
+    /// Size of a segment above which a write goes on in another one.
+    pub segment: MemorySize,
+    /// Compression of segments: `zstd(1)` to `zstd(22)`, `snappy`, `lz4_raw` or `uncompressed`.
+    pub compression: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7200)),
+            advertise: None,
+            gateway: "127.0.0.1:7100".to_owned(),
+            data_dir: PathBuf::from("volary-data/worker"),
+            secret: None,
+            execution: Execution::default(),
+            storage: Storage::default(),
+            memory: memory::Config::default(),
+        }
+    }
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self {
+            target_partitions: None,
+            max_running: 256,
+            max_waiting: 4096,
+            reader_timeout: Duration::from_secs(300),
+            max_message: MemorySize::Bytes(256 << 20),
+        }
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            row_group_rows: 128 * 1024,
+            segment: MemorySize::Bytes(256 << 20),
+            compression: "zstd(1)".to_owned(),
+        }
+    }
+}
+
+impl Config {
+    /// Checks what types cannot say.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("worker.execution.max_running", self.execution.max_running),
+            (
+                "worker.execution.target_partitions",
+                self.execution.target_partitions.unwrap_or(1),
+            ),
+            ("worker.storage.row_group_rows", self.storage.row_group_rows),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(Error::invalid(format!("{key} must be at least 1")));
+            }
+        }
+        self.storage
+            .compression
+            .parse::<parquet::basic::Compression>()
+            .map_err(|source| {
+                Error::with_source(
+                    volary_flight_proto::ErrorCode::InvalidArgument,
+                    format!(
+                        "worker.storage.compression is \"{}\"; it takes zstd(1) to zstd(22), snappy, lz4_raw or uncompressed",
+                        self.storage.compression
+                    ),
+                    source,
+                )
+            })?;
+        if self.secret.is_none() && !self.listen.ip().is_loopback() {
+            return Err(Error::invalid(format!(
+                "worker.listen is {}, which other machines reach: set worker.secret (and the same gateway.secret on the gateway)",
+                self.listen
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Segments in place of scans.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
+use object_store::ObjectMeta;
+use parking_lot::Mutex;
+use volary_flight_proto::fragment::{ScanShards, ShardScan};
+use volary_flight_proto::ids::TableId;
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::{Error, Result, ipc};
+
+use crate::storage::{Segment, Storage};
+
+/// Binds the scans of one fragment.
+///
+/// All sharded scans of a fragment get the same partitions: the shards of all of them, in order, are dealt out, so that equal
+/// shards of co-located tables are in the same partition.
+#[derive(Debug)]
+pub struct Binder {
+    storage: Storage,
+    runtime_env: Arc<RuntimeEnv>,
+    parquet: TableParquetOptions,
+    snapshot: Snapshot,
+    scans: Vec<ScanShards>,
+    partition_of_shard: BTreeMap<u32, usize>,
+    partitions: usize,
+    segments: Mutex<Vec<Arc<Segment>>>,
+}
+
+impl Binder {
+    /// For a fragment whose scans cover these shards, with at most so many partitions.
+    pub fn new(
+        storage: Storage,
+        runtime_env: Arc<RuntimeEnv>,
+        parquet: TableParquetOptions,
+        snapshot: Snapshot,
+        scans: Vec<ScanShards>,
+        max_partitions: usize,
+    ) -> Self {
+        let mut partition_of_shard: BTreeMap<u32, usize> = scans
+            .iter()
+            .flat_map(|scan| scan.shards.iter().map(|shard| (*shard, 0)))
+            .collect();
+        let partitions = partition_of_shard.len().clamp(1, max_partitions.max(1));
+        for (rank, partition) in partition_of_shard.values_mut().enumerate() {
+            *partition = rank % partitions;
+        }
+        Self {
+            storage,
+            runtime_env,
+            parquet,
+            snapshot,
+            scans,
+            partition_of_shard,
+            partitions,
+            segments: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The segments that were bound. Their files exist as long as these live.
+    pub fn into_segments(self) -> Vec<Arc<Segment>> {
+        self.segments.into_inner()
+    }
+
+    /// A Parquet scan of the segments.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the scan does not fit its ticket, `NOT_FOUND` if the table was dropped.
+    pub fn bind(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::new(ipc::schema_from_bytes(&scan.table_schema)?);
+        let groups = self.file_groups(scan)?;
+        let store = ObjectStoreUrl::local_filesystem();
+        let readers = CachedParquetFileReaderFactory::new(
+            self.runtime_env.object_store(&store)?,
+            self.runtime_env.cache_manager.get_file_metadata_cache(),
+        );
+        let source = ParquetSource::new(TableSchema::from(schema))
+            .with_table_parquet_options(self.parquet.clone())
+            .with_parquet_file_reader_factory(Arc::new(readers));
+        let projection = scan
+            .projection
+            .iter()
+            .map(|column| *column as usize)
+            .collect();
+        let config = FileScanConfigBuilder::new(store, Arc::new(source))
+            .with_file_groups(groups)
+            .with_projection_indices(Some(projection))?
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    fn file_groups(&self, scan: &ShardScan) -> Result<Vec<FileGroup>> {
+        let table = TableId(scan.table_id);
+        let at = |error: Error| error.at(format!("table {}", scan.table_name));
+        if scan.reference {
+            return Ok(vec![self.files(table, 0).map_err(at)?]);
+        }
+        let shards = self.scans.get(scan.ordinal as usize).ok_or_else(|| {
+            Error::invalid(format!(
+                "the ticket does not say which shards of table {} to read",
+                scan.table_name
+            ))
+        })?;
+        let mut groups = vec![FileGroup::default(); self.partitions];
+        for shard in &shards.shards {
+            let files = self.files(table, *shard).map_err(at)?;
+            // Every shard of the ticket has a partition.
+            if let Some(partition) = self.partition_of_shard.get(shard) {
+                for file in files.into_inner() {
+                    groups[*partition].push(file);
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    fn files(&self, table: TableId, shard: u32) -> Result<FileGroup> {
+        let segments = self.storage.segments(table, shard, &self.snapshot)?;
+        let files = segments
+            .iter()
+            .map(|segment| {
+                Ok(PartitionedFile::new_from_meta(ObjectMeta {
+                    location: segment.object_path()?,
+                    // A segment never changes, so that a fixed time keeps what is cached of it valid.
+                    last_modified: DateTime::<Utc>::UNIX_EPOCH,
+                    size: segment.bytes(),
+                    e_tag: None,
+                    version: None,
+                }))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.segments.lock().extend(segments);
+        Ok(FileGroup::new(files))
+    }
+}

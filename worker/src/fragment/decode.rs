@@ -1,0 +1,169 @@
+//! The plan in a ticket: an allow-list of operators.
+//!
+//! A ticket is sealed, so that only a gateway can have made it. The list is the second lock: a plan that reads files, or
+//! writes them, is refused whoever sealed it.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{internal_err, not_impl_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::from_proto::parse_physical_expr_with_converter;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
+    PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
+use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
+use prost::Message;
+use volary_flight_proto::fragment::ShardScan;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::bind::Binder;
+
+/// Decodes a fragment and binds its scans.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it cannot be decoded, `PERMISSION_DENIED` for an operator that is not allowed, and what binding
+/// gives.
+pub fn decode(
+    plan: &[u8],
+    binder: &Binder,
+    context: &TaskContext,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let node = PhysicalPlanNode::decode(plan).map_err(|source| {
+        Error::with_source(
+            ErrorCode::InvalidArgument,
+            "the fragment cannot be decoded; run the same release on all nodes",
+            source,
+        )
+    })?;
+    let context = PhysicalPlanDecodeContext::new(context, binder);
+    Ok(AllowList.proto_to_execution_plan(&node, &context)?)
+}
+
+struct AllowList;
+
+impl PhysicalProtoConverterExtension for AllowList {
+    fn proto_to_execution_plan(
+        &self,
+        node: &PhysicalPlanNode,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        if let Some(kind) = &node.physical_plan_type
+            && let Err(name) = check(kind)
+        {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                format!("a fragment may not contain {name}"),
+            )
+            .into());
+        }
+        node.try_into_physical_plan_with_context(context, self)
+    }
+
+    fn execution_plan_to_proto(
+        &self,
+        _: &Arc<dyn ExecutionPlan>,
+        _: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode, DataFusionError> {
+        internal_err!("a worker encodes no fragments")
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        node: &PhysicalExprNode,
+        schema: &Schema,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+        parse_physical_expr_with_converter(node, schema, context, self)
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        _: &Arc<dyn PhysicalExpr>,
+        _: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode, DataFusionError> {
+        internal_err!("a worker encodes no fragments")
+    }
+}
+
+/// Operators that work on rows only are allowed; what reads or writes anything else is named. The match has no catch-all: a
+/// new operator of DataFusion has to be judged.
+fn check(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
+    match kind {
+        PhysicalPlanType::Projection(_)
+        | PhysicalPlanType::Filter(_)
+        | PhysicalPlanType::CoalesceBatches(_)
+        | PhysicalPlanType::GlobalLimit(_)
+        | PhysicalPlanType::LocalLimit(_)
+        | PhysicalPlanType::Window(_)
+        | PhysicalPlanType::Aggregate(_)
+        | PhysicalPlanType::HashJoin(_)
+        | PhysicalPlanType::SortMergeJoin(_)
+        | PhysicalPlanType::NestedLoopJoin(_)
+        | PhysicalPlanType::CrossJoin(_)
+        | PhysicalPlanType::Union(_)
+        | PhysicalPlanType::Interleave(_)
+        | PhysicalPlanType::Sort(_)
+        | PhysicalPlanType::Unnest(_)
+        | PhysicalPlanType::Cooperative(_)
+        // Only scans decode: see Binder.
+        | PhysicalPlanType::Extension(_) => Ok(()),
+        PhysicalPlanType::ParquetScan(_) => Err("a Parquet scan"),
+        PhysicalPlanType::CsvScan(_) => Err("a CSV scan"),
+        PhysicalPlanType::JsonScan(_) => Err("a JSON scan"),
+        PhysicalPlanType::AvroScan(_) => Err("an Avro scan"),
+        PhysicalPlanType::ArrowScan(_) => Err("an Arrow scan"),
+        PhysicalPlanType::MemoryScan(_) => Err("a memory scan"),
+        PhysicalPlanType::JsonSink(_) => Err("a JSON sink"),
+        PhysicalPlanType::CsvSink(_) => Err("a CSV sink"),
+        PhysicalPlanType::ParquetSink(_) => Err("a Parquet sink"),
+        PhysicalPlanType::Explain(_) => Err("EXPLAIN"),
+        PhysicalPlanType::Analyze(_) => Err("EXPLAIN ANALYZE"),
+        PhysicalPlanType::Empty(_) => Err("an empty relation"),
+        PhysicalPlanType::PlaceholderRow(_) => Err("a placeholder row"),
+        PhysicalPlanType::GenerateSeries(_) => Err("a generated series"),
+        PhysicalPlanType::Merge(_) => Err("a merge of partitions"),
+        PhysicalPlanType::SortPreservingMerge(_) => Err("a sorted merge of partitions"),
+        PhysicalPlanType::Repartition(_) => Err("a repartitioning"),
+        PhysicalPlanType::SymmetricHashJoin(_) => Err("a symmetric hash join"),
+        PhysicalPlanType::AsyncFunc(_) => Err("an asynchronous function"),
+        PhysicalPlanType::Buffer(_) => Err("a buffer"),
+        PhysicalPlanType::ScalarSubquery(_) => Err("a scalar subquery"),
+    }
+}
+
+impl PhysicalExtensionCodec for Binder {
+    fn try_decode(
+        &self,
+        buffer: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        if !inputs.is_empty() {
+            return not_impl_err!("a scan has no inputs");
+        }
+        let scan = ShardScan::decode(buffer).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                "a scan cannot be decoded",
+                source,
+            )
+        })?;
+        Ok(self.bind(&scan)?)
+    }
+
+    fn try_encode(
+        &self,
+        _: Arc<dyn ExecutionPlan>,
+        _: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<(), DataFusionError> {
+        internal_err!("a worker encodes no fragments")
+    }
+}

@@ -1,0 +1,14 @@
+//! From a ticket to rows.
+//!
+//! [`decode`] takes the plan out of the ticket, and nothing that is not on its list of operators; [`bind`] puts the shards'
+//! segments in place of the scans; [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams
+//! its rows.
+
+/// Segments in place of scans.
+pub mod bind;
+/// The plan in a ticket: an allow-list of operators.
+pub mod decode;
+/// The rules that need to know the segments.
+pub mod optimize;
+/// Executing a fragment, and streaming its rows.
+pub mod run;

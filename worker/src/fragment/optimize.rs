@@ -1,0 +1,51 @@
+//! The rules that need to know the segments.
+
+use std::sync::Arc;
+
+use datafusion::config::ConfigOptions;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use volary_flight_proto::Result;
+
+/// Pushes filters into Parquet, and those that are known only while the fragment runs (of joins, top-k and aggregates).
+///
+/// # Errors
+/// Those of the rules.
+pub fn optimize(
+    mut plan: Arc<dyn ExecutionPlan>,
+    config: &ConfigOptions,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let rules: [&dyn PhysicalOptimizerRule; 3] = [
+        &FilterPushdown::new(),
+        &EnsureCooperative::new(),
+        // It keeps references into the plan, so it is last.
+        &FilterPushdown::new_post_optimization(),
+    ];
+    for rule in rules {
+        plan = rule.optimize(plan, config)?;
+    }
+    Ok(plan)
+}
+
+/// The settings that fragments run with.
+pub fn session_config(
+    batch_rows: usize,
+    target_partitions: usize,
+    time_zone: &str,
+) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_batch_size(batch_rows.max(1))
+        .with_target_partitions(target_partitions.max(1));
+    let options = config.options_mut();
+    // A partition is a set of shards: it must not read the files of another one.
+    options.execution.enable_file_stream_work_stealing = false;
+    options.execution.parquet.pushdown_filters = true;
+    options.execution.parquet.reorder_filters = true;
+    if !time_zone.is_empty() {
+        options.execution.time_zone = Some(time_zone.to_owned());
+    }
+    config
+}

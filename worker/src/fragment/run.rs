@@ -1,0 +1,307 @@
+//! Executing a fragment, and streaming its rows.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arrow_flight::FlightData;
+use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
+use arrow_flight::error::FlightError;
+use datafusion::config::TableParquetOptions;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::metrics::MetricValue;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
+use datafusion::prelude::SessionContext;
+use futures::{Stream, StreamExt, TryStreamExt, ready};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tracing::Span;
+use volary_flight_proto::frame::{EndOfStream, Frame};
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, Result};
+use volary_node::admission::Place;
+use volary_node::batches::CoalesceBytes;
+
+use super::bind::Binder;
+use super::decode::decode;
+use super::optimize::{optimize, session_config};
+use crate::service::WorkerContext;
+use crate::storage::Segment;
+
+/// Larger messages than any batch: batches are sized before they are encoded.
+const NO_SPLIT_BYTES: usize = usize::MAX / 2;
+const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(50);
+
+/// A fragment that is bound and ready to run.
+pub struct BoundFragment {
+    plan: Arc<dyn ExecutionPlan>,
+    task: Arc<TaskContext>,
+    segments: Vec<Arc<Segment>>,
+}
+
+/// Decodes, binds and optimises; runs on the CPU runtime.
+///
+/// # Errors
+/// See [`decode`] and [`Binder::bind`].
+pub fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment> {
+    let target_partitions = context.target_partitions();
+    let config = session_config(
+        ticket.batch_rows as usize,
+        target_partitions,
+        &ticket.time_zone,
+    );
+    let parquet = TableParquetOptions {
+        global: config.options().execution.parquet.clone(),
+        ..TableParquetOptions::default()
+    };
+    let session = SessionContext::new_with_config_rt(config, Arc::clone(&context.runtime_env));
+    let task = session.task_ctx();
+    let snapshot = ticket
+        .snapshot
+        .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?;
+    let binder = Binder::new(
+        context.storage.clone(),
+        Arc::clone(&context.runtime_env),
+        parquet,
+        snapshot,
+        ticket.scans,
+        target_partitions,
+    );
+    let plan = decode(&ticket.plan, &binder, &task)?;
+    let plan = optimize(plan, task.session_config().options())?;
+    let plan = one_stream(plan, ticket.ordered, ticket.fetch)?;
+    Ok(BoundFragment {
+        plan,
+        task,
+        segments: binder.into_segments(),
+    })
+}
+
+/// One partition: merged by the plan's ordering, or as rows come.
+fn one_stream(
+    plan: Arc<dyn ExecutionPlan>,
+    ordered: bool,
+    fetch: Option<u64>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let fetch = fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX));
+    if plan.output_partitioning().partition_count() == 1 && fetch.is_none() {
+        return Ok(plan);
+    }
+    if !ordered {
+        return Ok(Arc::new(
+            CoalescePartitionsExec::new(plan).with_fetch(fetch),
+        ));
+    }
+    let ordering = plan.output_ordering().cloned().ok_or_else(|| {
+        Error::invalid("the ticket asks for ordered rows, and the fragment does not order them")
+    })?;
+    Ok(Arc::new(
+        SortPreservingMergeExec::new(ordering, plan).with_fetch(fetch),
+    ))
+}
+
+/// What a stream needs to know of its ticket.
+pub struct StreamOptions {
+    /// When the ticket arrived.
+    pub arrived: Instant,
+    /// How long it waited for a place.
+    pub queued: Duration,
+    /// The size of a batch to aim at.
+    pub batch_bytes: usize,
+    /// A sign of life is sent when nothing else was for so long.
+    pub keep_alive: Duration,
+    /// Whether the plan is sent with its metrics.
+    pub with_plan_metrics: bool,
+    /// Held until the stream ends or is dropped.
+    pub place: Place,
+    /// The query's span.
+    pub span: Span,
+}
+
+/// Starts the fragment: the schema comes at once, then rows and signs of life, and at the end what was done.
+///
+/// # Errors
+/// Those of starting the plan.
+pub fn stream(
+    context: &WorkerContext,
+    fragment: BoundFragment,
+    options: StreamOptions,
+) -> Result<FragmentStream> {
+    let schema = fragment.plan.schema();
+    let rows = {
+        // Operators spawn their tasks where they are started.
+        let _cpu = context.runtimes.cpu().enter();
+        execute_stream(Arc::clone(&fragment.plan), fragment.task)?
+    };
+    let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
+    let sized = RecordBatchStreamAdapter::new(Arc::clone(&schema), sized);
+    let computed = context
+        .runtimes
+        .stream_on_cpu(Box::pin(sized), context.config.execution.reader_timeout);
+    let counted = Counted::default();
+    let counts = counted.clone();
+    let counted_rows = computed
+        .map_err(|error| FlightError::Tonic(Box::new(Error::from(error).into())))
+        .inspect_ok(move |batch| counts.add(batch.num_rows(), options.arrived));
+    let encoder = FlightDataEncoderBuilder::new()
+        .with_schema(schema)
+        .with_max_flight_data_size(NO_SPLIT_BYTES)
+        .build(counted_rows);
+    Ok(FragmentStream {
+        encoder,
+        counted,
+        plan: fragment.plan,
+        _segments: fragment.segments,
+        keep_alive: options.keep_alive.max(SHORTEST_KEEP_ALIVE),
+        timer: Box::pin(sleep(options.keep_alive.max(SHORTEST_KEEP_ALIVE))),
+        arrived: options.arrived,
+        queued: options.queued,
+        with_plan_metrics: options.with_plan_metrics,
+        ended: false,
+        _place: options.place,
+        span: options.span,
+    })
+}
+
+/// Rows and batches that went out.
+#[derive(Debug, Clone, Default)]
+struct Counted(Arc<parking_lot::Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    rows: u64,
+    batches: u64,
+    first_row: Option<Duration>,
+}
+
+impl Counted {
+    fn add(&self, rows: usize, arrived: Instant) {
+        let mut counts = self.0.lock();
+        counts.rows += rows as u64;
+        counts.batches += 1;
+        counts.first_row.get_or_insert_with(|| arrived.elapsed());
+    }
+}
+
+/// The messages of a fragment. Dropping it ends the fragment.
+pub struct FragmentStream {
+    encoder: FlightDataEncoder,
+    counted: Counted,
+    plan: Arc<dyn ExecutionPlan>,
+    _segments: Vec<Arc<Segment>>,
+    keep_alive: Duration,
+    timer: Pin<Box<Sleep>>,
+    arrived: Instant,
+    queued: Duration,
+    with_plan_metrics: bool,
+    ended: bool,
+    _place: Place,
+    span: Span,
+}
+
+impl Stream for FragmentStream {
+    type Item = Result<FlightData, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let keep_alive = self.keep_alive;
+        match self.encoder.poll_next_unpin(cx) {
+            Poll::Ready(Some(message)) => {
+                self.timer = Box::pin(sleep(keep_alive));
+                self.ended = message.is_err();
+                Poll::Ready(Some(message.map_err(|error| Error::from(error).into())))
+            }
+            Poll::Ready(None) => {
+                self.ended = true;
+                let end = self.end();
+                self.span.in_scope(|| {
+                    tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
+                });
+                Poll::Ready(Some(Ok(metadata(&Frame::end(end)))))
+            }
+            Poll::Pending => {
+                ready!(self.timer.as_mut().poll(cx));
+                self.timer = Box::pin(sleep(keep_alive));
+                // The new timer must be polled once to be armed.
+                cx.waker().wake_by_ref();
+                Poll::Ready(Some(Ok(metadata(&Frame::keep_alive()))))
+            }
+        }
+    }
+}
+
+impl FragmentStream {
+    fn end(&self) -> EndOfStream {
+        let counts = self.counted.0.lock();
+        let total = self.arrived.elapsed();
+        let work = Work::of(&self.plan);
+        EndOfStream {
+            rows: counts.rows,
+            batches: counts.batches,
+            first_row_us: micros(counts.first_row.unwrap_or(total)),
+            total_us: micros(total),
+            compute_us: micros(work.compute),
+            scanned_rows: work.scanned_rows,
+            scanned_bytes: work.scanned_bytes,
+            segments: self._segments.len() as u64,
+            plan_metrics: if self.with_plan_metrics {
+                DisplayableExecutionPlan::with_metrics(self.plan.as_ref())
+                    .indent(true)
+                    .to_string()
+            } else {
+                String::new()
+            },
+            queued_us: micros(self.queued),
+        }
+    }
+}
+
+fn metadata(frame: &Frame) -> FlightData {
+    FlightData {
+        app_metadata: frame.to_bytes(),
+        ..FlightData::default()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What a plan did, from its operators' metrics.
+#[derive(Default)]
+struct Work {
+    compute: Duration,
+    scanned_rows: u64,
+    scanned_bytes: u64,
+}
+
+impl Work {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let mut work = Self::default();
+        work.add(plan);
+        work
+    }
+
+    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>) {
+        if let Some(metrics) = plan.metrics() {
+            let nanos = metrics.elapsed_compute().unwrap_or(0) as u64;
+            self.compute += Duration::from_nanos(nanos);
+            if plan.children().is_empty() {
+                self.scanned_rows += metrics.output_rows().unwrap_or(0) as u64;
+                self.scanned_bytes += metrics
+                    .sum_by_name("bytes_scanned")
+                    .map_or(0, |value: MetricValue| value.as_usize() as u64);
+            }
+        }
+        for child in plan.children() {
+            self.add(child);
+        }
+    }
+}

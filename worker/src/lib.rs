@@ -1,0 +1,22 @@
+//! The worker: owns shards on its own disk and serves them over Flight.
+//!
+//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`], and run. Rows that arrive
+//! go through [`write`] into [`storage`]. [`membership`] keeps the gateway informed.
+
+/// Settings.
+pub mod config;
+/// From a ticket to rows: decoding, binding, running.
+pub mod fragment;
+/// Joining a gateway and reporting to it.
+pub mod membership;
+/// The process: start, serve, stop.
+pub mod server;
+/// The Flight service that gateways call.
+pub mod service;
+/// Shards on disk: segments and the manifests that name them.
+pub mod storage;
+/// From rows that arrive to sealed segments.
+pub mod write;
+
+pub use config::Config;
+pub use server::Worker;

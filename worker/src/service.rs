@@ -1,0 +1,292 @@
+//! The Flight service that gateways call.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt, TryStreamExt};
+use prost::Message;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument;
+use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
+use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::write::WriteRequest;
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
+use volary_node::admission::Admission;
+
+use crate::config::Config;
+use crate::fragment::run::{self, StreamOptions};
+use crate::storage::Storage;
+use crate::write::{self, WriteContext};
+
+/// What all calls share.
+#[derive(Debug)]
+pub struct WorkerContext {
+    /// The worker.
+    pub id: WorkerId,
+    /// Its cluster.
+    pub cluster_id: ClusterId,
+    /// Settings.
+    pub config: Config,
+    /// Shards on disk.
+    pub storage: Storage,
+    /// Memory, spill space and caches.
+    pub runtime_env: Arc<RuntimeEnv>,
+    /// Where work runs.
+    pub runtimes: Runtimes,
+    /// Opens what gateways sealed.
+    pub sealer: Sealer,
+    /// Fragments that run and wait.
+    pub admission: Admission,
+}
+
+impl WorkerContext {
+    /// Parallelism of one fragment.
+    pub fn target_partitions(&self) -> usize {
+        self.config
+            .execution
+            .target_partitions
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn check_addressee(&self, worker_id: u64) -> Result<()> {
+        if worker_id == self.id.0 {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "this is worker {}, and the call is for worker {}; the gateway learns the new address with the worker's next join",
+            self.id,
+            WorkerId(worker_id)
+        )))
+    }
+}
+
+/// The Flight service of a worker. It takes nothing that no gateway of its cluster sealed.
+#[derive(Debug, Clone)]
+pub struct WorkerService {
+    context: Arc<WorkerContext>,
+}
+
+impl WorkerService {
+    /// Over what all calls share.
+    pub fn new(context: Arc<WorkerContext>) -> Self {
+        Self { context }
+    }
+
+    async fn fragment(&self, ticket: &[u8]) -> Result<run::FragmentStream> {
+        let arrived = Instant::now();
+        let context = Arc::clone(&self.context);
+        let ticket: FragmentTicket = context.sealer.open(Purpose::Fragment, ticket)?;
+        context.check_addressee(ticket.worker_id)?;
+        if ticket.cluster_id != context.cluster_id.to_string() {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                format!("the ticket is for cluster {}", ticket.cluster_id),
+            ));
+        }
+        let span =
+            tracing::info_span!("fragment", query_id = %ticket.query_id, worker = %context.id);
+        let place = context.admission.enter().await?;
+        let queued = arrived.elapsed();
+        let options = StreamOptions {
+            arrived,
+            queued,
+            batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
+            keep_alive: Duration::from_millis(u64::from(ticket.keep_alive_ms)),
+            with_plan_metrics: ticket.with_plan_metrics,
+            place,
+            span: span.clone(),
+        };
+        let runtimes = context.runtimes.clone();
+        runtimes
+            .on_cpu(
+                async move {
+                    let fragment = run::bind(&context, ticket)?;
+                    run::stream(&context, fragment, options)
+                }
+                .instrument(span),
+            )
+            .await
+    }
+
+    async fn write(&self, mut messages: Streaming<FlightData>) -> Result<PutResult> {
+        let first = messages
+            .message()
+            .await?
+            .ok_or_else(|| Error::invalid("a write without messages"))?;
+        let descriptor = first
+            .flight_descriptor
+            .as_ref()
+            .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
+        let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
+        self.context.check_addressee(request.worker_id)?;
+        let span = tracing::info_span!(
+            "write",
+            query_id = %request.query_id,
+            write_id = request.write_id,
+            worker = %self.context.id
+        );
+        let rest = messages.map_err(|status| FlightError::Tonic(Box::new(status)));
+        let data = stream::once(futures::future::ready(Ok(first))).chain(rest);
+        let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
+        let context = WriteContext {
+            storage: self.context.storage.clone(),
+            config: self.context.config.storage.clone(),
+            runtime_env: Arc::clone(&self.context.runtime_env),
+            runtimes: self.context.runtimes.clone(),
+        };
+        let written = write::write(&context, request, Box::pin(rows))
+            .instrument(span)
+            .await?;
+        Ok(PutResult {
+            app_metadata: written.encode_to_vec().into(),
+        })
+    }
+
+    async fn control(&self, body: &[u8]) -> Result<Vec<u8>> {
+        let command: Control = self.context.sealer.open(Purpose::Control, body)?;
+        self.context.check_addressee(command.worker_id)?;
+        let storage = self.context.storage.clone();
+        let command = command
+            .command
+            .ok_or_else(|| Error::invalid("a control message without a command"))?;
+        let work = move || match command {
+            control::Command::ListSegments(_) => Ok(storage.list().encode_to_vec()),
+            control::Command::DropTable(drop) => storage
+                .drop_table(TableId(drop.table_id))
+                .map(|()| Vec::new()),
+            control::Command::AbortWrite(abort) => storage
+                .abort_write(WriteId(abort.write_id))
+                .map(|_| Vec::new()),
+        };
+        // Files are listed and deleted: that may block.
+        tokio::task::spawn_blocking(work).await.map_err(|source| {
+            Error::with_source(ErrorCode::Internal, "a control command panicked", source)
+        })?
+    }
+}
+
+fn unimplemented<T>(what: &str) -> Result<Response<T>, Status> {
+    Err(Error::new(
+        ErrorCode::Unimplemented,
+        format!("a worker has no {what}; connect to a gateway"),
+    )
+    .into())
+}
+
+type Messages<T> = BoxStream<'static, Result<T, Status>>;
+
+#[tonic::async_trait]
+impl FlightService for WorkerService {
+    type HandshakeStream = Messages<HandshakeResponse>;
+    type ListFlightsStream = Messages<FlightInfo>;
+    type DoGetStream = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
+    type DoPutStream = Messages<PutResult>;
+    type DoExchangeStream = Messages<FlightData>;
+    type DoActionStream = Messages<arrow_flight::Result>;
+    type ListActionsStream = Messages<ActionType>;
+
+    async fn do_get(
+        &self,
+        request: Request<Ticket>,
+    ) -> Result<Response<Self::DoGetStream>, Status> {
+        let stream = self.fragment(&request.into_inner().ticket).await?;
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        let result = self.write(request.into_inner()).await?;
+        Ok(Response::new(
+            stream::once(futures::future::ready(Ok(result))).boxed(),
+        ))
+    }
+
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Result<Response<Self::DoActionStream>, Status> {
+        let action = request.into_inner();
+        if action.r#type != CONTROL_ACTION {
+            return unimplemented(&format!("action {}", action.r#type));
+        }
+        let body = self.control(&action.body).await?;
+        let result = arrow_flight::Result { body: body.into() };
+        Ok(Response::new(
+            stream::once(futures::future::ready(Ok(result))).boxed(),
+        ))
+    }
+
+    /// Clients that are sent to a worker shake hands first; there are no users yet, so that it grants nothing.
+    async fn handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        let response = HandshakeResponse::default();
+        Ok(Response::new(
+            stream::once(futures::future::ready(Ok(response))).boxed(),
+        ))
+    }
+
+    async fn list_flights(
+        &self,
+        _: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        unimplemented("list of flights")
+    }
+
+    async fn get_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        unimplemented("SQL")
+    }
+
+    async fn poll_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        unimplemented("SQL")
+    }
+
+    async fn get_schema(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<SchemaResult>, Status> {
+        unimplemented("SQL")
+    }
+
+    async fn do_exchange(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        unimplemented("exchange")
+    }
+
+    async fn list_actions(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        let action = ActionType {
+            r#type: CONTROL_ACTION.to_owned(),
+            description: "a command of a gateway".to_owned(),
+        };
+        Ok(Response::new(
+            stream::once(futures::future::ready(Ok(action))).boxed(),
+        ))
+    }
+}

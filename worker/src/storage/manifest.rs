@@ -1,0 +1,139 @@
+//! The file that names the segments of a shard.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::durable;
+
+/// The format of manifests. A worker refuses a newer one.
+const FORMAT: u32 = 1;
+const FILE: &str = "manifest.json";
+
+/// The segments of a shard.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    format: u32,
+    /// Says where the file belongs, to people and against a file that was copied to another place.
+    table_id: TableId,
+    shard: u32,
+    /// By write.
+    pub(super) segments: Vec<Entry>,
+}
+
+/// A segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Its file, in the directory of the manifest.
+    pub(super) file: String,
+    pub(super) write_id: WriteId,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+}
+
+impl Manifest {
+    pub(super) fn new(table_id: TableId, shard: u32, segments: Vec<Entry>) -> Self {
+        Self {
+            format: FORMAT,
+            table_id,
+            shard,
+            segments,
+        }
+    }
+
+    /// Reads the manifest in a shard's directory; none if there is none.
+    ///
+    /// # Errors
+    /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if its format is newer.
+    pub(super) fn read(directory: &Path, table_id: TableId, shard: u32) -> Result<Option<Self>> {
+        let path = path(directory);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(Error::io(format!("cannot read {}", path.display()), source));
+            }
+        };
+        // The format is read first and alone: what a newer release writes beside it need not be understood.
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let damaged = |source: serde_json::Error| {
+            Error::with_source(
+                ErrorCode::DataLoss,
+                format!("{} is damaged; restore it from a backup", path.display()),
+                source,
+            )
+        };
+        let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
+        if format > FORMAT {
+            return Err(Error::invalid(format!(
+                "{} has format {format}, this release reads up to format {FORMAT}; start it with the release that wrote it, or a newer one",
+                path.display()
+            )));
+        }
+        let manifest: Self = serde_json::from_slice(&text).map_err(damaged)?;
+        if (manifest.table_id, manifest.shard) != (table_id, shard) {
+            return Err(Error::new(
+                ErrorCode::DataLoss,
+                format!(
+                    "{} is the manifest of shard {} of table {}; restore the right one from a backup",
+                    path.display(),
+                    manifest.shard,
+                    manifest.table_id
+                ),
+            ));
+        }
+        if let Some(entry) = manifest
+            .segments
+            .iter()
+            .find(|entry| !is_plain(&entry.file))
+        {
+            return Err(Error::new(
+                ErrorCode::DataLoss,
+                format!(
+                    "{} names \"{}\", which is no file of its directory; restore the manifest from a backup",
+                    path.display(),
+                    entry.file
+                ),
+            ));
+        }
+        Ok(Some(manifest))
+    }
+
+    /// Replaces the manifest in a shard's directory, durably.
+    ///
+    /// # Errors
+    /// Those of the file system. The manifest may have been replaced nevertheless: see [`Self::is_on_disk`].
+    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+        durable::replace_file(&path(directory), &self.to_text()?)
+    }
+
+    /// Whether the manifest in a shard's directory is this one, so that its files must be kept.
+    pub(super) fn is_on_disk(&self, directory: &Path) -> bool {
+        match (fs::read(path(directory)), self.to_text()) {
+            (Ok(found), Ok(ours)) => found == ours,
+            (Err(source), _) if source.kind() == std::io::ErrorKind::NotFound => false,
+            // Garbage is better than a manifest that names what is not there.
+            _ => true,
+        }
+    }
+
+    fn to_text(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(|source| {
+            Error::with_source(ErrorCode::Internal, "cannot encode a manifest", source)
+        })
+    }
+}
+
+/// The manifest in a shard's directory.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join(FILE)
+}
+
+fn is_plain(file: &str) -> bool {
+    Path::new(file).file_name().is_some_and(|name| name == file)
+}

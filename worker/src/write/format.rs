@@ -1,0 +1,156 @@
+//! The Parquet files that segments are.
+//!
+//! Any tool reads them. What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
+//! `ARROW:schema` entry, except for views, which are a layout in memory and which older readers do not know.
+
+use std::error::Error as StdError;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{
+    ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema,
+};
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::layout::Layout;
+use super::sort::ORDER;
+use crate::config;
+
+/// Keys that a bloom filter says are there and are not.
+const BLOOM_FALSE_POSITIVES: f64 = 0.01;
+/// As Parquet's specification wants it: readers parse it to know whose statistics they may trust.
+const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
+
+/// How the segments of a table are written.
+#[derive(Debug)]
+pub(super) struct Format {
+    schema: SchemaRef,
+    options: ArrowWriterOptions,
+    /// Bytes above which a shard goes on in another file.
+    pub(super) segment_bytes: usize,
+}
+
+impl Format {
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a compression or a column type that Parquet does not have.
+    pub(super) fn new(layout: &Layout, config: &config::Storage) -> Result<Self> {
+        let invalid = |what: &str, source: ParquetError| {
+            Error::with_source(ErrorCode::InvalidArgument, what, source)
+        };
+        let compression: Compression = config
+            .compression
+            .parse()
+            .map_err(|source| invalid("worker.storage.compression is none of Parquet's", source))?;
+        let schema = layout.schema();
+        let sorting = sorting_columns(layout)
+            .map_err(|source| invalid("a column's type cannot be kept in Parquet files", source))?;
+        let arrow_schema = KeyValue::new(
+            ARROW_SCHEMA_META_KEY.to_owned(),
+            encode_arrow_schema(&without_views(schema)),
+        );
+        let mut properties = WriterProperties::builder()
+            .set_created_by(CREATED_BY.to_owned())
+            .set_compression(compression)
+            .set_dictionary_enabled(true)
+            .set_statistics_enabled(EnabledStatistics::Page)
+            .set_max_row_group_row_count(Some(config.row_group_rows))
+            .set_sorting_columns(Some(sorting))
+            .set_key_value_metadata(Some(vec![arrow_schema]));
+        if let Some(key) = layout.shard_key() {
+            let path = ColumnPath::new(vec![schema.field(key).name().clone()]);
+            // Sized for a row group of different keys, and folded to what it needs when the row group is complete.
+            let keys = u64::try_from(config.row_group_rows).unwrap_or(u64::MAX);
+            properties = properties
+                .set_column_bloom_filter_fpp(path.clone(), BLOOM_FALSE_POSITIVES)
+                .set_column_bloom_filter_max_ndv(path, keys);
+        }
+        Ok(Self {
+            schema: Arc::clone(schema),
+            options: ArrowWriterOptions::new()
+                .with_properties(properties.build())
+                .with_skip_arrow_metadata(true),
+            segment_bytes: config.segment.bytes(),
+        })
+    }
+
+    /// A writer of the table's columns.
+    pub(super) fn writer(&self, file: File) -> Result<ArrowWriter<File>, ParquetError> {
+        ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), self.options.clone())
+    }
+}
+
+/// What went wrong with a segment's file. A full disk hides in a Parquet error.
+pub(super) fn failed(path: &Path, error: ParquetError) -> Error {
+    let what = format!("cannot write segment {}", path.display());
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<std::io::Error>() {
+            let source = io
+                .raw_os_error()
+                .map_or_else(|| io.kind().into(), std::io::Error::from_raw_os_error);
+            return Error::io(what, source);
+        }
+        cause = current.source();
+    }
+    Error::with_source(ErrorCode::Internal, what, error)
+}
+
+/// Parquet numbers the leaves of nested columns, too.
+fn sorting_columns(layout: &Layout) -> Result<Vec<SortingColumn>, ParquetError> {
+    let parquet = ArrowSchemaConverter::new().convert(layout.schema())?;
+    let leaf_of = |root: &usize| {
+        let leaf =
+            (0..parquet.num_columns()).find(|leaf| parquet.get_column_root_idx(*leaf) == *root);
+        leaf.and_then(|leaf| i32::try_from(leaf).ok())
+    };
+    let sorted = layout.sort_key().iter().map_while(leaf_of);
+    Ok(sorted
+        .map(|column_idx| SortingColumn {
+            column_idx,
+            descending: ORDER.descending,
+            nulls_first: ORDER.nulls_first,
+        })
+        .collect())
+}
+
+fn without_views(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(without_views_in_field);
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
+}
+
+fn without_views_in_field(field: &FieldRef) -> FieldRef {
+    let plain = Field::clone(field).with_data_type(without_views_in_type(field.data_type()));
+    Arc::new(plain)
+}
+
+fn without_views_in_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) | DataType::ListView(item) => {
+            DataType::List(without_views_in_field(item))
+        }
+        DataType::LargeList(item) | DataType::LargeListView(item) => {
+            DataType::LargeList(without_views_in_field(item))
+        }
+        DataType::FixedSizeList(item, size) => {
+            DataType::FixedSizeList(without_views_in_field(item), *size)
+        }
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(without_views_in_field).collect())
+        }
+        DataType::Map(entry, sorted) => DataType::Map(without_views_in_field(entry), *sorted),
+        DataType::Dictionary(key, value) => {
+            DataType::Dictionary(key.clone(), Box::new(without_views_in_type(value)))
+        }
+        other => other.clone(),
+    }
+}

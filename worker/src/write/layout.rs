@@ -1,0 +1,147 @@
+//! What the rows of a write look like.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
+use volary_flight_proto::ids::TableId;
+use volary_flight_proto::write::{SHARD_COLUMN, TableDescription};
+use volary_flight_proto::{Error, Result, ipc};
+
+/// The columns of a write, and what they are for.
+#[derive(Debug)]
+pub(super) struct Layout {
+    table: TableId,
+    schema: SchemaRef,
+    /// The table's schema and, unless it is a reference table, the shard column.
+    input: SchemaRef,
+    shard_key: Option<usize>,
+    sort_key: Vec<usize>,
+    shards: u32,
+}
+
+impl Layout {
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the description contradicts itself.
+    pub(super) fn new(table: &TableDescription) -> Result<Self> {
+        let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
+        let column = |position: u32| {
+            let position = position as usize;
+            if position < schema.fields().len() {
+                return Ok(position);
+            }
+            Err(Error::invalid(format!(
+                "a write names column {position} of table {}, which has {} columns",
+                table.name,
+                schema.fields().len()
+            )))
+        };
+        let shard_key = table.shard_key.map(column).transpose()?;
+        let sort_key = table
+            .sort_key
+            .iter()
+            .copied()
+            .map(column)
+            .collect::<Result<_>>()?;
+        let input = match shard_key {
+            Some(_) => {
+                let shard = Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false));
+                let fields = schema.fields().iter().cloned().chain([shard]);
+                Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+            }
+            None => Arc::clone(&schema),
+        };
+        Ok(Self {
+            table: TableId(table.table_id),
+            schema,
+            input,
+            shard_key,
+            sort_key,
+            shards: table.shards,
+        })
+    }
+
+    pub(super) fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The table's columns.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The columns that arrive.
+    pub(super) fn input(&self) -> &SchemaRef {
+        &self.input
+    }
+
+    /// The shard key among the table's columns; none for a reference table.
+    pub(super) fn shard_key(&self) -> Option<usize> {
+        self.shard_key
+    }
+
+    /// The sort key among the table's columns.
+    pub(super) fn sort_key(&self) -> &[usize] {
+        &self.sort_key
+    }
+
+    /// Where the shard column stands among those that arrive; none for a reference table.
+    pub(super) fn shard_column(&self) -> Option<usize> {
+        self.shard_key.map(|_| self.schema.fields().len())
+    }
+
+    /// The batch with the schema of [`Self::input`], if it fits.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with the column.
+    pub(super) fn check(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let expected = self.input.fields();
+        if batch.num_columns() != expected.len() {
+            return Err(Error::invalid(format!(
+                "rows with {} columns were sent, {} are expected{}",
+                batch.num_columns(),
+                expected.len(),
+                if self.shard_key.is_some() {
+                    " (those of the table and the shard)"
+                } else {
+                    ""
+                }
+            )));
+        }
+        for (field, column) in expected.iter().zip(batch.columns()) {
+            if column.data_type() != field.data_type() {
+                return Err(Error::invalid(format!(
+                    "column {} has type {}, but the table says {}",
+                    field.name(),
+                    column.data_type(),
+                    field.data_type()
+                )));
+            }
+            let nulls = column.logical_null_count();
+            if nulls > 0 && !field.is_nullable() {
+                return Err(Error::invalid(format!(
+                    "column {} is NOT NULL, and {nulls} of {} rows have NULL in it",
+                    field.name(),
+                    batch.num_rows()
+                )));
+            }
+        }
+        if let Some(position) = self.shard_column() {
+            let largest = compute::max(batch.column(position).as_primitive::<UInt32Type>());
+            if let Some(shard) = largest.filter(|shard| *shard >= self.shards) {
+                return Err(Error::invalid(format!(
+                    "column {SHARD_COLUMN} says shard {shard}, but the table has {} shards",
+                    self.shards
+                )));
+            }
+        }
+        RecordBatch::try_new(Arc::clone(&self.input), batch.columns().to_vec()).map_err(|source| {
+            Error::with_source(
+                volary_flight_proto::ErrorCode::InvalidArgument,
+                "rows do not fit the table",
+                source,
+            )
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! From rows that arrive to sealed segments.
+//!
+//! Rows are checked against the table ([`layout`]), sorted by shard and sort key with a sort that spills when memory is short
+//! ([`sort`]), cut where the shard changes and encoded as Parquet ([`segments`], [`format`]). Only then do the manifests name
+//! them, all at the end: a write that fails or is dropped midway leaves nothing but files that its guards delete.
+//!
+//! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes to the page cache, not to the disk. What
+//! waits for the disk (creating files, fsync, manifests) runs on its blocking threads.
+
+mod columns;
+mod format;
+mod layout;
+mod segments;
+mod sort;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::{Stream, StreamExt};
+use tracing::Instrument;
+use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::write::{ShardWritten, WriteRequest, WriteResult};
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
+
+use crate::config;
+use crate::storage::{Segment, Storage};
+use columns::Columns;
+use format::Format;
+use layout::Layout;
+use segments::SegmentsWriter;
+
+/// What a write needs.
+#[derive(Debug, Clone)]
+pub struct WriteContext {
+    /// Where the rows go.
+    pub storage: Storage,
+    /// How segments are made.
+    pub config: config::Storage,
+    /// Memory and spill space of the sort.
+    pub runtime_env: Arc<RuntimeEnv>,
+    /// Where the work is done.
+    pub runtimes: Runtimes,
+}
+
+/// Keeps rows: they are durable when this returns, and unseen until the catalog commits the write. The rows have the table's
+/// columns and, unless the table is a reference table, a last column
+/// [`SHARD_COLUMN`](volary_flight_proto::write::SHARD_COLUMN). The same write may come several times, each with other rows.
+///
+/// An error, or dropping the future, leaves no rows unless it comes while the manifests are written: aborting the write removes
+/// what they name.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`, with the column, for rows that do not fit the table; `NOT_FOUND` if the table was dropped, `CANCELLED` if the write was
+/// aborted meanwhile; `RESOURCE_EXHAUSTED` if memory, spill space or the disk is full; the errors of the stream.
+pub async fn write(
+    context: &WriteContext,
+    request: WriteRequest,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+) -> Result<WriteResult> {
+    let table = request
+        .table
+        .ok_or_else(|| Error::invalid("a write request without a table"))?;
+    let layout = Layout::new(&table)?;
+    let write = WriteId(request.write_id);
+    let work = run(context.clone(), layout, write, rows).in_current_span();
+    let written = context.runtimes.on_cpu(work).await;
+    written.map_err(|error| error.at(format!("table {}", table.name)))
+}
+
+async fn run(
+    context: WriteContext,
+    layout: Layout,
+    write: WriteId,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+) -> Result<WriteResult> {
+    let layout = Arc::new(layout);
+    let format = Format::new(&layout, &context.config)?;
+    let mut columns = Columns::new(layout.schema())?;
+    let mut sorted = sort::sorted(&layout, rows, &context.runtime_env)?;
+    let mut writer = SegmentsWriter::new(&context, &layout, format, write);
+    while let Some(batch) = sorted.next().await {
+        let batch = batch?;
+        columns.update(&batch)?;
+        writer.write(&batch).await?;
+        // Rows that are sorted in memory never let the task wait, and only a task that waits can be cancelled.
+        tokio::task::yield_now().await;
+    }
+    drop(sorted);
+    let segments = writer.finish().await?;
+    let result = WriteResult {
+        shards: summary(&segments),
+        columns: columns.finish()?,
+    };
+    if !segments.is_empty() {
+        let table = layout.table();
+        in_background(move || context.storage.add(table, segments)).await?;
+    }
+    tracing::debug!(shards = result.shards.len(), "rows are durable");
+    Ok(result)
+}
+
+fn summary(segments: &[Segment]) -> Vec<ShardWritten> {
+    let mut shards: BTreeMap<u32, ShardWritten> = BTreeMap::new();
+    for segment in segments {
+        let shard = shards
+            .entry(segment.shard())
+            .or_insert_with(|| ShardWritten {
+                shard: segment.shard(),
+                ..ShardWritten::default()
+            });
+        shard.rows += segment.rows();
+        shard.bytes += segment.bytes();
+        shard.segments += 1;
+    }
+    shards.into_values().collect()
+}
+
+/// Does what waits for the disk on a thread that may wait.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|source| {
+            Err(Error::with_source(
+                ErrorCode::Internal,
+                "a task that wrote files ended without a result",
+                source,
+            ))
+        })
+}

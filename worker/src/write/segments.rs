@@ -1,0 +1,193 @@
+//! Cutting sorted rows into shards, and shards into files.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt32Type;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use tokio::task::JoinSet;
+use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::format::{Format, failed};
+use super::layout::Layout;
+use super::{WriteContext, in_background};
+use crate::storage::{NewSegment, Segment, Storage};
+
+/// Files that are made durable while the next one is written.
+const FILES_SYNCING: usize = 8;
+/// The shard of a reference table.
+const REFERENCE_SHARD: u32 = 0;
+
+/// Writes rows that are sorted by shard into segments, one file at a time. Dropping it deletes the files.
+pub(super) struct SegmentsWriter {
+    storage: Storage,
+    layout: Arc<Layout>,
+    format: Format,
+    write: WriteId,
+    /// The encoded part of a row group. It is counted, not asked for: it is bounded, and refusing it would fail the write while
+    /// the sort, which could spill, holds all memory.
+    memory: MemoryReservation,
+    current: Option<CurrentFile>,
+    syncing: JoinSet<Result<Segment>>,
+    complete: Vec<Segment>,
+}
+
+struct CurrentFile {
+    shard: u32,
+    segment: NewSegment,
+    parquet: ArrowWriter<File>,
+    /// The same file, to make it durable.
+    file: File,
+    rows: u64,
+}
+
+impl SegmentsWriter {
+    pub(super) fn new(
+        context: &WriteContext,
+        layout: &Arc<Layout>,
+        format: Format,
+        write: WriteId,
+    ) -> Self {
+        let memory = MemoryConsumer::new(format!("segments of write {write}"))
+            .register(&context.runtime_env.memory_pool);
+        Self {
+            storage: context.storage.clone(),
+            layout: Arc::clone(layout),
+            format,
+            write,
+            memory,
+            current: None,
+            syncing: JoinSet::new(),
+            complete: Vec::new(),
+        }
+    }
+
+    /// Takes the next rows; their shards are not below those of earlier rows.
+    pub(super) async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let Some(column) = self.layout.shard_column() else {
+            return self.append(REFERENCE_SHARD, batch).await;
+        };
+        let shards = batch
+            .column(column)
+            .as_primitive::<UInt32Type>()
+            .values()
+            .clone();
+        let mut rows = batch.clone();
+        rows.remove_column(column);
+        let mut rest = &shards[..];
+        while let Some(&shard) = rest.first() {
+            let start = shards.len() - rest.len();
+            let length = rest.partition_point(|next| *next <= shard);
+            self.append(shard, &rows.slice(start, length)).await?;
+            rest = &rest[length..];
+        }
+        Ok(())
+    }
+
+    /// All segments, when their files are durable.
+    pub(super) async fn finish(mut self) -> Result<Vec<Segment>> {
+        self.close_file().await?;
+        while !self.syncing.is_empty() {
+            self.take_synced().await?;
+        }
+        let mut segments = self.complete;
+        segments.sort_by_key(Segment::shard);
+        Ok(segments)
+    }
+
+    async fn append(&mut self, shard: u32, rows: &RecordBatch) -> Result<()> {
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|current| current.shard != shard)
+        {
+            self.close_file().await?;
+        }
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.open_file(shard).await?,
+        };
+        let current = self.current.insert(current);
+        let written = current.parquet.write(rows);
+        written.map_err(|error| failed(current.segment.path(), error))?;
+        current.rows += rows.num_rows() as u64;
+        self.memory.resize(current.parquet.memory_size());
+        let bytes = current.parquet.bytes_written() + current.parquet.in_progress_size();
+        if bytes >= self.format.segment_bytes {
+            self.close_file().await?;
+        }
+        Ok(())
+    }
+
+    // Mutable, because a shared reference to a Parquet writer may not go from thread to thread.
+    async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
+        let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
+        let (segment, file) = in_background(move || storage.create(table, shard, write)).await?;
+        let parquet = file
+            .try_clone()
+            .map_err(ParquetError::from)
+            .and_then(|file| self.format.writer(file))
+            .map_err(|error| failed(segment.path(), error))?;
+        Ok(CurrentFile {
+            shard,
+            segment,
+            parquet,
+            file,
+            rows: 0,
+        })
+    }
+
+    /// Ends the current file, if there is one, and leaves making it durable to another thread.
+    async fn close_file(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else {
+            return Ok(());
+        };
+        let CurrentFile {
+            segment,
+            parquet,
+            file,
+            rows,
+            ..
+        } = current;
+        // Not `into_inner`, which makes an error of the last flush, such as a full disk, a mere text.
+        parquet
+            .close()
+            .map_err(|error| failed(segment.path(), error))?;
+        self.memory.resize(0);
+        if self.syncing.len() >= FILES_SYNCING {
+            self.take_synced().await?;
+        }
+        self.syncing.spawn_blocking(move || {
+            let synced = file.sync_all().and_then(|()| file.metadata());
+            let metadata = synced.map_err(|source| {
+                Error::io(
+                    format!("cannot write segment {}", segment.path().display()),
+                    source,
+                )
+            })?;
+            Ok(segment.complete(rows, metadata.len()))
+        });
+        Ok(())
+    }
+
+    async fn take_synced(&mut self) -> Result<()> {
+        if let Some(ended) = self.syncing.join_next().await {
+            let segment = ended.map_err(|source| {
+                Error::with_source(
+                    ErrorCode::Internal,
+                    "a task that synced a file panicked",
+                    source,
+                )
+            })??;
+            self.complete.push(segment);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Sorting rows by shard and sort key, in bounded memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::SortOptions;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::prelude::SessionConfig;
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+use volary_flight_proto::{Error, Result};
+
+use super::layout::Layout;
+
+/// What a sort keeps free for its last merge, of all memory. DataFusion's default is a fixed 10 MiB, which a small limit does not have.
+const MERGE_SHARE: usize = 8;
+
+/// How segments are ordered: as `ORDER BY key` orders by default, so that a scan in this order need not sort.
+pub(super) const ORDER: SortOptions = SortOptions {
+    descending: false,
+    nulls_first: false,
+};
+
+/// The rows, checked, by shard and within a shard by the sort key. What does not fit into memory is spilled.
+///
+/// # Errors
+/// The stream has those of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and `RESOURCE_EXHAUSTED`.
+pub(super) fn sorted(
+    layout: &Arc<Layout>,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+    runtime_env: &Arc<RuntimeEnv>,
+) -> Result<SendableRecordBatchStream> {
+    let schema = Arc::clone(layout.input());
+    let checked = rows.map({
+        let layout = Arc::clone(layout);
+        move |batch| Ok(layout.check(&batch?)?)
+    });
+    let checked = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), checked));
+    let Some(ordering) = ordering(layout) else {
+        return Ok(checked);
+    };
+    let rows = Rows {
+        schema: Arc::clone(&schema),
+        stream: Mutex::new(Some(checked)),
+    };
+    let input = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None)?;
+    let sort = SortExec::new(ordering, Arc::new(input));
+    Ok(sort.execute(0, task_context(runtime_env))?)
+}
+
+fn ordering(layout: &Layout) -> Option<LexOrdering> {
+    let columns = layout
+        .shard_column()
+        .into_iter()
+        .chain(layout.sort_key().iter().copied());
+    LexOrdering::new(columns.map(|position| {
+        let column = Column::new(layout.input().field(position).name(), position);
+        PhysicalSortExpr::new(Arc::new(column), ORDER)
+    }))
+}
+
+fn task_context(runtime_env: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    let mut config = SessionConfig::new();
+    if let MemoryLimit::Finite(limit) = runtime_env.memory_pool.memory_limit() {
+        let execution = &mut config.options_mut().execution;
+        execution.sort_spill_reservation_bytes = execution
+            .sort_spill_reservation_bytes
+            .min(limit / MERGE_SHARE);
+    }
+    Arc::new(TaskContext::new(
+        None,
+        String::new(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        Arc::clone(runtime_env),
+    ))
+}
+
+/// A stream as the leaf of a plan that runs once.
+struct Rows {
+    schema: SchemaRef,
+    stream: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let stream = self.stream.lock().take();
+        stream.unwrap_or_else(|| {
+            let error = Error::internal("the rows of a write were read twice");
+            let failed = futures::stream::iter([Err(error.into())]);
+            Box::pin(RecordBatchStreamAdapter::new(
+                Arc::clone(&self.schema),
+                failed,
+            ))
+        })
+    }
+}
