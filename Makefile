@@ -32,11 +32,12 @@ demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C en
 
 test: test-rust test-python ## Everything that must pass, Rust and Python
 
-test-rust: build ## Formatting, and all Rust tests
+test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
 	cargo test --release --workspace
 
-test-python: build setup ## Types, and all Python tests
+test-python: setup ## Types, and all Python tests; they start real processes
+	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
 	$(VENV)/bin/pytest tests/python
 
@@ -53,7 +54,9 @@ docs: build ## Make docs/configuration.md from the doc comments
 	$(BIN) config --reference > docs/configuration.md
 
 bench: ## Run the benchmarks; docs/benchmarks.md says how they are read
-	cargo bench -p volary-benches
+	cargo build --release --workspace --bins
+	$(dir $(BIN))volary-bench --json docs/benchmarks.json
+	cargo bench --workspace --bench hot_parts
 
 clean-data: ## Delete what the demo and local clusters wrote below volary-data
 	rm -rf volary-data

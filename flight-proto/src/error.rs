@@ -6,6 +6,7 @@ use arrow_flight::error::FlightError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::object_store;
+use datafusion::parquet::errors::ParquetError;
 use tonic::{Code, Status};
 
 /// The longest message that is sent, in bytes. C-core clients lose messages of 8 KiB and more, percent-encoded.
@@ -364,7 +365,7 @@ fn from_plain(error: &DataFusionError) -> Error {
             }
         },
         DataFusionError::ArrowError(source, _) => return from_arrow(source),
-        DataFusionError::ParquetError(source) => (ErrorCode::DataLoss, source.to_string()),
+        DataFusionError::ParquetError(source) => return from_parquet(source),
         DataFusionError::ObjectStore(source) => (object_store_code(source), source.to_string()),
         DataFusionError::ResourcesExhausted(text) => (
             ErrorCode::ResourceExhausted,
@@ -425,6 +426,16 @@ fn from_arrow(error: &ArrowError) -> Error {
         ArrowError::CDataInterface(_) => ErrorCode::Internal,
     };
     Error::new(code, error.to_string())
+}
+
+fn from_parquet(error: &ParquetError) -> Error {
+    if let ParquetError::External(source) = error
+        && let Some(failed @ ArrowError::ComputeError(_)) = source.downcast_ref::<ArrowError>()
+    {
+        // A filter runs within the file's reader; that it fails (a division by zero) is no fault of the file.
+        return from_arrow(failed);
+    }
+    Error::new(ErrorCode::DataLoss, error.to_string())
 }
 
 fn object_store_code(error: &object_store::Error) -> ErrorCode {

@@ -16,6 +16,10 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+/// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
+/// used becomes real memory.
+const STACK_BYTES: usize = 16 << 20;
+
 /// Batches between the runtime that computes them and the one that sends them.
 const BATCHES_AHEAD: usize = 2;
 
@@ -74,6 +78,7 @@ fn build(name: &str, threads: usize) -> Result<Runtime> {
     Builder::new_multi_thread()
         .thread_name(name)
         .worker_threads(threads)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|source| {

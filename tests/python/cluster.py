@@ -7,7 +7,7 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import volary
@@ -21,10 +21,13 @@ _STOP_SECONDS = 30
 class LocalCluster:
     """`volary local` as a context manager; `uri` is where its gateway listens.
 
-    The data is under `directory`/data, the log in `directory`/log.
+    The data is under `directory`/data, the log in `directory`/log. `settings` are environment variables (VOLARY_…).
     """
 
-    def __init__(self, directory: Path, workers: int, allow_roots: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, directory: Path, workers: int, allow_roots: Sequence[Path] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._settings = settings or {}
         self._log = directory / "log"
         self._command = [
             str(binary("volary")),
@@ -42,7 +45,13 @@ class LocalCluster:
 
     def __enter__(self) -> LocalCluster:
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **self._settings},
+            )
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_output, args=(lines,), daemon=True)
         self._reader.start()

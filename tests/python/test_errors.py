@@ -73,6 +73,12 @@ def test_an_error_keeps_its_code_and_message_wherever_it_happens(code, place):
             "the timeout given to connect() or sql() passed",
         ),
         ("[FlightSQL] EOF (Unavailable; DoGet: endpoint 0: [])", ErrorCode.UNAVAILABLE, "EOF"),
+        (
+            "[FlightSQL] error reading from server: EOF (Unavailable; ExecuteUpdate; possible causes: server crashed "
+            "or restarted, network interruption). Vendor code: 14",
+            ErrorCode.UNAVAILABLE,
+            "error reading from server: EOF",
+        ),
         ("[FlightSQL] broken pipe (Unknown; ExecuteQuery)", ErrorCode.UNAVAILABLE, "broken pipe"),
         ("[FlightSQL]  (NotFound; Prepare). Vendor code: 5", ErrorCode.NOT_FOUND, "no message was given"),
         ("[Flight SQL Statement] must call Prepare", ErrorCode.DATA_LOSS, "must call Prepare"),

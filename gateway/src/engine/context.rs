@@ -5,17 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
-use datafusion::common::TableReference;
+use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::ViewTable;
-use datafusion::datasource::empty::EmptyTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as DfStatement;
 use parking_lot::Mutex;
@@ -28,9 +27,9 @@ use super::{Engine, Session, settings};
 use crate::catalog::State;
 use crate::config::Config;
 use crate::gather::QueryContext;
-use crate::planning::rules::{physical_rules, planner_config};
+use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 use crate::planning::table::ShardedTable;
-use crate::system_tables::SystemSchema;
+use crate::system_tables::{self, SystemSchema};
 
 /// The one catalog.
 pub const CATALOG: &str = "volary";
@@ -38,6 +37,8 @@ pub const CATALOG: &str = "volary";
 pub const PUBLIC: &str = "public";
 /// The schema of tables about the cluster.
 pub const SYSTEM: &str = "system";
+/// DataFusion's own schema.
+const INFORMATION_SCHEMA: &str = "information_schema";
 /// Views within views within views.
 const MAX_VIEW_DEPTH: usize = 16;
 
@@ -54,6 +55,7 @@ pub fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState
         .with_config(planner_config(session, target_partitions))
         .with_runtime_env(runtime_env)
         .with_default_features()
+        .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
         .build()
 }
@@ -117,11 +119,13 @@ impl StatementContext {
                 system: Arc::new(SystemSchema::new(Arc::clone(engine), Arc::clone(&catalog))),
             }),
         );
-        let state = SessionStateBuilder::new_from_existing(engine.base.clone())
+        let mut state = SessionStateBuilder::new_from_existing(engine.base.clone())
             .with_session_id(query_id.to_string())
             .with_config(config)
             .with_catalog_list(Arc::new(catalogs))
             .build();
+        // now() is this moment, for the whole statement; without it, now() cannot be planned.
+        state.mark_start_execution();
         Ok(Self {
             state,
             catalog,
@@ -141,10 +145,15 @@ impl StatementContext {
 
     async fn resolve_at(&self, statement: &DfStatement, depth: usize) -> Result<()> {
         for name in self.state.resolve_table_references(statement)? {
+            refuse_unknown_schema(&name)?;
             if let Some(name) = public_name(&name)
                 && self.catalog.table(name).is_none()
             {
                 let Some(view) = self.catalog.view(name) else {
+                    // FROM generate_series(…) is a reference too.
+                    if self.state.table_functions().contains_key(name) {
+                        continue;
+                    }
                     return Err(self.catalog.no_such_table(name));
                 };
                 Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
@@ -183,6 +192,34 @@ impl fmt::Debug for StatementContext {
         f.debug_struct("StatementContext")
             .field("query_id", &self.query_id)
             .finish_non_exhaustive()
+    }
+}
+
+/// DataFusion plans tables of the other schemas, and what it says of one that does not exist has another code than ours.
+fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
+    let table = reference.table();
+    match (reference.catalog(), reference.schema()) {
+        (Some(catalog), _) if catalog != CATALOG => Err(Error::not_found(format!(
+            "there is no catalog {catalog}; the only one is {CATALOG}"
+        ))),
+        (_, None | Some(PUBLIC | INFORMATION_SCHEMA)) => Ok(()),
+        (_, Some(SYSTEM)) => {
+            let names: Vec<_> = system_tables::all()
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
+            if names.contains(&table) {
+                Ok(())
+            } else {
+                Err(Error::not_found(format!(
+                    "there is no table {SYSTEM}.{table}; there are {}",
+                    names.join(", ")
+                )))
+            }
+        }
+        (_, Some(schema)) => Err(Error::not_found(format!(
+            "there is no schema {schema}; there are {PUBLIC}, {SYSTEM} and {INFORMATION_SCHEMA}"
+        ))),
     }
 }
 
@@ -247,11 +284,16 @@ impl SchemaProvider for PublicSchema {
         if let Some(view) = self.views.lock().get(name) {
             return Ok(Some(Arc::clone(view)));
         }
-        // Only information_schema asks for a view that the statement does not read: its columns are enough.
-        Ok(self
-            .catalog
-            .view(name)
-            .map(|view| Arc::new(EmptyTable::new(SchemaRef::clone(view.schema()))) as _))
+        // Only information_schema asks for a view that the statement does not read: its columns and text are enough.
+        let Some(view) = self.catalog.view(name) else {
+            return Ok(None);
+        };
+        let columns = LogicalPlan::EmptyRelation(EmptyRelation {
+            produce_one_row: false,
+            schema: Arc::new(DFSchema::try_from(Arc::clone(view.schema()))?),
+        });
+        let view = ViewTable::new(columns, Some(view.sql().to_owned()));
+        Ok(Some(Arc::new(view)))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
-use volary_flight_proto::Error;
+use volary_flight_proto::{Error, ErrorCode};
 
 /// Names that are shown beside the nearest ones.
 const SHOWN_NAMES: usize = 8;
@@ -11,7 +11,19 @@ const SHOWN_NAMES: usize = 8;
 pub(super) fn explain(error: DataFusionError) -> Error {
     match unknown_column(&error) {
         Some((field, valid)) => no_such_column(field, valid),
-        None => error.into(),
+        None => without_report_advice(error.into()),
+    }
+}
+
+/// DataFusion words some mistakes of users as bugs of its own. What is for the user comes after that.
+fn without_report_advice(error: Error) -> Error {
+    const ADVICE: &str =
+        "filing a bug report in our issue tracker: https://github.com/apache/datafusion/issues. ";
+    match error.message().split_once(ADVICE) {
+        Some((_, rest)) if error.code() == ErrorCode::InvalidArgument => {
+            Error::new(ErrorCode::InvalidArgument, rest)
+        }
+        _ => error,
     }
 }
 

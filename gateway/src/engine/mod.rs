@@ -9,6 +9,8 @@ pub mod context;
 mod definition;
 /// Errors as users read them.
 mod errors;
+/// How deep a statement's syntax tree is.
+mod nesting;
 /// Parameters: binding and casting.
 mod parameters;
 /// From text to a statement.

@@ -12,6 +12,8 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, TokenizerError};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::nesting;
+
 /// Nesting that the parser follows; what is deeper is refused.
 const RECURSION_LIMIT: usize = 200;
 
@@ -48,6 +50,12 @@ pub struct CopyFrom {
 pub fn parse(sql: &str) -> Result<Statement> {
     let dialect = GenericDialect {};
     let sql = number_placeholders(sql, &dialect)?;
+    // What cannot be read as tokens is for the parser to explain.
+    nesting::check(
+        &Tokenizer::new(&dialect, &sql)
+            .tokenize()
+            .unwrap_or_default(),
+    )?;
     if first_keyword(&sql, &dialect) == Some(Keyword::COPY) && !copies_out(&sql, &dialect) {
         return parse_copy(&sql, &dialect);
     }
@@ -73,6 +81,11 @@ pub fn parse(sql: &str) -> Result<Statement> {
             Ast::Rollback { .. } => Statement::Transaction("ROLLBACK"),
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
+        DfStatement::CreateExternalTable(_) => {
+            return Err(Error::invalid(
+                "CREATE EXTERNAL TABLE is not supported; CREATE TABLE, then COPY table FROM 'files'",
+            ));
+        }
         other => Statement::Planned(Box::new(other)),
     })
 }
@@ -127,8 +140,14 @@ fn parse_copy(sql: &str, dialect: &GenericDialect) -> Result<Statement> {
     for option in options {
         let text = option.to_string();
         let (name, value) = text.split_once(' ').unwrap_or((&text, "true"));
-        let value = value.trim_matches('\'');
-        by_name.insert(name.to_lowercase(), value.to_owned());
+        // A quote may be the value itself: QUOTE ''''.
+        let quoted = value
+            .strip_prefix('\'')
+            .and_then(|text| text.strip_suffix('\''));
+        by_name.insert(
+            name.to_lowercase(),
+            quoted.unwrap_or(value).replace("''", "'"),
+        );
     }
     Ok(Statement::CopyFrom(CopyFrom {
         table: object_name(table_name)?,
@@ -270,6 +289,10 @@ mod tests {
             ("", "no statement"),
             ("SELECT 1; SELECT 2", "several statements"),
             ("COPY t FROM STDIN", "not understood"),
+            (
+                "CREATE EXTERNAL TABLE t (k INT) STORED AS CSV LOCATION '/x'",
+                "EXTERNAL",
+            ),
             ("SELECT 'open", "Unterminated"),
         ] {
             let error = parse(sql).unwrap_err();

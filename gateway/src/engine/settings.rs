@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::prelude::SessionConfig;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -61,6 +62,14 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
 }
 
 fn check(key: &str, value: &str) -> Result<()> {
+    if key == "datafusion.execution.time_zone" {
+        return match value.parse::<Tz>() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::invalid(format!(
+                "there is no time zone \"{value}\"; it is a name such as Europe/Berlin, or an offset such as +02:00"
+            ))),
+        };
+    }
     let number = value.parse::<usize>();
     let limit = match key {
         // One would make the planner collect the left side of every join.

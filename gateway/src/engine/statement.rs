@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, WriteOp,
+    DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, Values, WriteOp,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -221,9 +223,9 @@ async fn insert(
     let _place = engine.admission.enter().await?;
     let plan = context
         .state
-        .create_physical_plan(input)
+        .create_physical_plan(&with_nullable_values(input)?)
         .await
-        .map_err(explain)?;
+        .map_err(|error| explain(error).at(format!("table {}", table.name())))?;
     let write = engine.catalog.begin_write(table).await?;
     load::run(
         engine_parts(engine),
@@ -233,6 +235,27 @@ async fn insert(
         load::Source::of_plan(plan, context.state.task_ctx())?,
     )
     .await
+}
+
+/// The planner gives VALUES the table's columns, NOT NULL included, and then fails on a NULL without naming the column. So NULLs are
+/// let through here, and checked where all rows are.
+fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
+    let plan = input.clone().transform_up(|node| match node {
+        LogicalPlan::Values(values) => {
+            let fields = values.schema.iter().map(|(qualifier, field)| {
+                let field = field.as_ref().clone().with_nullable(true);
+                (qualifier.cloned(), Arc::new(field))
+            });
+            let metadata = values.schema.metadata().clone();
+            let schema = DFSchema::new_with_metadata(fields.collect(), metadata)?;
+            Ok(Transformed::yes(LogicalPlan::Values(Values {
+                schema: Arc::new(schema),
+                values: values.values,
+            })))
+        }
+        other => Ok(Transformed::yes(other.recompute_schema()?)),
+    })?;
+    Ok(plan.data)
 }
 
 async fn ddl_statement(

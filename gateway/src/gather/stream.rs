@@ -275,7 +275,7 @@ impl Reader {
 }
 
 /// A connection that breaks is reported by tonic under several codes, none of which a worker uses by itself.
-fn worker_error(status: Status) -> Error {
+pub(crate) fn worker_error(status: Status) -> Error {
     let broken = std::error::Error::source(&status).is_some()
         && matches!(
             status.code(),
@@ -284,7 +284,7 @@ fn worker_error(status: Status) -> Error {
     if broken {
         return Error::with_source(
             ErrorCode::Unavailable,
-            "the connection to the worker is lost; run the query again",
+            "the connection to the worker is lost; run the statement again",
             status,
         );
     }

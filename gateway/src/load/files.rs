@@ -1,6 +1,5 @@
 //! COPY: which files, in which format.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -20,8 +19,9 @@ use object_store::{ObjectMeta, ObjectStore};
 use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::fit;
+use super::roots::Roots;
 use super::source::{Rows, Source};
+use super::{file_errors, fit};
 use crate::catalog::Table;
 use crate::config::Load;
 use crate::engine::context::StatementContext;
@@ -72,114 +72,6 @@ pub async fn open(
     Ok(Source::new(streams))
 }
 
-/// Where COPY may read.
-struct Roots(Vec<Root>);
-
-enum Root {
-    Directory(PathBuf),
-    Url(String),
-}
-
-impl Roots {
-    fn parse(roots: &[String]) -> Result<Self> {
-        let parse = |root: &String| match scheme(root) {
-            None | Some("file") => {
-                let path = root.strip_prefix("file://").unwrap_or(root);
-                let path = Path::new(path).canonicalize().map_err(|source| {
-                    Error::io(format!("gateway.load.allowed_roots: {root}"), source)
-                })?;
-                Ok(Root::Directory(path))
-            }
-            Some(_) => Ok(Root::Url(root.trim_end_matches('/').to_owned())),
-        };
-        roots
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>>>()
-            .map(Self)
-    }
-
-    /// Looks at the location as it is written, before anything of it is touched.
-    fn check(&self, location: &str) -> Result<()> {
-        let allowed = match scheme(location) {
-            None | Some("file") => {
-                let path = location.strip_prefix("file://").unwrap_or(location);
-                let fixed = fixed_part(path);
-                // What does not exist cannot be resolved: its nearest existing parent decides.
-                let existing = fixed.ancestors().find_map(|path| path.canonicalize().ok());
-                existing.is_some_and(|path| self.holds_path(&path))
-            }
-            Some(_) => self.holds_url(location),
-        };
-        if allowed {
-            Ok(())
-        } else {
-            Err(self.refuse(location))
-        }
-    }
-
-    /// Looks at a file where it really is: a link may lead out of a root.
-    fn check_file(&self, name: &str) -> Result<()> {
-        if scheme(name).is_some() {
-            return Ok(());
-        }
-        let path = Path::new(name)
-            .canonicalize()
-            .map_err(|source| Error::io(format!("cannot open {name}"), source))?;
-        if self.holds_path(&path) {
-            Ok(())
-        } else {
-            Err(self.refuse(name))
-        }
-    }
-
-    fn holds_path(&self, path: &Path) -> bool {
-        self.0
-            .iter()
-            .any(|root| matches!(root, Root::Directory(root) if path.starts_with(root)))
-    }
-
-    fn holds_url(&self, location: &str) -> bool {
-        let Ok(location) = Url::parse(location) else {
-            return false;
-        };
-        // A parsed URL has its dots resolved.
-        self.0.iter().any(|root| match root {
-            Root::Url(root) => location
-                .as_str()
-                .strip_prefix(root.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            Root::Directory(_) => false,
-        })
-    }
-
-    fn refuse(&self, location: &str) -> Error {
-        let advice = if self.0.is_empty() {
-            "COPY may read nowhere: the operator sets gateway.load.allowed_roots (--allow-root)"
-        } else {
-            "it is outside gateway.load.allowed_roots; ask the operator to add it, or move the files"
-        };
-        Error::new(
-            ErrorCode::PermissionDenied,
-            format!("COPY may not read {location}: {advice}"),
-        )
-    }
-}
-
-fn scheme(location: &str) -> Option<&str> {
-    location.split_once("://").map(|(scheme, _)| scheme)
-}
-
-/// The part of a path before the first wildcard.
-fn fixed_part(path: &str) -> PathBuf {
-    let path = Path::new(path);
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute
-        .components()
-        .take_while(|part| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']))
-        .collect()
-}
-
 /// The store of a URL, with credentials from the gateway's environment.
 fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
     let place = url.object_store();
@@ -220,7 +112,7 @@ async fn list(
         .await?;
     if files.is_empty() {
         return Err(Error::not_found(format!(
-            "COPY {}: there is no file at {}",
+            "COPY {}: there is no file at {}, or it is empty",
             copy.table, copy.location
         )));
     }
@@ -251,6 +143,9 @@ enum Format {
 /// A part of a file that is read by itself.
 struct Unit {
     name: String,
+    /// The file's columns.
+    columns: SchemaRef,
+    has_header: bool,
     plan: Arc<dyn datafusion::physical_plan::ExecutionPlan>,
 }
 
@@ -313,13 +208,15 @@ impl Format {
             Self::Csv { .. } => {
                 let inferred = format
                     .infer_schema(state, store, std::slice::from_ref(&file))
-                    .await?;
+                    .await
+                    .map_err(file_errors::of_opening)?;
                 csv_schema(table, copy, &inferred, has_header(copy)?)?
             }
             Self::Json { .. } => {
                 let inferred = format
                     .infer_schema(state, store, std::slice::from_ref(&file))
-                    .await?;
+                    .await
+                    .map_err(file_errors::of_opening)?;
                 named_schema(table, &inferred)?
             }
         };
@@ -334,6 +231,8 @@ impl Format {
                 .build();
             units.push(Unit {
                 name: name.to_owned(),
+                columns: Arc::clone(&schema),
+                has_header: matches!(self, Self::Csv { .. }) && has_header(copy)?,
                 plan: format.create_physical_plan(state, config).await?,
             });
         }
@@ -491,9 +390,11 @@ fn read(units: Vec<Unit>, state: &SessionState, table: &Arc<Table>) -> Rows {
             };
             let rows = execute_stream(unit.plan, Arc::clone(&task))
                 .map_err(|error| at(Error::from(error)))?;
+            let (columns, has_header) = (unit.columns, unit.has_header);
             Ok::<_, Error>(rows.map(move |batch| {
                 let fit = |batch| fit::by_name(table.name(), table.schema(), &batch);
-                batch.map_err(Error::from).and_then(fit).map_err(&at)
+                let of_row = |error| file_errors::of_row(Error::from(error), &columns, has_header);
+                batch.map_err(of_row).and_then(fit).map_err(&at)
             }))
         })
         .try_flatten()

@@ -3,6 +3,8 @@
 //! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and streamed to the workers, one
 //! DoPut each ([`put`]). They are durable there and unseen until the catalog commits the write: all of them at once, or never.
 
+/// Errors of a file's rows, as the owner of the file reads them.
+mod file_errors;
 /// COPY: which files, in which format.
 pub mod files;
 /// Rows as the table's columns want them.
@@ -11,6 +13,8 @@ pub mod fit;
 pub mod progress;
 /// The stream of rows to one worker.
 pub mod put;
+/// Where COPY may read.
+mod roots;
 /// Which row goes to which worker.
 pub mod route;
 /// Where rows come from.

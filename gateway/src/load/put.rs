@@ -25,6 +25,7 @@ use super::Parts;
 use super::route::{Sender, sent_schema};
 use crate::catalog::Table;
 use crate::cluster::Cluster;
+use crate::gather::stream::worker_error;
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;
@@ -87,9 +88,10 @@ async fn put(
     let messages = messages(&table, sealed, rows, Arc::clone(&failed));
     let mut client = cluster.client(worker).map_err(|error| error.at(&name))?;
     let mut answer: BoxFuture<'static, Result<Vec<PutResult>>> = Box::pin(async move {
-        let mut answers = client.do_put(messages).await?.into_inner();
+        let answered = client.do_put(messages).await;
+        let mut answers = answered.map_err(worker_error)?.into_inner();
         let mut all = Vec::new();
-        while let Some(answer) = answers.message().await? {
+        while let Some(answer) = answers.message().await.map_err(worker_error)? {
             all.push(answer);
         }
         Ok(all)

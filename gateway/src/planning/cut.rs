@@ -79,22 +79,19 @@ impl Cutter {
             // Below a local root nothing was gathered: the children are as they were.
             return Ok((plan, place));
         };
-        let mut changed = false;
         for (child, child_place) in children.iter_mut().zip(&places) {
             if !matches!(child_place, Locality::Gateway(_)) {
                 *child =
                     self.gather(Arc::clone(child), child_place, Some(&plan), reason.clone())?;
             }
-            changed = true;
         }
-        let plan = if changed {
-            plan.replace_children(
-                children,
-                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-            )?
-        } else {
-            plan
-        };
+        if children.is_empty() {
+            return Ok((plan, place));
+        }
+        let plan = plan.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )?;
         Ok((plan, place))
     }
 

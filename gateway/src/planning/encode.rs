@@ -33,28 +33,19 @@ use crate::planning::shard_scan::ShardScanExec;
 /// # Errors
 /// If an operator or expression cannot be encoded.
 pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
-    Ok(encode_with(
-        fragment,
-        &FragmentConverter {
-            require_values: true,
-        },
-    )?
-    .encode_to_vec())
+    Ok(encode_with(fragment, Converter::Fragment)?.encode_to_vec())
 }
 
 /// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
 pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    encode_with(plan, &NodeOnly).is_ok()
+    encode_with(plan, Converter::Root).is_ok()
 }
 
-fn encode_with(
-    plan: &Arc<dyn ExecutionPlan>,
-    converter: &dyn PhysicalProtoConverterExtension,
-) -> Result<PhysicalPlanNode> {
+fn encode_with(plan: &Arc<dyn ExecutionPlan>, converter: Converter) -> Result<PhysicalPlanNode> {
     PhysicalPlanNode::try_from_physical_plan_with_converter(
         Arc::clone(plan),
         &ScanCodec::default(),
-        converter,
+        &converter,
     )
 }
 
@@ -113,13 +104,32 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Encodes whole fragments, with the values of scalar subqueries in place of the subqueries.
-struct FragmentConverter {
-    require_values: bool,
+/// What of a plan is encoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Converter {
+    /// All of it, with the values of scalar subqueries in place of the subqueries.
+    Fragment,
+    /// Its root operator and that one's expressions; subqueries have no values yet.
+    Root,
 }
 
-impl FragmentConverter {
-    fn expression(
+impl PhysicalProtoConverterExtension for Converter {
+    fn execution_plan_to_proto(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        match self {
+            Self::Fragment => PhysicalPlanNode::try_from_physical_plan_with_converter(
+                Arc::clone(plan),
+                codec,
+                self,
+            ),
+            Self::Root => Ok(PhysicalPlanNode::default()),
+        }
+    }
+
+    fn physical_expr_to_proto(
         &self,
         expression: &Arc<dyn PhysicalExpr>,
         codec: &dyn PhysicalExtensionCodec,
@@ -135,7 +145,7 @@ impl FragmentConverter {
             Ok(ColumnarValue::Array(_)) => {
                 return internal_err!("a scalar subquery has several values");
             }
-            Err(error) if self.require_values => return Err(error),
+            Err(error) if *self == Self::Fragment => return Err(error),
             Err(_) => {
                 let field = subquery.return_field(empty.schema_ref())?;
                 ScalarValue::try_from(field.data_type())?
@@ -144,23 +154,13 @@ impl FragmentConverter {
         let literal: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(value));
         serialize_physical_expr_with_converter(&literal, codec, self)
     }
-}
 
-impl PhysicalProtoConverterExtension for FragmentConverter {
     fn proto_to_execution_plan(
         &self,
         _: &PhysicalPlanNode,
         _: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         internal_err!("a gateway decodes no fragments")
-    }
-
-    fn execution_plan_to_proto(
-        &self,
-        plan: &Arc<dyn ExecutionPlan>,
-        codec: &dyn PhysicalExtensionCodec,
-    ) -> Result<PhysicalPlanNode> {
-        PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
     }
 
     fn proto_to_physical_expr(
@@ -170,54 +170,5 @@ impl PhysicalProtoConverterExtension for FragmentConverter {
         _: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         internal_err!("a gateway decodes no fragments")
-    }
-
-    fn physical_expr_to_proto(
-        &self,
-        expression: &Arc<dyn PhysicalExpr>,
-        codec: &dyn PhysicalExtensionCodec,
-    ) -> Result<PhysicalExprNode> {
-        self.expression(expression, codec)
-    }
-}
-
-/// Encodes an operator and its expressions, and leaves its inputs out.
-struct NodeOnly;
-
-impl PhysicalProtoConverterExtension for NodeOnly {
-    fn proto_to_execution_plan(
-        &self,
-        _: &PhysicalPlanNode,
-        _: &PhysicalPlanDecodeContext<'_>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        internal_err!("a gateway decodes no fragments")
-    }
-
-    fn execution_plan_to_proto(
-        &self,
-        _: &Arc<dyn ExecutionPlan>,
-        _: &dyn PhysicalExtensionCodec,
-    ) -> Result<PhysicalPlanNode> {
-        Ok(PhysicalPlanNode::default())
-    }
-
-    fn proto_to_physical_expr(
-        &self,
-        _: &PhysicalExprNode,
-        _: &Schema,
-        _: &PhysicalPlanDecodeContext<'_>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        internal_err!("a gateway decodes no fragments")
-    }
-
-    fn physical_expr_to_proto(
-        &self,
-        expression: &Arc<dyn PhysicalExpr>,
-        codec: &dyn PhysicalExtensionCodec,
-    ) -> Result<PhysicalExprNode> {
-        FragmentConverter {
-            require_values: false,
-        }
-        .expression(expression, codec)
     }
 }

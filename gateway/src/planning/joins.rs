@@ -20,7 +20,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::config::MAX_TARGET_PARTITIONS;
-use crate::planning::locality::{as_column, emits_right_side_only, has_volatile_expression};
+use crate::planning::locality::{as_column, emits_right_side_only, may_differ};
 use crate::planning::shard_scan::ShardScanExec;
 use crate::shard_key::hash_agrees;
 
@@ -94,7 +94,7 @@ fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<HashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>();
-    keeps_rows && !has_volatile_expression(plan) && plan.children().into_iter().all(is_replicated)
+    keeps_rows && !may_differ(plan) && plan.children().into_iter().all(is_replicated)
 }
 
 /// Takes away the repartitioning that the planner puts below a join of co-located tables whose keys are more than the

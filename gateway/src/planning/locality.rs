@@ -12,6 +12,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{Distribution, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_optimizer::output_requirements::OutputRequirementExec;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::distribution_requirements::ChildSatisfactionOptions;
@@ -91,7 +92,7 @@ fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
         },
         Locality::Replicated { copies } => {
             let keeps_rows = plan.is::<FilterExec>() || plan.is::<ProjectionExec>();
-            if keeps_rows && !has_volatile_expression(plan) {
+            if keeps_rows && !may_differ(plan) {
                 Locality::Replicated {
                     copies: copies.clone(),
                 }
@@ -213,7 +214,7 @@ fn join(plan: &Arc<dyn ExecutionPlan>, left: &Locality, right: &Locality) -> Loc
             let copies: BTreeSet<_> = left.intersection(right).copied().collect();
             if copies.is_empty() {
                 gateway("no worker has a copy of both reference tables")
-            } else if has_volatile_expression(plan) {
+            } else if may_differ(plan) {
                 Locality::OneWorker { copies }
             } else {
                 Locality::Replicated { copies }
@@ -281,8 +282,14 @@ fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
     Locality::Sharded { workers }
 }
 
+/// Whether two workers with the same input rows may give different ones: the operator takes some rows and does not say
+/// which, or has an expression as `random()`.
+pub fn may_differ(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.fetch().is_some() || has_volatile_expression(plan)
+}
+
 /// Whether an expression of this very operator gives another value each time, as `random()` does.
-pub fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
+fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut found = false;
     let visited = plan.apply_expressions(&mut |expression| {
         found |= is_volatile(expression);
@@ -292,7 +299,9 @@ pub fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Cow<'static, str> {
-    if plan.is::<RepartitionExec>() {
+    if plan.is::<OutputRequirementExec>() {
+        "it is the whole query".into()
+    } else if plan.is::<RepartitionExec>() {
         "rows of several shards meet by another key than the shard key".into()
     } else if plan.is::<SortPreservingMergeExec>() {
         "the sorted rows of several shards are merged".into()

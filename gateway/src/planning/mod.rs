@@ -11,6 +11,8 @@ pub mod cut;
 pub mod encode;
 /// EXPLAIN's text, fragments included.
 pub mod explain;
+/// Inner joins in an order that lets workers do more of them.
+pub mod join_order;
 /// Joins that can run on the workers.
 pub mod joins;
 /// Where a subtree can run, and why not on the workers.

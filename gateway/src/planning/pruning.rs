@@ -82,9 +82,7 @@ impl ShardKey<'_> {
                 .iter()
                 .map(|item| self.equal(expr, item))
                 .fold(Selection::none(), Selection::or),
-            Expr::IsNull(inner) if self.reads(inner).is_some() => {
-                Selection::Some(BTreeSet::from([NULL_SHARD]))
-            }
+            Expr::IsNull(inner) if self.reads(inner).is_some() => null_keys(inner),
             Expr::Literal(ScalarValue::Boolean(Some(false)), _) => Selection::none(),
             Expr::Alias(alias) => self.of(&alias.expr),
             _ => Selection::All,
@@ -102,7 +100,9 @@ impl ShardKey<'_> {
 
     fn not_distinct(self, left: &Expr, right: &Expr) -> Selection {
         match self.key_and_literal(left, right) {
-            Some((_, value)) if value.is_null() => Selection::Some(BTreeSet::from([NULL_SHARD])),
+            Some((_, value)) if value.is_null() => match (left, right) {
+                (Expr::Literal(..), key) | (key, _) => null_keys(key),
+            },
             Some((key_type, value)) => self.shard_of(&key_type, value),
             None => Selection::All,
         }
@@ -145,6 +145,17 @@ impl ShardKey<'_> {
             Ok(shard) => Selection::Some(BTreeSet::from([shard])),
             Err(_) => Selection::All,
         }
+    }
+}
+
+/// Where `key`, which reads the shard key, is NULL.
+fn null_keys(key: &Expr) -> Selection {
+    match key {
+        // NULL is also what does not fit, in whichever shard it is.
+        Expr::TryCast(_) => Selection::All,
+        Expr::Cast(Cast { expr, .. }) => null_keys(expr),
+        Expr::Alias(alias) => null_keys(&alias.expr),
+        _ => Selection::Some(BTreeSet::from([NULL_SHARD])),
     }
 }
 
@@ -210,6 +221,11 @@ mod tests {
         assert_eq!(
             select_one(&col("k").is_null()),
             Selection::Some(BTreeSet::from([NULL_SHARD]))
+        );
+        // What does not fit is NULL too, in any shard.
+        assert_eq!(
+            select_one(&try_cast(col("k"), DataType::Int8).is_null()),
+            Selection::All
         );
     }
 

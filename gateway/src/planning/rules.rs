@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use datafusion::optimizer::OptimizerRule;
+use datafusion::optimizer::optimizer::Optimizer;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
 
 use crate::planning::cut::Cut;
+use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -30,11 +34,28 @@ pub fn physical_rules() -> Vec<Rule> {
             // From here on rules only decorate the plan. What the cut leaves above the gathers gets the
             // distribution that the gathers really have.
             "EnsureCooperative" => {
+                // The order that the query asks for must be known again, or it is lost with the merge above a sort.
+                rules.push(Arc::new(OutputRequirements::new_add_mode()));
                 rules.push(Arc::new(Cut));
                 rules.push(Arc::new(EnsureRequirements::new()));
+                rules.push(Arc::new(OutputRequirements::new_remove_mode()));
                 rules.push(rule);
             }
             _ => rules.push(rule),
+        }
+    }
+    rules
+}
+
+/// DataFusion's logical rules with ours between them.
+pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Vec::new();
+    for rule in Optimizer::new().rules {
+        // It makes joins of comma-separated tables; their order is decided next.
+        let makes_joins = rule.name() == "eliminate_cross_join";
+        rules.push(rule);
+        if makes_joins {
+            rules.push(Arc::new(LocalJoinsFirst) as _);
         }
     }
     rules
@@ -51,6 +72,8 @@ pub fn planner_config(config: SessionConfig, target_partitions: usize) -> Sessio
     optimizer.hash_join_single_partition_threshold_rows = 0;
     // A gather has as many partitions as the gateway has cores; spreading the few rows above it costs more than it gives.
     optimizer.enable_round_robin_repartition = false;
+    // A worker's scans do not declare the hash partitioning that an InterleaveExec insists on.
+    optimizer.prefer_existing_union = true;
     // A filter that is filled while the query runs cannot travel in a ticket. Workers make their own.
     optimizer.enable_dynamic_filter_pushdown = false;
     optimizer.enable_topk_dynamic_filter_pushdown = false;
@@ -64,6 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn joins_are_ordered_after_they_are_made() {
+        let rules = logical_rules();
+        let ours = rules
+            .iter()
+            .position(|rule| rule.name() == "local_joins_first");
+        assert!(ours.is_some_and(|at| rules[at - 1].name() == "eliminate_cross_join"));
+    }
+
+    #[test]
     fn our_rules_are_where_they_belong() {
         let rules = physical_rules();
         let at = |name: &str| {
@@ -75,7 +107,19 @@ mod tests {
         assert_eq!(at("ReferenceJoins"), at("join_selection") + 1);
         assert_eq!(at("ColocatedJoins"), at("EnsureRequirements") + 1);
         assert!(at("ColocatedJoins") < at("CombinePartialFinalAggregate"));
-        assert_eq!(rules[at("Cut") + 1].name(), "EnsureRequirements");
+        let around: Vec<_> = rules[at("Cut") - 1..]
+            .iter()
+            .map(|rule| rule.name())
+            .collect();
+        assert_eq!(
+            around[..4],
+            [
+                "OutputRequirements",
+                "Cut",
+                "EnsureRequirements",
+                "OutputRequirements"
+            ]
+        );
         assert!(at("PushdownSort") < at("Cut"));
         assert!(at("Cut") < at("SanityCheckPlan"));
     }

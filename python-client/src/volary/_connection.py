@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from types import TracebackType
 
 import adbc_driver_flightsql as flightsql
@@ -82,10 +83,10 @@ class Connection:
                     statement.bind_stream(pa.Table.from_batches(batches).to_reader())
             affected = None if is_query else self._update(statement)
         except BaseException:
-            statement.close()
+            _free(statement)
             raise
         if not is_query:
-            statement.close()
+            _free(statement)
             return Result(None, affected)
         stream = BatchStream(statement, self._interruptible)
         self._open.add(stream)
@@ -145,3 +146,9 @@ class Connection:
         with translated():
             count: int = self._interruptible.run(statement.execute_update, statement.cancel)
         return count if count >= 0 else None
+
+
+def _free(statement: adbc.AdbcStatement) -> None:
+    """An error here (the server is gone) is of no use to anybody, and would hide what became of the statement."""
+    with suppress(adbc.Error):
+        statement.close()

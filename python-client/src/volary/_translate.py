@@ -53,8 +53,9 @@ _STATUS: dict[adbc.AdbcStatusCode, ErrorCode] = {
 
 # The driver's own words in front of the server's.
 _PREFIX = re.compile(r"^\[Flight ?SQL[^\]]*\] ?")
-# The driver's own words after the server's; of several such groups the last is the driver's.
-_SUFFIX = re.compile(rf" ?\((?P<grpc>{'|'.join(_GRPC)}); [^;]*\)(?:\. Vendor code: \d+)?$")
+# The driver's own words after the server's; of several such groups the last is the driver's. It guesses why a
+# connection broke.
+_SUFFIX = re.compile(rf" ?\((?P<grpc>{'|'.join(_GRPC)}); [^;]*(?:; possible causes: [^;]*)?\)(?:\. Vendor code: \d+)?$")
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
 # What Go's gRPC says where this client, not the server, ended the call.

@@ -100,7 +100,17 @@ pub(super) fn failed(path: &Path, error: ParquetError) -> Error {
         }
         cause = current.source();
     }
-    Error::with_source(ErrorCode::Internal, what, error)
+    match os_error(&error.to_string()) {
+        Some(source) => Error::io(what, source),
+        None => Error::with_source(ErrorCode::Internal, what, error),
+    }
+}
+
+/// Of an error while it writes a bloom filter, parquet keeps the text only: `… No space left on device (os error 28)`.
+fn os_error(text: &str) -> Option<std::io::Error> {
+    let (_, code) = text.rsplit_once("(os error ")?;
+    let code = code.split_once(')')?.0.parse().ok()?;
+    Some(std::io::Error::from_raw_os_error(code))
 }
 
 /// Parquet numbers the leaves of nested columns, too.
@@ -152,5 +162,26 @@ fn without_views_in_type(data_type: &DataType) -> DataType {
             DataType::Dictionary(key.clone(), Box::new(without_views_in_type(value)))
         }
         other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_found_also_where_parquet_keeps_its_text_only() {
+        let full = std::io::Error::from_raw_os_error(28);
+        let text = ParquetError::General(format!("Could not write bloom filter bit set: {full}"));
+        let external = ParquetError::from(full);
+        for error in [text, external] {
+            let error = failed(Path::new("a.parquet"), error);
+            assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        }
+        let other = failed(
+            Path::new("a.parquet"),
+            ParquetError::General("x".to_owned()),
+        );
+        assert_eq!(other.code(), ErrorCode::Internal);
     }
 }

@@ -1,0 +1,120 @@
+//! The bytes of messages that nodes of two releases may exchange: fields are added, and never change.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use prost::Message;
+use volary_flight_proto::fragment::{ScanShards, ShardScan};
+use volary_flight_proto::frame::{EndOfStream, Frame};
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
+
+/// The message has these bytes, and these bytes are the message.
+fn assert_bytes<M: Message + Default + PartialEq>(message: &M, golden: &str) {
+    let bytes = message.encode_to_vec();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, golden);
+    assert_eq!(&M::decode(bytes.as_slice()).unwrap(), message);
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot {
+        high: 300,
+        excluded: vec![12, 299],
+    }
+}
+
+#[test]
+fn a_scan_has_its_bytes() {
+    let sharded = ShardScan {
+        table_id: 7,
+        table_name: "orders".to_owned(),
+        projection: vec![0, 3],
+        planned_partitions: 1088,
+        reference: false,
+        ordinal: 1,
+        table_schema: vec![1, 2].into(),
+        shard_key: Some(0),
+    };
+    assert_bytes(
+        &sharded,
+        "080712066f72646572731a02000320c00830013a0201024000",
+    );
+    let reference = ShardScan {
+        table_id: 8,
+        table_name: "nation".to_owned(),
+        reference: true,
+        ..ShardScan::default()
+    };
+    assert_bytes(&reference, "080812066e6174696f6e2801");
+}
+
+#[test]
+fn a_fragment_ticket_has_its_bytes() {
+    let ticket = FragmentTicket {
+        query_id: "q".to_owned(),
+        cluster_id: "c".to_owned(),
+        worker_id: 5,
+        plan: vec![0x0a, 0x0b].into(),
+        scans: vec![
+            ScanShards {
+                shards: vec![0, 64],
+            },
+            ScanShards::default(),
+        ],
+        snapshot: Some(snapshot()),
+        ordered: true,
+        fetch: Some(10),
+        batch_rows: 8192,
+        batch_bytes: 1 << 20,
+        keep_alive_ms: 2500,
+        with_plan_metrics: true,
+        time_zone: "UTC".to_owned(),
+        query_start_ns: 1_700_000_000_000_000_000,
+    };
+    assert_bytes(
+        &ticket,
+        "0a0171120163180522020a0b2a040a0200402a00320808ac0212030cab023801400a4880405080804058c41360016a03555443708080a8b1e39fe7cb17",
+    );
+}
+
+#[test]
+fn what_clients_hold_has_its_bytes() {
+    let ticket = QueryTicket {
+        query_id: "q".to_owned(),
+        sql: "SELECT 1".to_owned(),
+        parameters: vec![1].into(),
+        snapshot: Some(snapshot()),
+        settings: [("a".to_owned(), "b".to_owned())].into(),
+        result: Some(Vec::new().into()),
+        command: Some(vec![2].into()),
+    };
+    assert_bytes(
+        &ticket,
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a0102",
+    );
+    let handle = PreparedStatementHandle {
+        sql: "SELECT ?".to_owned(),
+        parameters: Some(vec![3].into()),
+    };
+    assert_bytes(&handle, "0a0853454c454354203f120103");
+}
+
+#[test]
+fn frames_have_their_bytes() {
+    assert_bytes(&Frame::keep_alive(), "0a00");
+    let end = EndOfStream {
+        rows: 3,
+        batches: 1,
+        first_row_us: 10,
+        total_us: 20,
+        compute_us: 5,
+        scanned_rows: 9,
+        scanned_bytes: 4096,
+        segments: 2,
+        plan_metrics: "plan".to_owned(),
+        queued_us: 1,
+    };
+    assert_bytes(
+        &Frame::end(end),
+        "121908031001180a20142805300938802040024a04706c616e5001",
+    );
+}

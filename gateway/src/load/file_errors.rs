@@ -1,0 +1,91 @@
+//! Errors of a file's rows, as the owner of the file reads them.
+
+use std::error::Error as StdError;
+use std::io;
+
+use arrow::datatypes::Schema;
+use datafusion::error::DataFusionError;
+use volary_flight_proto::{Error, ErrorCode};
+
+/// An error of opening a file. A compressed file that is cut short or damaged is damaged data, not a store that is away.
+pub(super) fn of_opening(error: DataFusionError) -> Error {
+    if is_damaged(&error) {
+        Error::with_source(
+            ErrorCode::DataLoss,
+            "the compressed file is damaged or cut short",
+            error,
+        )
+    } else {
+        error.into()
+    }
+}
+
+fn is_damaged(error: &DataFusionError) -> bool {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(source) = current.downcast_ref::<io::Error>() {
+            use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+            return matches!(source.kind(), InvalidData | InvalidInput | UnexpectedEof);
+        }
+        cause = current.source();
+    }
+    false
+}
+
+/// An error of reading rows, with the line and the name of the column if it is a value of a CSV file that does not parse.
+///
+/// arrow counts both from 0 and knows no names; it gives them only as text. A record with line breaks in quotes counts as one
+/// line. What is not understood is handed on as it is.
+pub(super) fn of_row(error: Error, columns: &Schema, has_header: bool) -> Error {
+    explain_value(error.message(), columns, has_header).unwrap_or(error)
+}
+
+fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error> {
+    const BEFORE_VALUE: &str = "Error while parsing value '";
+    const BEFORE_TYPE: &str = "' as type '";
+    const BEFORE_COLUMN: &str = "' for column ";
+    const BEFORE_LINE: &str = " at line ";
+    let (_, rest) = text.split_once(BEFORE_VALUE)?;
+    let (rest, row) = rest.split_once(". Row data: ")?;
+    let (rest, line) = rest.rsplit_once(BEFORE_LINE)?;
+    let (rest, column) = rest.rsplit_once(BEFORE_COLUMN)?;
+    let (value, data_type) = rest.rsplit_once(BEFORE_TYPE)?;
+    let line = line.parse::<u64>().ok()? + 1;
+    let column = columns.fields().get(column.parse::<usize>().ok()?)?.name();
+    let first = if has_header {
+        "; line 1 is the header"
+    } else {
+        ""
+    };
+    Some(Error::new(
+        ErrorCode::InvalidArgument,
+        format!("line {line}, column {column}: '{value}' is no {data_type} (row {row}{first})"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_does_not_parse_is_named_with_line_and_column() {
+        let columns = Schema::new(vec![
+            Field::new("k", DataType::Int64, true),
+            Field::new("price", DataType::Float64, true),
+        ]);
+        let text = "Parser error: Error while parsing value 'it's' as type 'Float64' for column 1 at line 6. Row data: '[5,it's]'";
+        let error = of_row(Error::invalid(text), &columns, true);
+        assert_eq!(
+            error.message(),
+            "line 7, column price: 'it's' is no Float64 (row '[5,it's]'; line 1 is the header)"
+        );
+    }
+
+    #[test]
+    fn other_errors_stay_as_they_are() {
+        let error = of_row(Error::invalid("Csv error: x"), &Schema::empty(), false);
+        assert_eq!(error.message(), "Csv error: x");
+    }
+}

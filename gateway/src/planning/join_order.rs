@@ -1,0 +1,364 @@
+//! Inner joins in an order that lets workers do more of them.
+//!
+//! DataFusion joins tables in the order in which a statement names them. `customer, orders, lineitem` joins customers and
+//! orders first, which are not co-located, and lineitem's rows then have to come to the gateway. Joined the other way
+//! round, orders and lineitem meet on the workers, and only what is left of them travels.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::NullEquality;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{
+    Expr, Filter, Join, JoinConstraint, JoinType, LogicalPlan, Projection,
+};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::catalog::{Table, TableKind};
+use crate::planning::table::ShardedTable;
+use crate::shard_key::hash_agrees;
+
+/// Joins co-located tables with each other first, then reference tables with what they filter, then the rest in the
+/// statement's order.
+#[derive(Debug)]
+pub struct LocalJoinsFirst;
+
+impl OptimizerRule for LocalJoinsFirst {
+    fn name(&self) -> &'static str {
+        "local_joins_first"
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        plan.transform_down_with_subqueries(|node| {
+            if !is_plain_inner_join(&node) {
+                return Ok(Transformed::no(node));
+            }
+            // Joins below this one are part of it: they are not looked at again by themselves.
+            let mut reordered = match reorder(&node)? {
+                Some(plan) => Transformed::yes(plan),
+                None => Transformed::no(node),
+            };
+            reordered.tnr = TreeNodeRecursion::Jump;
+            Ok(reordered)
+        })
+    }
+}
+
+fn is_plain_inner_join(plan: &LogicalPlan) -> bool {
+    matches!(
+        plan,
+        LogicalPlan::Join(Join {
+            join_type: JoinType::Inner,
+            null_equality: NullEquality::NullEqualsNothing,
+            ..
+        })
+    )
+}
+
+/// A tree of inner joins, taken apart.
+#[derive(Default)]
+struct Flat {
+    inputs: Vec<LogicalPlan>,
+    equalities: Vec<(Expr, Expr)>,
+    filters: Vec<Expr>,
+    /// The joins as they are: a leaf is its number, a join its two sides.
+    shape: String,
+}
+
+impl Flat {
+    fn add(&mut self, plan: &LogicalPlan) {
+        match plan {
+            LogicalPlan::Join(join) if is_plain_inner_join(plan) => {
+                self.shape.push('(');
+                self.add(&join.left);
+                self.shape.push(' ');
+                self.add(&join.right);
+                self.shape.push(')');
+                self.equalities.extend(join.on.iter().cloned());
+                self.filters.extend(join.filter.iter().cloned());
+            }
+            leaf => {
+                self.shape.push_str(&self.inputs.len().to_string());
+                self.inputs.push(leaf.clone());
+            }
+        }
+    }
+
+    /// The input that all columns of an expression are of.
+    fn input_of(&self, expression: &Expr) -> Option<usize> {
+        let columns = expression.column_refs();
+        let mut inputs = columns.iter().map(|column| {
+            self.inputs
+                .iter()
+                .position(|input| input.schema().has_column(column))
+        });
+        let first = inputs.next()??;
+        inputs.all(|input| input == Some(first)).then_some(first)
+    }
+}
+
+fn reorder(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let mut flat = Flat::default();
+    flat.add(plan);
+    if flat.inputs.len() < 3 {
+        return Ok(None);
+    }
+    let sides: Option<Vec<(usize, usize)>> = flat
+        .equalities
+        .iter()
+        .map(|(left, right)| Some((flat.input_of(left)?, flat.input_of(right)?)))
+        .collect();
+    let Some(sides) = sides else {
+        return Ok(None);
+    };
+    let tables: Vec<Option<Arc<Table>>> = flat.inputs.iter().map(table_of).collect();
+    let groups = groups(&flat, &sides, &tables);
+    if groups.iter().all(|group| group.len() == 1) {
+        return Ok(None);
+    }
+    let mut builder = Builder {
+        flat: &flat,
+        sides: &sides,
+        used: HashSet::new(),
+    };
+    let Some((joined, shape)) = builder.join_groups(&groups)? else {
+        return Ok(None);
+    };
+    if shape == flat.shape {
+        return Ok(None);
+    }
+    let mut joined = joined;
+    if let Some(predicate) = conjunction(flat.filters.iter().cloned()) {
+        joined = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(joined))?);
+    }
+    Ok(Some(LogicalPlan::Projection(Projection::new_from_schema(
+        Arc::new(joined),
+        Arc::clone(plan.schema()),
+    ))))
+}
+
+/// The table that an input reads, if it reads one and keeps its column names.
+fn table_of(input: &LogicalPlan) -> Option<Arc<Table>> {
+    match input {
+        LogicalPlan::SubqueryAlias(alias) => table_of(&alias.input),
+        LogicalPlan::Filter(filter) => table_of(&filter.input),
+        LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)
+            .ok()?
+            .downcast_ref::<ShardedTable>()
+            .map(|table| Arc::clone(table.table())),
+        LogicalPlan::Projection(projection) => {
+            let renames = projection
+                .expr
+                .iter()
+                .any(|expr| !matches!(expr, Expr::Column(_)));
+            if renames {
+                None
+            } else {
+                table_of(&projection.input)
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Inputs that workers can join with each other, in the statement's order; every other input by itself.
+fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) -> Vec<Vec<usize>> {
+    let mut group_of: Vec<usize> = (0..tables.len()).collect();
+    let mut merge = |left: usize, right: usize| {
+        let (keep, drop) = (
+            group_of[left].min(group_of[right]),
+            group_of[left].max(group_of[right]),
+        );
+        for group in &mut group_of {
+            if *group == drop {
+                *group = keep;
+            }
+        }
+        keep != drop
+    };
+    for ((left_on, right_on), (left, right)) in flat.equalities.iter().zip(sides) {
+        if left != right && colocated(&tables[*left], left_on, &tables[*right], right_on) {
+            merge(*left, *right);
+        }
+    }
+    // A reference table goes to the first group that it is joined with; a chain of them follows.
+    let is_reference = |input: usize| {
+        tables[input]
+            .as_ref()
+            .is_some_and(|table| table.is_reference())
+    };
+    let mut placed: HashSet<usize> = HashSet::new();
+    loop {
+        let next = sides.iter().find_map(|(left, right)| {
+            let candidates = [(*left, *right), (*right, *left)];
+            candidates.into_iter().find(|(reference, other)| {
+                is_reference(*reference)
+                    && !placed.contains(reference)
+                    && tables[*other].is_some()
+                    && (!is_reference(*other) || placed.contains(other))
+            })
+        });
+        let Some((reference, other)) = next else {
+            break;
+        };
+        placed.insert(reference);
+        merge(reference, other);
+    }
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut order: Vec<usize> = group_of.clone();
+    order.sort_unstable();
+    order.dedup();
+    for group in order {
+        let members = (0..tables.len()).filter(|input| group_of[*input] == group);
+        // Co-located tables are joined before reference tables are: the others' order is the statement's.
+        let (sharded, reference): (Vec<_>, Vec<_>) =
+            members.partition(|input| !is_reference(*input));
+        groups.push(sharded.into_iter().chain(reference).collect());
+    }
+    groups
+}
+
+/// Whether the equality compares the shard keys of two tables whose equal keys are in equal shards.
+fn colocated(
+    left: &Option<Arc<Table>>,
+    left_on: &Expr,
+    right: &Option<Arc<Table>>,
+    right_on: &Expr,
+) -> bool {
+    let (Some(left), Some(right)) = (left, right) else {
+        return false;
+    };
+    let (
+        TableKind::Sharded {
+            key: left_key,
+            shards: left_shards,
+        },
+        TableKind::Sharded {
+            key: right_key,
+            shards: right_shards,
+        },
+    ) = (left.kind(), right.kind())
+    else {
+        return false;
+    };
+    let (left_key, right_key) = (
+        left.schema().field(*left_key),
+        right.schema().field(*right_key),
+    );
+    left_shards == right_shards
+        && hash_agrees(left_key.data_type(), right_key.data_type())
+        && reads(left_on, left_key.name())
+        && reads(right_on, right_key.name())
+}
+
+fn reads(expression: &Expr, name: &str) -> bool {
+    match expression {
+        Expr::Column(column) => column.name == name,
+        Expr::Cast(cast) => reads(&cast.expr, name),
+        _ => false,
+    }
+}
+
+struct Builder<'a> {
+    flat: &'a Flat,
+    sides: &'a [(usize, usize)],
+    /// Equalities that a join already has.
+    used: HashSet<usize>,
+}
+
+/// A plan, the inputs in it, and its shape.
+struct Part {
+    plan: LogicalPlan,
+    inputs: HashSet<usize>,
+    shape: String,
+}
+
+impl Builder<'_> {
+    /// All groups joined; `None` if that took a cross join.
+    fn join_groups(&mut self, groups: &[Vec<usize>]) -> Result<Option<(LogicalPlan, String)>> {
+        let mut parts = Vec::with_capacity(groups.len());
+        for group in groups {
+            let inputs = group.iter().map(|input| self.leaf(*input)).collect();
+            let Some(part) = self.join_all(inputs)? else {
+                return Ok(None);
+            };
+            parts.push(part);
+        }
+        let joined = self.join_all(parts)?;
+        Ok(joined.map(|part| (part.plan, part.shape)))
+    }
+
+    fn leaf(&self, input: usize) -> Part {
+        Part {
+            plan: self.flat.inputs[input].clone(),
+            inputs: HashSet::from([input]),
+            shape: input.to_string(),
+        }
+    }
+
+    /// The first part joined with the others, each as soon as an equality connects it.
+    fn join_all(&mut self, mut parts: Vec<Part>) -> Result<Option<Part>> {
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let mut joined = parts.remove(0);
+        while !parts.is_empty() {
+            let connected = parts.iter().position(|part| {
+                (0..self.sides.len()).any(|equality| self.connects(equality, &joined, part))
+            });
+            let Some(position) = connected else {
+                return Ok(None);
+            };
+            let part = parts.remove(position);
+            joined = self.join(joined, part)?;
+        }
+        Ok(Some(joined))
+    }
+
+    fn connects(&self, equality: usize, left: &Part, right: &Part) -> bool {
+        let (one, other) = self.sides[equality];
+        !self.used.contains(&equality)
+            && ((left.inputs.contains(&one) && right.inputs.contains(&other))
+                || (left.inputs.contains(&other) && right.inputs.contains(&one)))
+    }
+
+    fn join(&mut self, left: Part, right: Part) -> Result<Part> {
+        let mut on = Vec::new();
+        for (equality, (one, other)) in self.flat.equalities.iter().enumerate() {
+            if self.connects(equality, &left, &right) {
+                let in_order = left.inputs.contains(&self.sides[equality].0);
+                let (one, other) = (one.clone(), other.clone());
+                on.push(if in_order { (one, other) } else { (other, one) });
+                self.used.insert(equality);
+            }
+        }
+        let shape = format!("({} {})", left.shape, right.shape);
+        let inputs = left.inputs.union(&right.inputs).copied().collect();
+        let join = Join::try_new(
+            Arc::new(left.plan),
+            Arc::new(right.plan),
+            on,
+            None,
+            JoinType::Inner,
+            JoinConstraint::On,
+            NullEquality::NullEqualsNothing,
+            false,
+        )?;
+        Ok(Part {
+            plan: LogicalPlan::Join(join),
+            inputs,
+            shape,
+        })
+    }
+}

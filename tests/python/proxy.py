@@ -1,0 +1,151 @@
+"""A TCP proxy in front of a server, which a test can stop, or cut, at a byte of its choice."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+_HOST = "127.0.0.1"
+_CHUNK = 64 * 1024
+
+
+class Proxy:
+    """Forwards connections to `target`, a port of this machine; where nobody listens there, it closes them.
+
+    A held proxy takes connections and bytes' senders wait, as behind a network that loses everything.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((_HOST, 0))
+        self.address = f"{_HOST}:{self._listener.getsockname()[1]}"
+        self.target: int | None = None
+        self._changed = threading.Condition()
+        self._up = _Flow(self._changed)
+        self._down = _Flow(self._changed)
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def downloaded(self) -> int:
+        """Bytes of the server that were forwarded."""
+        return self._down.forwarded
+
+    def hold(self) -> None:
+        """Forwards nothing any more."""
+        self._up.limit_to(0)
+        self._down.limit_to(0)
+
+    def hold_after(self, *, up: int | None = None, down: int | None = None) -> None:
+        """Forwards so many more bytes to the server (`up`) or of it (`down`), and no more of that direction."""
+        self._up.limit_to(up)
+        self._down.limit_to(down)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether bytes have come that are held back."""
+        return self._up.is_holding or self._down.is_holding
+
+    def release(self) -> None:
+        """Forwards everything again."""
+        self.hold_after()
+
+    def cut(self) -> None:
+        """Closes all connections. What is held back is lost."""
+        with self._changed:
+            connections, self._open = self._open, set()
+        for connection in connections:
+            _shut(connection)
+        self._up.forget()
+        self._down.forget()
+
+    def close(self) -> None:
+        """Ends."""
+        _shut(self._listener)
+        self._listener.close()
+        self.cut()
+        self.release()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def _forward(self, client: socket.socket) -> None:
+        with client:
+            try:
+                if self.target is None:
+                    return
+                server = socket.create_connection((_HOST, self.target))
+            except OSError:
+                return
+            with server:
+                for end in (client, server):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with self._changed:
+                    self._open |= {client, server}
+                upload = threading.Thread(target=_pump, args=(client, server, self._up), daemon=True)
+                upload.start()
+                _pump(server, client, self._down)
+                upload.join()
+                with self._changed:
+                    self._open -= {client, server}
+
+
+class _Flow:
+    """The bytes of one direction, of all connections together."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._limit: int | None = None
+        self._epoch = 0
+        self.forwarded = 0
+        self.is_holding = False
+
+    def limit_to(self, more: int | None) -> None:
+        with self._changed:
+            self._limit = None if more is None else self.forwarded + more
+            self.is_holding = False
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """Bytes that are held back now are never forwarded."""
+        with self._changed:
+            self._epoch += 1
+            self.is_holding = False
+            self._changed.notify_all()
+
+    def send(self, chunk: bytes, to: socket.socket) -> bool:
+        """Forwards a chunk as far, and as soon, as the limit allows; false if it was cut meanwhile."""
+        with self._changed:
+            epoch = self._epoch
+        while chunk:
+            with self._changed:
+                while self._limit is not None and self.forwarded >= self._limit:
+                    if self._epoch != epoch:
+                        return False
+                    self.is_holding = True
+                    self._changed.notify_all()
+                    self._changed.wait()
+                if self._epoch != epoch:
+                    return False
+                size = len(chunk) if self._limit is None else min(len(chunk), self._limit - self.forwarded)
+                self.forwarded += size
+            to.sendall(chunk[:size])
+            chunk = chunk[size:]
+        return True
+
+
+def _pump(source: socket.socket, to: socket.socket, flow: _Flow) -> None:
+    with suppress(OSError):
+        while (chunk := source.recv(_CHUNK)) and flow.send(chunk, to):
+            pass
+    # Either end closes both: HTTP/2 has no half-open connections.
+    _shut(source)
+    _shut(to)
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

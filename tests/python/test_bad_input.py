@@ -1,0 +1,630 @@
+"""What is wrong with a statement, a file, a ticket or a message is said with a code, a place and an advice; nothing ends by it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import protobuf as pb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from adbc_driver_flightsql import dbapi
+from cluster import LocalCluster
+from processes import until
+from pyarrow import flight
+
+import volary
+
+INVALID = volary.InvalidArgumentError
+NOT_FOUND = volary.NotFoundError
+EXISTS = volary.AlreadyExistsError
+DENIED = volary.PermissionDeniedError
+DATA_LOSS = volary.DataLossError
+
+
+def refused(connection: volary.Connection, statement: str, error: type[volary.Error], *parts: str) -> str:
+    """The message of the error that the statement ends with: it is of this class and has these parts."""
+    with pytest.raises(volary.Error) as caught:
+        connection.sql(statement).rows()
+    message = caught.value.message
+    assert type(caught.value) is error, str(caught.value)
+    for part in parts:
+        assert part in message, message
+    assert "bug report" not in message
+    return message
+
+
+# Statements. {t} is a table (k BIGINT NOT NULL, name VARCHAR, price DOUBLE, day DATE) of five rows.
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "parts"),
+    [
+        ("SELECT * FROM {t}s", NOT_FOUND, ['table "{t}s" does not exist', '"{t}"']),
+        ("EXPLAIN SELECT * FROM {t}s", NOT_FOUND, ['did you mean "{t}"']),
+        ("INSERT INTO {t}s VALUES (1)", NOT_FOUND, ['table "{t}s" does not exist']),
+        ("COPY {t}s FROM '/x.csv'", NOT_FOUND, ['table "{t}s" does not exist']),
+        ("DROP TABLE {t}s", NOT_FOUND, ['table "{t}s" does not exist']),
+        ("DESCRIBE no_such_table", NOT_FOUND, ["SHOW TABLES lists what there is"]),
+        ("SELECT * FROM system.nodez", NOT_FOUND, ["no table system.nodez", "nodes, tables, shards"]),
+        ("SELECT * FROM elsewhere.t", NOT_FOUND, ["no schema elsewhere", "public, system and information_schema"]),
+        ("SELECT * FROM moon.public.t", NOT_FOUND, ["no catalog moon"]),
+        ("SELECT * FROM '/etc/passwd'", NOT_FOUND, ["does not exist"]),
+        ("DROP VIEW no_such_view", NOT_FOUND, ['view "no_such_view" does not exist']),
+    ],
+)
+def test_what_does_not_exist_is_not_found_with_what_is_near(connection, birds, statement, error, parts):
+    refused(connection, statement.format(t=birds), error, *(part.format(t=birds) for part in parts))
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        ("SELECT nam FROM {t}", ["no column nam", "did you mean name"]),
+        ("SELECT b.prise FROM {t} b", ["no column b.prise", "did you mean price?"]),
+        ("SELECT * FROM {t} WHERE entirely_other = 1", ["no column entirely_other", "there are k, name, price, day"]),
+        ("INSERT INTO {t} (k, nome) VALUES (1, 'x')", ["no column nome", "did you mean name?"]),
+    ],
+)
+def test_an_unknown_column_comes_with_the_nearest_names(connection, birds, statement, parts):
+    refused(connection, statement.format(t=birds), NOT_FOUND, *parts)
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        ("SELEC 1", ["SELEC", "Line: 1, Column: 1"]),
+        ("SELECT 1 +", ["Expected: an expression"]),
+        ("SELECT *\nFROM t\nWHERE k = = 1", ["Line: 3, Column: 11"]),
+        ("SELECT 'open", ["Unterminated string literal", "Line: 1, Column: 8"]),
+        (" ; -- nothing", ["there is no statement"]),
+        ("SELECT 1; SELECT 2", ["several statements", "one by one"]),
+        ("SELECT no_such_function(1)", ["Invalid function 'no_such_function'", "Did you mean"]),
+        ("SELECT 1 AS a, 2 AS a FROM (SELECT 1 AS a, 2 AS a)", ["name"]),
+        ("SELECT ?, $3", ["$2 is missing"]),
+        ("COPY t FROM STDIN", ["this COPY is not understood", "write COPY table FROM"]),
+        ("COPY (SELECT 1) TO '/tmp/x.parquet'", ["COPY … TO is not supported"]),
+        ("COPY t FROM '/x.csv' WITH (COLOUR 'red')", ["COLOUR", "Line: 1"]),
+        ("COPY t FROM '/x.csv' WITH (DELIMITER '||')", ['found "||"']),
+        ("CREATE EXTERNAL TABLE e (k INT) STORED AS CSV LOCATION '/etc/passwd'", ["EXTERNAL TABLE is not supported"]),
+        ("CREATE FUNCTION f() RETURNS INT RETURN 1", ["is not supported"]),
+        ("CREATE SCHEMA s", ["is not supported"]),
+        ("ROLLBACK", ["nothing to roll back"]),
+        ("EXPLAIN FORMAT TREE SELECT 1", ["leave FORMAT out"]),
+    ],
+)
+def test_bad_sql_is_the_users_to_mend(connection, statement, parts):
+    refused(connection, statement, INVALID, *parts)
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        ("SELECT k + name FROM {t}", ["Int64", "Utf8View"]),
+        ("SELECT sum(name) FROM {t}", ["'sum(Utf8View)'", "explicit type casts"]),
+        ("SELECT k, count(*) FROM {t}", ["GROUP BY"]),
+        ("SELECT * FROM {t} WHERE k = 'abc'", ["Cannot cast string 'abc' to value of Int64"]),
+        ("SELECT CAST(name AS BIGINT) FROM {t}", ["query ", "worker w", "Cannot cast string"]),
+        ("SELECT * FROM {t} WHERE CAST(name AS BIGINT) = 1", ["worker w", "Cannot cast string"]),
+        ("SELECT * FROM {t} WHERE 1 / (k - 1) > 0", ["worker w", "DivideByZero"]),
+        ("SELECT k / 0 FROM {t}", ["worker w", "Divide by zero"]),
+        ("UPDATE {t} SET k = 1", ["Update is not supported"]),
+        ("DELETE FROM {t}", ["Delete is not supported"]),
+        ("TRUNCATE TABLE {t}", ["Truncate is not supported"]),
+        ("ALTER TABLE {t} ADD COLUMN x INT", ["Unsupported SQL statement: ALTER TABLE"]),
+        ("DROP VIEW {t}", ["{t} is a table; use DROP TABLE {t}"]),
+    ],
+)
+def test_what_a_table_cannot_do_is_the_users_to_mend(connection, birds, statement, parts):
+    refused(connection, statement.format(t=birds), INVALID, *(part.format(t=birds) for part in parts))
+
+
+@pytest.mark.parametrize(
+    ("definition", "error", "parts"),
+    [
+        ("(k BIGINT)", INVALID, ["has no shard key", "WITH (shard_key = 'column', shards = 64)", "reference = true"]),
+        ("(k BIGINT) WITH (shard_key = 'kk')", NOT_FOUND, ["shard_key names column kk", "it has k"]),
+        ("(k BIGINT) WITH (shard_key = 'k', sort_key = 'z')", NOT_FOUND, ["sort_key names column z", "it has k"]),
+        ("(k DOUBLE) WITH (shard_key = 'k')", INVALID, ["column k", "Float64 cannot be the shard key", "Int64"]),
+        ("(k REAL) WITH (shard_key = 'k')", INVALID, ["column k", "Float32 cannot be the shard key"]),
+        ("(k BIGINT[]) WITH (shard_key = 'k')", INVALID, ["column k", "cannot be the shard key"]),
+        ("(k BIGINT) WITH (shard_key = 'k', shards = 0)", INVALID, ["0 shards; a table has 1 to 65536"]),
+        ("(k BIGINT) WITH (shard_key = 'k', shards = 65537)", INVALID, ["65537 shards; a table has 1 to 65536"]),
+        ("(k BIGINT) WITH (shard_key = 'k', shards = -1)", INVALID, ["shards takes a whole number, not -1"]),
+        ("(k BIGINT) WITH (shard_key = 'k', shards = 'many')", INVALID, ["shards takes a whole number, not 'many'"]),
+        ("(k BIGINT) WITH (shard_key = 'k', replicas = 2)", INVALID, ["no option replicas", "there are shard_key"]),
+        ("(k BIGINT) WITH (shard_key = 'k', reference = true)", INVALID, ["a reference table has no shard_key"]),
+        (
+            "(k BIGINT) WITH (reference = true, shards = 2)",
+            INVALID,
+            ["a reference table has no shard_key and no shards"],
+        ),
+        ("(k BIGINT) WITH (reference = maybe)", INVALID, ["reference takes true or false, not maybe"]),
+        ("(k BIGINT, k INT) WITH (shard_key = 'k')", INVALID, ["two columns k"]),
+        ("(k FOO) WITH (shard_key = 'k')", INVALID, ["Unsupported SQL type FOO"]),
+        ("() WITH (shard_key = 'k')", INVALID, ["no columns"]),
+        ("(k BIGINT PRIMARY KEY) WITH (shard_key = 'k')", INVALID, ["column k: PRIMARY KEY is not supported"]),
+        ("(k BIGINT, UNIQUE (k)) WITH (shard_key = 'k')", INVALID, ["does not take table constraints"]),
+        ("WITH (shard_key = 'b') AS SELECT 1 AS a", NOT_FOUND, ["shard_key names column b", "it has a"]),
+        ("WITH (shard_key = 'a') AS SELECT 1 AS a, interval '1 day' AS i", INVALID, ["column i", "cannot be stored"]),
+    ],
+)
+def test_a_wrong_table_is_not_created(connection, definition, error, parts):
+    refused(connection, f"CREATE TABLE wrong {definition}", error, *parts)
+    refused(connection, "SELECT * FROM wrong", NOT_FOUND)
+
+
+def test_a_name_that_is_taken_is_refused(connection, birds):
+    table = f"CREATE TABLE {birds} (x BIGINT) WITH (shard_key = 'x')"
+    refused(connection, table, EXISTS, f'table "{birds}" exists already', "choose another name")
+    refused(connection, f"CREATE VIEW {birds} AS SELECT 1", EXISTS, f'table "{birds}" exists already')
+    refused(connection, "CREATE TABLE system.t (x BIGINT) WITH (shard_key = 'x')", INVALID, "in the schema public")
+
+
+@pytest.mark.parametrize(
+    ("insert", "parts"),
+    [
+        ("VALUES (1, 'x')", ["got 2 values in row 0 but expected 4"]),
+        ("(k, name) VALUES (1, 'x', 2)", ["got 3 values in row 0 but expected 2"]),
+        ("SELECT 1", ["Column count doesn't match"]),
+        ("VALUES (NULL, 'x', 1, NULL)", ["{t}", "column k", "NULL in a column that is NOT NULL"]),
+        ("VALUES (6, 'x', 1, NULL), (NULL, 'x', 1, NULL)", ["{t}", "column k", "NOT NULL"]),
+        ("(name) VALUES ('x')", ["{t}", "column k", "NOT NULL"]),
+        ("SELECT price, name, price AS p, day FROM {t}", ["{t}", "column k", "NOT NULL"]),
+        ("VALUES (6, 'x', 'cheap', NULL)", ["Cannot cast string 'cheap' to value of Float64"]),
+        ("SELECT 6, 'x', name, NULL FROM {t}", ["Cannot cast string"]),
+        ("VALUES (99999999999999999999, 'x', 1, NULL)", ["Int64"]),
+    ],
+)
+def test_an_insert_of_wrong_rows_inserts_none(connection, birds, insert, parts):
+    refused(connection, f"INSERT INTO {birds} {insert.format(t=birds)}", INVALID, *(p.format(t=birds) for p in parts))
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+
+
+def test_a_system_table_takes_no_rows(connection):
+    refused(connection, "INSERT INTO system.loads SELECT * FROM system.loads", INVALID, "no table that rows can be")
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        ("SET datafusion.optimizer.enable_round_robin_repartition = true", ["no session setting", "time_zone"]),
+        ("SET datafusion.execution.parquet.pushdown_filters = false", ["no session setting"]),
+        ("SET no_such_setting = 1", ["no session setting no_such_setting", "there are datafusion.execution.time_zone"]),
+        ("RESET datafusion.catalog.location", ["no session setting"]),
+        ("SET target_partitions = 1", ["takes a number from 2 to 1024", '"1"']),
+        ("SET batch_size = 'large'", ["takes a number from 1", '"large"']),
+        ("SET timezone = 'Mars/Phobos'", ['no time zone "Mars/Phobos"', "Europe/Berlin"]),
+        ("SHOW no_such_setting", ["no_such_setting"]),
+    ],
+)
+def test_settings_that_are_the_operators_are_refused(connection, statement, parts):
+    refused(connection, statement, INVALID, *parts)
+
+
+def test_another_number_of_parameters_is_refused(cluster, connection, birds):
+    query = f"SELECT * FROM {birds} WHERE k = ? AND name = ?"
+    with pytest.raises(INVALID, match=r"has 2 parameters and 0 values"):
+        connection.sql(query).rows()
+    with pytest.raises(INVALID, match=r"has 2 parameters and 3 values"):
+        connection.sql(query, [1, "x", 2]).rows()
+    with pytest.raises(INVALID, match=r"parameter \$1 is a .* wants a Int64"):
+        connection.sql(query, ["one", "x"]).rows()
+    with pytest.raises(INVALID, match="takes no parameters"):
+        connection.sql("CREATE TABLE wrong (k BIGINT) WITH (shard_key = 'k')", [1])
+    with (
+        dbapi.connect(cluster.uri, autocommit=True) as driver,
+        driver.cursor() as cursor,
+        pytest.raises(dbapi.ProgrammingError, match="has 2 parameters and 1 values"),
+    ):
+        cursor.execute(query, [1])
+
+
+# Files.
+
+
+@pytest.fixture
+def inbox(tmp_path) -> Path:
+    """A directory that COPY may read."""
+    return tmp_path
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A directory that COPY may not read, with a file in it that would load."""
+    directory = Path(os.environ.get("TMPDIR", "/tmp")) / f"volary-outside-{os.getpid()}"
+    directory.mkdir()
+    (directory / "rows.csv").write_text("k\n1\n")
+    yield directory
+    (directory / "rows.csv").unlink()
+    directory.rmdir()
+
+
+def parquet_bytes() -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"k": pa.array(range(1000), pa.int64()), "name": [f"name {n}" for n in range(1000)]})
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+def overwritten(data: bytes, start: int, length: int) -> bytes:
+    return data[:start] + b"\xff" * length + data[start + length :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "parts"),
+    [
+        (lambda data: data[: len(data) // 2], ["Corrupt footer"]),
+        (lambda data: data[:-1], ["Corrupt footer"]),
+        (lambda data: data[:6], ["at least 8 bytes long"]),
+        (lambda data: overwritten(data, len(data) - 40, 30), ["Parquet error"]),
+        (lambda data: overwritten(data, len(data) // 4, 300), ["Parquet"]),
+        (lambda _: b"k,name\n1,not Parquet at all\n", ["Corrupt footer"]),
+    ],
+    ids=["half of it", "all but a byte", "its head", "a damaged footer", "damaged pages", "another format"],
+)
+def test_a_damaged_parquet_file_is_named_and_loads_nothing(connection, birds, inbox, damage, parts):
+    file = inbox / "rows.parquet"
+    file.write_bytes(damage(parquet_bytes()))
+    refused(connection, f"COPY {birds} FROM '{file}'", DATA_LOSS, f"file {file}: ", *parts)
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+
+
+def test_one_damaged_file_of_many_keeps_all_rows_out(connection, birds, inbox):
+    for name in ("a", "b", "c"):
+        (inbox / f"{name}.parquet").write_bytes(parquet_bytes())
+    (inbox / "b.parquet").write_bytes(parquet_bytes()[:500])
+    refused(connection, f"COPY {birds} FROM '{inbox}'", DATA_LOSS, f"file {inbox}/b.parquet: ")
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        (pa.table({"k": [1], "tag": ["x"]}), ["column tag is none of table", "k, name, price, day"]),
+        (pa.table({"k": ["a"]}), ["column k", "does not fit its type Int64", "'a'"]),
+        (pa.table({"k": pa.array([1, None], pa.int64())}), ["column k", "NOT NULL"]),
+        (pa.table({"name": ["x"]}), ["column k", "NOT NULL"]),
+    ],
+)
+def test_a_parquet_file_that_does_not_fit_is_named_with_the_column(connection, birds, inbox, table, parts):
+    file = inbox / "rows.parquet"
+    pq.write_table(table, file)
+    refused(connection, f"COPY {birds} FROM '{file}'", INVALID, f"file {file}: ", *parts)
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+
+
+CSV_LINES = ["k,name,price,day", *(f"{n},name {n},{n / 2},2026-01-01" for n in range(20_000))]
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "parts"),
+    [
+        (7, "2005,x,cheap,2026-01-01", ["line 7, column price: 'cheap' is no Float64"]),
+        (15_001, "2005,x,1.0,2026-13-45", ["line 15001, column day: '2026-13-45' is no Date32"]),
+        (20_001, "k,x,1.0,2026-01-01", ["line 20001, column k: 'k' is no Int64"]),
+        (3, "2005,x", ["Expected 4 records, found 2", "line 3"]),
+        (3, "2005,x,1.0,2026-01-01,more", ["Expected 4 records, found 5", "line 3"]),
+        (3, ",x,1.0,2026-01-01", ["column k", "NOT NULL"]),
+        (1, "k,name,cost,day", ["column cost is none of table", "k, name, price, day"]),
+    ],
+)
+def test_a_bad_line_of_a_csv_file_is_named(connection, birds, inbox, line, text, parts):
+    file = inbox / "rows.csv"
+    lines = CSV_LINES.copy()
+    lines[line - 1] = text
+    file.write_text("\n".join(lines) + "\n")
+    refused(connection, f"COPY {birds} FROM '{file}'", INVALID, f"file {file}: ", *parts)
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+
+
+def test_a_bad_first_line_without_a_header_is_line_1(connection, birds, inbox):
+    file = inbox / "rows.csv"
+    file.write_text("x,2.5\n1,2.5\n")
+    refused(connection, f"COPY {birds} (k, price) FROM '{file}'", INVALID, "line 1, column k: 'x' is no Int64")
+
+
+def test_a_csv_file_that_is_not_utf8_is_named(connection, birds, inbox):
+    file = inbox / "rows.csv"
+    file.write_bytes(b"k,name\n1,caf\xe9\n")
+    refused(connection, f"COPY {birds} FROM '{file}'", INVALID, f"file {file}: ", "UTF-8", "line 2")
+
+
+def test_a_compressed_file_that_is_cut_short_is_damaged(connection, birds, inbox):
+    file = inbox / "rows.csv.gz"
+    file.write_bytes(gzip.compress("\n".join(CSV_LINES).encode())[:2000])
+    refused(connection, f"COPY {birds} FROM '{file}'", DATA_LOSS, f"file {file}: ", "cut short")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('{"k": 1}\n{"k": "x"}\n', ["field 'k'", '"x" as Int64']),
+        ('{"k": 1}\n{"k": 2,\n', ["JSON"]),
+        ('{"k": 1, "tag": 1}\n', ["column tag is none of table"]),
+    ],
+)
+def test_a_bad_json_file_is_named(connection, birds, inbox, text, parts):
+    file = inbox / "rows.json"
+    file.write_text(text)
+    refused(connection, f"COPY {birds} FROM '{file}'", INVALID, f"file {file}: ", *parts)
+
+
+def test_a_file_of_no_known_format_is_refused(connection, birds, inbox):
+    file = inbox / "rows.xyz"
+    file.write_text("k\n1\n")
+    refused(connection, f"COPY {birds} FROM '{file}'", INVALID, 'format "xyz" is not known', "FORMAT parquet")
+    stated = f"COPY {birds} FROM '{file}' WITH (FORMAT xml)"
+    refused(connection, stated, INVALID, 'format "xml" is not known')
+
+
+def test_a_file_that_is_not_there_is_not_found(connection, birds, inbox):
+    for location in ("no.parquet", "no/such/folder/", "*.parquet"):
+        refused(connection, f"COPY {birds} FROM '{inbox}/{location}'", NOT_FOUND, f"there is no file at {inbox}/")
+    (inbox / "empty.parquet").touch()
+    refused(connection, f"COPY {birds} FROM '{inbox}/empty.parquet'", NOT_FOUND, "or it is empty")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/etc/passwd",
+        "/etc/no_such_file",
+        "{outside}/rows.csv",
+        "file://{outside}/rows.csv",
+        "FILE://{outside}/rows.csv",
+        "{inbox}/../../../volary-outside-{pid}/rows.csv",
+        "{inbox}/../../../volary-outside-{pid}/*.csv",
+        "file://{inbox}/../../../volary-outside-{pid}/rows.csv",
+        "file://{inbox}/%2e%2e/%2e%2e/%2e%2e/volary-outside-{pid}/rows.csv",
+        "{inbox}/link.csv",
+        "{inbox}/*.csv",
+        "{inbox}/linked/rows.csv",
+        "{inbox}/linked/",
+        "rows.csv",
+        "~/rows.csv",
+        "",
+        "http://127.0.0.1:1/rows.csv",
+        "https://example.org/rows.csv",
+        "s3://bucket/rows.csv",
+    ],
+)
+def test_a_file_outside_of_the_allowed_roots_is_not_read(connection, empty_table, inbox, outside, location):
+    (inbox / "link.csv").symlink_to(outside / "rows.csv")
+    (inbox / "linked").symlink_to(outside)
+    named = location.format(inbox=inbox, outside=outside, pid=os.getpid())
+    refused(connection, f"COPY {empty_table} FROM '{named}'", DENIED, "COPY may not read", "allowed_roots")
+    assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]
+
+
+def test_without_allowed_roots_copy_reads_nothing(tmp_path):
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")
+        refused(connection, f"COPY t FROM '{tmp_path}/x.csv'", DENIED, "may read nowhere", "--allow-root")
+
+
+# Tickets, and messages of nobody in particular.
+
+
+@pytest.fixture
+def client(cluster) -> Iterator[flight.FlightClient]:
+    with flight.connect(cluster.uri) as client:
+        yield client
+
+
+def ticket_of(client: flight.FlightClient, query: str) -> bytes:
+    info = client.get_flight_info(flight.FlightDescriptor.for_command(query))
+    return info.endpoints[0].ticket.ticket
+
+
+def redeem(client: flight.FlightClient, ticket: bytes) -> pa.Table:
+    return client.do_get(flight.Ticket(ticket)).read_all()
+
+
+UNSEALED = (flight.FlightUnauthorizedError, "PERMISSION_DENIED: .*not sealed by this cluster, or it was altered")
+NO_TICKET = (pa.ArrowInvalid, "INVALID_ARGUMENT: this is not a ticket of Volary, or it is truncated")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda ticket: ticket[:-1], UNSEALED),
+        (lambda ticket: ticket[:60], UNSEALED),
+        (lambda ticket: ticket[:20], NO_TICKET),
+        (lambda ticket: b"", NO_TICKET),
+        (lambda ticket: b"SELECT 1", NO_TICKET),
+        (lambda ticket: os.urandom(200), NO_TICKET),
+        (lambda ticket: ticket + b"\0", UNSEALED),
+        (lambda ticket: ticket[:3] + bytes([ticket[3] ^ 1]) + ticket[4:], UNSEALED),
+        (lambda ticket: ticket[:4] + b"\xff" * 8 + ticket[12:], UNSEALED),
+        (lambda ticket: ticket[:20] + bytes([ticket[20] ^ 1]) + ticket[21:], UNSEALED),
+        (lambda ticket: ticket[:-1] + bytes([ticket[-1] ^ 1]), UNSEALED),
+        (lambda ticket: ticket[:2] + b"\x09" + ticket[3:], (pa.ArrowInvalid, "version 9, this node reads version 1")),
+    ],
+    ids=[
+        "a byte short",
+        "cut",
+        "its head",
+        "empty",
+        "SQL",
+        "random",
+        "a byte more",
+        "for another purpose",
+        "valid for ever",
+        "a bit of its content",
+        "a bit of its seal",
+        "of another version",
+    ],
+)
+def test_a_ticket_that_is_not_as_it_was_handed_out_is_refused(client, birds, damage, error):
+    kind, message = error
+    with pytest.raises(kind, match=message):
+        redeem(client, damage(ticket_of(client, f"SELECT * FROM {birds}")))
+
+
+def test_a_ticket_of_another_cluster_is_refused(client, tmp_path):
+    with LocalCluster(tmp_path, workers=1) as other, flight.connect(other.uri) as stranger:
+        ticket = ticket_of(stranger, "SELECT 1")
+        assert redeem(stranger, ticket).num_rows == 1
+        with pytest.raises(flight.FlightUnauthorizedError, match="not sealed by this cluster"):
+            redeem(client, ticket)
+
+
+def test_the_handle_of_a_prepared_statement_is_no_ticket(client):
+    body = pb.command("ActionCreatePreparedStatementRequest", pb.field(1, "SELECT 1"))
+    (answer,) = client.do_action(flight.Action("CreatePreparedStatement", body))
+    handle = pb.fields(pb.fields(answer.body.to_pybytes())[2])[1]
+    with pytest.raises(flight.FlightUnauthorizedError, match="message of another kind was presented as a ticket"):
+        redeem(client, handle)
+
+
+def test_a_ticket_expires(tmp_path):
+    settings = {"VOLARY_GATEWAY__QUERY__TICKET_LIFETIME": "1s"}
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, flight.connect(cluster.uri) as client:
+        ticket = ticket_of(client, "SELECT 1")
+        assert redeem(client, ticket).num_rows == 1
+
+        def refusal() -> str:
+            try:
+                redeem(client, ticket)
+            except flight.FlightTimedOutError as error:
+                return str(error)
+            return ""
+
+        assert "DEADLINE_EXCEEDED" in until(refusal, "the ticket has expired")
+
+
+def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]:
+    """Calls that no node can make sense of."""
+    schema = pa.schema([("k", pa.int64())])
+
+    def put(descriptor: flight.FlightDescriptor) -> None:
+        writer, reader = client.do_put(descriptor, schema)
+        with writer:
+            writer.write_batch(pa.record_batch([[1, 2, 3]], schema=schema))
+            writer.done_writing()
+            reader.read()
+
+    def exchange() -> None:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"\xff"))
+        with writer:
+            writer.done_writing()
+            reader.read_all()
+
+    for junk in (b"", b"\x00", b"\xff" * 100, os.urandom(1000), b"VL\x01\x01" + os.urandom(100)):
+        yield lambda junk=junk: redeem(client, junk)
+        yield lambda junk=junk: put(flight.FlightDescriptor.for_command(junk))
+        yield lambda junk=junk: list(client.do_action(flight.Action("volary.control", junk)))
+        yield lambda junk=junk: list(client.do_action(flight.Action("CreatePreparedStatement", junk)))
+        yield lambda junk=junk: client.get_flight_info(flight.FlightDescriptor.for_command(junk))
+        yield lambda junk=junk: client.get_schema(flight.FlightDescriptor.for_command(junk))
+    yield lambda: put(flight.FlightDescriptor.for_path("no", "such", "path"))
+    yield lambda: list(client.do_action(flight.Action("no such action", b"")))
+    yield exchange
+
+
+def test_nonsense_is_refused_by_the_gateway_and_by_a_worker(cluster, connection, client, birds):
+    workers = connection.sql("SELECT address FROM system.nodes ORDER BY id").rows()
+    assert len(workers) == 3
+    with flight.connect(f"grpc://{workers[0][0]}") as worker:
+        for node in (client, worker):
+            for call in send_nonsense(node):
+                with pytest.raises((pa.ArrowException, KeyError)) as caught:
+                    call()
+                assert re.search("INVALID_ARGUMENT|PERMISSION_DENIED|UNIMPLEMENTED|NOT_FOUND", str(caught.value))
+    assert connection.sql(f"SELECT count(*) FROM {birds} WHERE price > 0").rows() == [(4,)]
+    states = "SELECT address FROM system.nodes WHERE state = 'alive' ORDER BY id"
+    assert connection.sql(states).rows() == workers
+
+
+def test_a_worker_speaks_to_gateways_only(connection, client, birds):
+    ((address,), *_) = connection.sql("SELECT address FROM system.nodes").rows()
+    query = flight.FlightDescriptor.for_command("SELECT 1")
+    with flight.connect(f"grpc://{address}") as worker:
+        with pytest.raises(
+            pa.ArrowNotImplementedError, match="UNIMPLEMENTED: a worker has no SQL; connect to a gateway"
+        ):
+            worker.get_flight_info(query)
+        with pytest.raises(pa.ArrowNotImplementedError, match="UNIMPLEMENTED: a worker has no list of flights"):
+            list(worker.list_flights())
+        with pytest.raises(pa.ArrowNotImplementedError, match="UNIMPLEMENTED: a worker has no action nonsense"):
+            list(worker.do_action(flight.Action("nonsense", b"")))
+        with pytest.raises(flight.FlightUnauthorizedError, match="of another kind was presented as a fragment ticket"):
+            redeem(worker, ticket_of(client, f"SELECT * FROM {birds}"))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\xff" * 4096, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 99]
+)
+def test_bytes_that_are_no_http2_end_their_connection_only(cluster, connection, sent):
+    addresses = [
+        cluster.uri.removeprefix("grpc://"),
+        *(row[0] for row in connection.sql("SELECT address FROM system.nodes").rows()),
+    ]
+    for address in addresses:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.sendall(sent)
+            try:
+                while raw.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+    assert connection.sql("SELECT count(*) FROM system.nodes WHERE state = 'alive'").rows() == [(3,)]
+
+
+# Statements that ask for too much.
+
+DEEP = {
+    "parentheses": "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,
+    "brackets": "SELECT " + "[" * 1_000 + "]" * 1_000,
+    "signs": "SELECT " + "- " * 5_000 + "1",
+    "sums": "SELECT " + "+".join(["1"] * 20_000),
+    "and": "SELECT 1 WHERE " + " AND ".join(["1 = 1"] * 20_000),
+    "or": "SELECT * FROM t WHERE " + " OR ".join(f"k = {n}" for n in range(20_000)),
+    "casts": "SELECT 1" + "::BIGINT" * 20_000,
+    "concatenations": "SELECT " + " || ".join(["'a'"] * 20_000),
+    "subqueries": "SELECT * FROM " + "(SELECT * FROM " * 500 + "t" + ") x" * 500,
+    "unions": " UNION ALL ".join(["SELECT 1"] * 5_000),
+    "joins": "SELECT 1 FROM t t0" + "".join(f" CROSS JOIN t t{n}" for n in range(1, 5_000)),
+    "tables": "SELECT 1 FROM t t0" + "".join(f", t t{n}" for n in range(1, 5_000)),
+    "sums in parentheses": "SELECT " + "(" + "1+" * 1_500 + "(" + "1+" * 1_500 + "1))",
+}
+
+
+def test_statements_that_are_nested_too_deeply_are_refused_and_end_nothing(tmp_path):
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        for kind, statement in DEEP.items():
+            with pytest.raises(INVALID, match=r"nested too deeply|recursion limit") as caught:
+                connection.sql(statement).rows()
+            assert len(str(caught.value)) < 4096, kind
+
+
+def test_long_statements_run(tmp_path):
+    ors = " OR ".join(f"k = {n}" for n in range(1_900))
+    values = ", ".join(f"({n})" for n in range(5_000))
+    keys = ", ".join(map(str, range(20_000)))
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        assert connection.sql(f"INSERT INTO t VALUES {values}").rows_affected == 5_000
+        assert connection.sql(f"SELECT count(*) FROM t WHERE {ors}").rows() == [(1_900,)]
+        assert connection.sql(f"SELECT count(*) FROM t WHERE k IN ({keys})").rows() == [(5_000,)]
+
+
+def test_a_query_that_needs_more_memory_than_there_is_ends_alone(tmp_path):
+    settings = {"VOLARY_LOCAL__MEMORY": "64MiB"}
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, cluster.connect() as connection:
+        # One group whose state cannot be spilled.
+        large = "SELECT array_agg(value) FROM generate_series(1, 50000000) t(value)"
+        with pytest.raises(
+            volary.ResourceExhaustedError, match=r"(?s)memory or disk limit is reached.*raise the limit"
+        ) as caught:
+            connection.sql(large).rows()
+        assert caught.value.retryable
+        assert connection.sql("SELECT sum(value) FROM generate_series(1, 1000) t(value)").rows() == [(500_500,)]

@@ -1,0 +1,528 @@
+"""Processes that die, stop, fill their disk or start wrongly: whole results or typed errors, and then all works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from processes import Process, Processes, Worker, until, within
+
+import volary
+
+pytestmark = pytest.mark.server
+
+ROWS = 20_000
+SUM = ROWS * (ROWS - 1) // 2
+# A worker that answers nothing is given up after 1 s, one that is gone after 0.5 s: see Processes.SETTINGS.
+DEADLINE_SECONDS = 5
+# Joined with the reference table on the workers: rows enough that no buffer between a worker and a client holds them.
+MANY = "SELECT birds.k, birds.v, feathers.f FROM birds CROSS JOIN feathers"
+FEATHERS = 1_000
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """A gateway without workers."""
+    with Processes(tmp_path) as processes:
+        yield processes
+
+
+@pytest.fixture
+def pair(processes: Processes) -> Processes:
+    """A gateway and two workers with the tables `birds` and `feathers`."""
+    processes.add_worker()
+    processes.add_worker()
+    load_birds(processes)
+    return processes
+
+
+@pytest.fixture
+def proxied(processes: Processes) -> Processes:
+    """The same, where the second worker is behind a proxy."""
+    processes.add_worker()
+    processes.add_worker(proxied=True)
+    load_birds(processes)
+    return processes
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[..., Future[Any]]]:
+    """Calls in another thread."""
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
+
+
+def birds(rows: int) -> pa.Table:
+    """k is the key and counts, v is random and does not compress."""
+    noise = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(os.urandom(8 * rows))])
+    return pa.table({"k": range(rows), "v": noise})
+
+
+def load_birds(processes: Processes) -> None:
+    write(processes, "birds", ROWS)
+    processes.sql("CREATE TABLE birds (k BIGINT NOT NULL, v BIGINT) WITH (shard_key = 'k', shards = 8)")
+    copy(processes, "birds")
+    processes.sql("CREATE TABLE feathers (f BIGINT NOT NULL) WITH (reference = true)")
+    processes.sql(f"INSERT INTO feathers SELECT k + 1 FROM birds WHERE k < {FEATHERS}")
+
+
+def write(processes: Processes, name: str, rows: int) -> None:
+    pq.write_table(birds(rows), processes.directory / f"{name}.parquet")
+
+
+def copy(processes: Processes, name: str) -> int | None:
+    with processes.connect() as connection:
+        return connection.sql(f"COPY birds FROM '{processes.directory / f'{name}.parquet'}'").rows_affected
+
+
+def count_and_sum(processes: Processes) -> tuple[int, int]:
+    """Of the keys, which are read on the workers."""
+    ((count, total),) = processes.sql("SELECT count(v), sum(k) FROM birds")
+    return count, total
+
+
+def assert_all_is_well(processes: Processes) -> None:
+    assert count_and_sum(processes) == (ROWS, SUM)
+
+
+def assert_names(error: volary.Error, worker: Worker) -> None:
+    assert f"worker {worker.id} at 127.0.0.1:" in error.message, error.message
+
+
+# A worker that is killed
+
+
+def test_a_query_of_a_killed_worker_fails_with_its_name_until_it_is_back(pair: Processes) -> None:
+    _, worker = pair.workers
+    worker.kill()
+    with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError) as caught:
+        count_and_sum(pair)
+    assert_names(caught.value, worker)
+    worker.start()
+    assert_all_is_well(pair)
+
+
+def test_a_query_of_another_worker_alone_does_not_notice(pair: Processes) -> None:
+    alive, dead = pair.workers
+    dead.kill()
+    places = dict(pair.sql("SELECT shard, worker_id FROM system.shards WHERE table_name = 'birds'"))
+    assert set(places.values()) == {alive.id, dead.id}
+    answered = 0
+    for key in range(4):
+        try:
+            assert pair.sql(f"SELECT k FROM birds WHERE k = {key}") == [(key,)]
+            answered += 1
+        except volary.UnavailableError as error:
+            assert_names(error, dead)
+    assert 0 < answered < 4
+
+
+def test_a_query_waits_for_a_worker_that_starts_again(tmp_path: Path, background: Any) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__GATHER__RETRY_FOR": "20s"}) as processes:
+        worker = processes.add_worker()
+        load_birds(processes)
+        worker.kill()
+        query = background(count_and_sum, processes)
+        worker.start()
+        assert query.result() == (ROWS, SUM)
+
+
+def test_a_worker_killed_in_the_middle_of_a_stream_that_is_read_slowly_fails_it(pair: Processes) -> None:
+    _, worker = pair.workers
+    with pair.connect() as connection:
+        batches = connection.sql(MANY).batches()
+        rows = next(batches).num_rows
+        worker.kill()
+        with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError) as caught:
+            rows += sum(batch.num_rows for batch in batches)
+    assert_names(caught.value, worker)
+    assert rows < ROWS * FEATHERS
+    worker.start()
+    assert_all_is_well(pair)
+
+
+@pytest.mark.parametrize("place", ["first byte", "first quarter", "middle", "last batch", "end of stream", "last byte"])
+def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
+    proxied: Processes, background: Any, place: str
+) -> None:
+    _, worker = proxied.workers
+    query = "SELECT k, v FROM birds WHERE k >= 0"
+    expected = sorted(proxied.sql(query))
+    before = worker.proxy.downloaded
+    assert sorted(proxied.sql(query)) == expected
+    length = worker.proxy.downloaded - before
+    cut = {
+        "first byte": 1,
+        "first quarter": length // 4,
+        "middle": length // 2,
+        "last batch": length - 500,
+        "end of stream": length - 60,
+        "last byte": length - 4,
+    }[place]
+    worker.proxy.hold_after(down=cut)
+    answer = background(proxied.sql, query)
+    # The last message says how long things took: its length is not always the same, so that the last cut may come late.
+    until(lambda: worker.proxy.is_holding or answer.done(), "the worker has sent what it may")
+    worker.kill()
+    worker.proxy.cut()
+    with within(DEADLINE_SECONDS):
+        try:
+            assert sorted(answer.result()) == expected
+        except volary.UnavailableError as error:
+            assert_names(error, worker)
+        else:
+            assert place in ("end of stream", "last byte")
+    worker.proxy.release()
+    worker.start()
+    assert sorted(proxied.sql(query)) == expected
+
+
+# A worker that does not answer
+
+
+@pytest.mark.parametrize("connections", ["open", "new"])
+def test_a_worker_that_accepts_and_never_answers_is_given_up(proxied: Processes, connections: str) -> None:
+    _, worker = proxied.workers
+    worker.proxy.hold()
+    if connections == "new":
+        worker.proxy.cut()
+    with within(DEADLINE_SECONDS), pytest.raises((volary.DeadlineExceededError, volary.UnavailableError)) as caught:
+        count_and_sum(proxied)
+    assert_names(caught.value, worker)
+    worker.proxy.cut()
+    worker.proxy.release()
+    assert_all_is_well(proxied)
+
+
+def test_a_worker_that_falls_silent_in_the_middle_of_a_stream_is_given_up(proxied: Processes) -> None:
+    _, worker = proxied.workers
+    worker.proxy.hold_after(down=1 << 20)
+    with (
+        proxied.connect() as connection,
+        within(DEADLINE_SECONDS),
+        pytest.raises(volary.DeadlineExceededError) as caught,
+    ):
+        list(connection.sql(MANY).batches())
+    assert_names(caught.value, worker)
+    worker.proxy.release()
+    assert_all_is_well(proxied)
+
+
+def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Processes) -> None:
+    _, worker = pair.workers
+    worker.running().signal(signal.SIGSTOP)
+    with within(DEADLINE_SECONDS), pytest.raises((volary.DeadlineExceededError, volary.UnavailableError)) as caught:
+        count_and_sum(pair)
+    assert_names(caught.value, worker)
+    until(lambda: pair.nodes("state")[worker.id] == "lost", "the stopped worker is shown as lost")
+    worker.running().signal(signal.SIGCONT)
+    assert_all_is_well(pair)
+    until(lambda: pair.nodes("state")[worker.id] == "alive", "the worker is shown as alive again")
+
+
+# A worker that joins late
+
+
+def test_a_worker_that_joins_late_gets_new_tables_and_does_not_disturb_old_ones(pair: Processes) -> None:
+    late = pair.add_worker()
+    assert_all_is_well(pair)
+    pair.sql("CREATE TABLE nests WITH (shard_key = 'k', shards = 6) AS SELECT k, k % 7 AS tree FROM birds")
+    placed = pair.sql("SELECT DISTINCT worker_id FROM system.shards WHERE table_name = 'nests'")
+    assert (late.id,) in placed
+    assert pair.sql("SELECT count(*), sum(k) FROM nests WHERE tree >= 0") == [(ROWS, SUM)]
+    assert pair.sql("SELECT count(*) FROM birds JOIN nests ON birds.k = nests.k") == [(ROWS,)]
+    # The reference table has no copy on the late worker.
+    joined = "SELECT count(*), sum(nests.k), sum(f) FROM nests JOIN feathers ON nests.tree + 1 = feathers.f"
+    assert pair.sql(joined) == [(ROWS, SUM, sum(k % 7 + 1 for k in range(ROWS)))]
+    outer = "SELECT count(*), count(nests.k) FROM feathers LEFT JOIN nests ON nests.tree + 1 = feathers.f"
+    assert pair.sql(outer) == [(ROWS + FEATHERS - 7, ROWS)]
+    pair.sql("INSERT INTO feathers VALUES (0)")
+    assert pair.sql("SELECT count(f), min(f) FROM feathers") == [(FEATHERS + 1, 0)]
+
+
+# Loads
+
+
+def begin_half_a_load(processes: Processes, background: Any) -> Future[Any]:
+    """A COPY of which the first worker has all its rows, durably, and the second one only a part."""
+    first, second = processes.workers
+    write(processes, "more", 2 * ROWS)
+    before = set(first.files())
+    second.proxy.hold_after(up=100_000)
+    load: Future[Any] = background(copy, processes, "more")
+    until(lambda: second.proxy.is_holding, "the second worker has a part of its half")
+    # All eight shards of a half: files that a manifest names are complete.
+    until(lambda: len(set(first.files()) - before) >= 4, "the first worker has written its half")
+    ((table, rows),) = processes.sql("SELECT table_name, rows_written FROM system.loads")
+    assert table == "birds"
+    assert rows > 0
+    assert not load.done()
+    return load
+
+
+def assert_nothing_is_left_of_a_load(processes: Processes, files: dict[str, list[Path]]) -> None:
+    """Not in a query, not on disk; and the same load works now."""
+    assert_all_is_well(processes)
+    until(
+        lambda: {worker.name: worker.files() for worker in processes.workers} == files,
+        "the files of the failed load are deleted",
+    )
+    assert processes.sql("SELECT sum(rows) FROM system.segments WHERE table_name = 'birds'") == [(ROWS,)]
+    assert processes.sql("SELECT * FROM system.loads") == []
+    assert copy(processes, "more") == 2 * ROWS
+    assert count_and_sum(processes) == (3 * ROWS, SUM + ROWS * (2 * ROWS - 1))
+
+
+def files_of(processes: Processes) -> dict[str, list[Path]]:
+    return {worker.name: worker.files() for worker in processes.workers}
+
+
+def test_a_load_during_which_the_gateway_is_killed_leaves_nothing(proxied: Processes, background: Any) -> None:
+    files = files_of(proxied)
+    load = begin_half_a_load(proxied, background)
+    proxied.gateway.kill()
+    with pytest.raises(volary.UnavailableError):
+        load.result()
+    proxied.workers[1].proxy.cut()
+    proxied.workers[1].proxy.release()
+    proxied.gateway.start()
+    assert_nothing_is_left_of_a_load(proxied, files)
+
+
+def test_a_load_during_which_a_worker_is_killed_fails_with_its_name_and_leaves_nothing(
+    proxied: Processes, background: Any
+) -> None:
+    files = files_of(proxied)
+    load = begin_half_a_load(proxied, background)
+    _, worker = proxied.workers
+    worker.kill()
+    worker.proxy.cut()
+    worker.proxy.release()
+    with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError, match="run the statement again") as caught:
+        load.result()
+    assert_names(caught.value, worker)
+    worker.start()
+    assert_nothing_is_left_of_a_load(proxied, files)
+
+
+def test_a_load_whose_client_is_killed_leaves_nothing(proxied: Processes, background: Any) -> None:
+    files = files_of(proxied)
+    clients: list[Process] = []
+
+    def copy_with_a_process(processes: Processes, name: str) -> None:
+        statement = f"COPY birds FROM '{processes.directory / f'{name}.parquet'}'"
+        clients.append(processes.run("client", "sql", f"--gateway={processes.gateway.uri}", statement))
+        clients[0].failure()
+
+    write(proxied, "more", 2 * ROWS)
+    load = begin_half_a_load(proxied, lambda _, *arguments: background(copy_with_a_process, *arguments))
+    clients[0].kill()
+    until(load.done, "the client has ended")
+    until(lambda: proxied.sql("SELECT * FROM system.loads") == [], "the load has ended")
+    proxied.workers[1].proxy.release()
+    assert_nothing_is_left_of_a_load(proxied, files)
+
+
+def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
+        worker = processes.add_worker(proxied=True)
+        load_birds(processes)
+        files = files_of(processes)
+        # More than the connection takes ahead.
+        write(processes, "more", 20 * ROWS)
+        worker.proxy.hold_after(up=100_000)
+        with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError) as caught:
+            copy(processes, "more")
+        assert_names(caught.value, worker)
+        worker.proxy.release()
+        write(processes, "more", 2 * ROWS)
+        assert_nothing_is_left_of_a_load(processes, files)
+
+
+def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(processes: Processes) -> None:
+    small = processes.directory / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        processes.add_worker()
+        worker = processes.add_worker(data_dir=small / "data")
+        load_birds(processes)
+        files = files_of(processes)
+        write(processes, "more", 60 * ROWS)
+        with pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry") as caught:
+            copy(processes, "more")
+        assert_names(caught.value, worker)
+        assert str(worker.data_dir) in caught.value.message
+        write(processes, "more", 2 * ROWS)
+        assert_nothing_is_left_of_a_load(processes, files)
+    finally:
+        for worker in processes.workers:
+            worker.end()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+# A restart
+
+
+def describe(processes: Processes) -> list[list[tuple[Any, ...]]]:
+    """Columns and placement."""
+    shards = "SELECT * FROM system.shards ORDER BY table_name, shard, worker_id"
+    return [processes.sql(statement) for statement in ("DESCRIBE birds", "DESCRIBE feathers", "SHOW TABLES", shards)]
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_everything_is_there_again_when_all_processes_were(pair: Processes, end: str) -> None:
+    pair.sql("CREATE VIEW early AS SELECT k FROM birds WHERE k < 10")
+    pair.sql("INSERT INTO birds VALUES (-1, 42)")
+    described = describe(pair)
+    ids = [worker.id for worker in pair.workers]
+    for node in [pair.gateway, *pair.workers]:
+        if end == "killed":
+            node.kill()
+        else:
+            node.running().stop()
+    # The workers first: they wait for the gateway as long as it takes.
+    for worker in pair.workers:
+        worker.launch()
+    pair.gateway.start()
+    for worker in pair.workers:
+        worker.await_ready()
+    assert [worker.id for worker in pair.workers] == ids
+    assert count_and_sum(pair) == (ROWS + 1, SUM - 1)
+    assert pair.sql("SELECT v FROM birds WHERE k = -1") == [(42,)]
+    assert pair.sql("SELECT count(*), min(k) FROM early") == [(11, -1)]
+    assert pair.sql("SELECT count(f) FROM feathers") == [(FEATHERS,)]
+    assert describe(pair) == described
+
+
+# A client that goes away
+
+
+def is_idle(processes: Processes) -> bool:
+    running, reserved = processes.nodes("running_fragments"), processes.nodes("memory_reserved_bytes")
+    return not any(running.values()) and not any(reserved.values())
+
+
+def is_busy(processes: Processes) -> bool:
+    running, reserved = processes.nodes("running_fragments"), processes.nodes("memory_reserved_bytes")
+    return all(running.values()) and all(reserved.values())
+
+
+@pytest.mark.parametrize("query", [MANY, f"{MANY} WHERE f <= 200 ORDER BY v, f"], ids=["streamed", "sorted"])
+def test_a_client_that_closes_a_stream_frees_all_nodes_within_a_second(pair: Processes, query: str) -> None:
+    with pair.connect() as connection:
+        result = connection.sql(query)
+        batches = result.batches()
+        assert next(batches).num_rows > 0
+        until(lambda: is_busy(pair), "both workers hold memory for the query")
+        result.close()
+        until(lambda: is_idle(pair), "both workers are idle", seconds=1)
+    assert_all_is_well(pair)
+
+
+def test_a_client_that_is_killed_in_a_stream_frees_all_nodes_within_a_second(pair: Processes) -> None:
+    client = pair.run("client", "sql", f"--gateway={pair.gateway.uri}", "--output=csv", MANY)
+    until(lambda: is_busy(pair) and client.output(), "both workers hold memory for the query")
+    client.kill()
+    until(lambda: is_idle(pair), "both workers are idle", seconds=1)
+    assert_all_is_well(pair)
+
+
+# Starts that are refused
+
+
+def assert_refused(process: Process, code: str, *words: str) -> None:
+    """Ends with 1 and one line that has the code and the words."""
+    exit_code, line = process.failure()
+    assert exit_code == 1, line
+    assert line.startswith(f"volary: {code}: "), line
+    for word in words:
+        assert word in line
+
+
+def test_a_data_directory_is_used_by_one_process(pair: Processes) -> None:
+    worker = pair.workers[0]
+    arguments = ["--listen=127.0.0.1:0", f"--data-dir={worker.data_dir}"]
+    second = pair.run("second", "worker", *arguments, f"--gateway={pair.gateway.address}")
+    assert_refused(second, "ALREADY_EXISTS", str(worker.data_dir), "in use by another process", "directory of its own")
+    gateway = pair.run("gateway2", "gateway", "--listen=127.0.0.1:0", f"--data-dir={pair.gateway.data_dir}")
+    assert_refused(gateway, "ALREADY_EXISTS", str(pair.gateway.data_dir), "in use by another process")
+    assert_all_is_well(pair)
+
+
+def test_a_copy_of_a_workers_data_directory_is_refused_while_the_worker_lives(pair: Processes) -> None:
+    worker = pair.workers[0]
+    twin = pair.directory / "twin"
+    shutil.copytree(worker.data_dir, twin)
+    process = pair.run(
+        "twin_process", "worker", "--listen=127.0.0.1:0", f"--data-dir={twin}", f"--gateway={pair.gateway.address}"
+    )
+    assert_refused(process, "ALREADY_EXISTS", f"worker {worker.id} at 127.0.0.1:", "is alive", "empty directory")
+    assert_all_is_well(pair)
+
+
+def test_a_data_directory_of_another_role_is_refused(pair: Processes) -> None:
+    worker = pair.workers[0]
+    worker.kill()
+    process = pair.run("gateway2", "gateway", "--listen=127.0.0.1:0", f"--data-dir={worker.data_dir}")
+    assert_refused(
+        process, "INVALID_ARGUMENT", f"{worker.data_dir} is the data directory of a worker, not of a gateway"
+    )
+
+
+def test_a_data_directory_of_another_cluster_is_refused(
+    pair: Processes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    worker = pair.workers[0]
+    worker.kill()
+    with Processes(tmp_path_factory.mktemp("other")) as other:
+        process = other.run(
+            "stranger",
+            "worker",
+            "--listen=127.0.0.1:0",
+            f"--data-dir={worker.data_dir}",
+            f"--gateway={other.gateway.address}",
+        )
+        assert_refused(process, "INVALID_ARGUMENT", "belongs to cluster", "empty data directory")
+
+
+@pytest.mark.parametrize("role", ["gateway", "worker"])
+def test_a_data_directory_of_a_newer_format_is_refused(pair: Processes, role: str) -> None:
+    node = pair.gateway if role == "gateway" else pair.workers[0]
+    node.kill()
+    identity = node.data_dir / "volary.json"
+    content = json.loads(identity.read_text())
+    identity.write_text(json.dumps(content | {"format": 99, "role": "moon"}))
+    process = pair.run("newer", role, "--listen=127.0.0.1:0", f"--data-dir={node.data_dir}")
+    assert_refused(process, "INVALID_ARGUMENT", str(identity), "format 99", "the release that wrote it, or a newer one")
+
+
+@pytest.mark.parametrize("role", ["gateway", "worker"])
+def test_a_port_in_use_is_refused(pair: Processes, role: str) -> None:
+    address = pair.gateway.address
+    process = pair.run("second", role, f"--listen={address}", f"--data-dir={pair.directory / 'new'}")
+    assert_refused(process, "ALREADY_EXISTS", f"cannot listen on {address}", "the port is in use by another process")
+    assert_all_is_well(pair)
+
+
+def test_a_directory_of_somebody_else_is_refused(processes: Processes) -> None:
+    home = processes.directory / "home"
+    home.mkdir()
+    (home / "thesis.txt").write_text("forty-two")
+    process = processes.run("worker0", "worker", "--listen=127.0.0.1:0", f"--data-dir={home}")
+    assert_refused(process, "INVALID_ARGUMENT", str(home), "thesis.txt", "give an empty or a new one")
+    assert (home / "thesis.txt").read_text() == "forty-two"

@@ -1,0 +1,531 @@
+"""What statements there are, and that each does what it says: tables, loads, views, listings, plans, settings."""
+
+from __future__ import annotations
+
+import bz2
+import datetime
+import gzip
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cluster import LocalCluster
+
+import volary
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def name(connection) -> Iterator[str]:
+    """A name that is free; whatever gets it is dropped."""
+    name = f"thing_{next(_names)}"
+    yield name
+    kinds = {
+        kind
+        for (kind,) in connection.sql(
+            f"SELECT table_type FROM information_schema.tables WHERE table_name = '{name}'"
+        ).rows()
+    }
+    for kind in kinds:
+        connection.sql(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {name}")
+
+
+def rows(connection: volary.Connection, query: str) -> list[tuple]:
+    return connection.sql(query).rows()
+
+
+def plan(connection: volary.Connection, query: str) -> str:
+    return rows(connection, f"EXPLAIN {query}")[-1][1]
+
+
+# Tables.
+
+
+def test_a_sharded_table_is_as_it_was_declared(connection, name):
+    declared = (
+        f"CREATE TABLE {name} (k BIGINT NOT NULL, small SMALLINT, price DECIMAL(12, 2), name VARCHAR NOT NULL, "
+        "day DATE, at TIMESTAMP, ok BOOLEAN, data BYTEA, ratio REAL) WITH (shard_key = 'k', shards = 16, sort_key = 'day, k')"
+    )
+    assert connection.sql(declared).rows_affected in (0, None)
+    described = (
+        f"SELECT name, kind, shard_key, shards, sort_key, workers, rows FROM system.tables WHERE name = '{name}'"
+    )
+    assert rows(connection, described) == [(name, "sharded", "k", 16, "day, k", 3, 0)]
+    result = connection.sql(f"SELECT * FROM {name}")
+    assert result.schema.names == ["k", "small", "price", "name", "day", "at", "ok", "data", "ratio"]
+    assert result.schema.types == [
+        pa.int64(),
+        pa.int16(),
+        pa.decimal128(12, 2),
+        pa.string(),
+        pa.date32(),
+        pa.timestamp("ns"),
+        pa.bool_(),
+        pa.binary(),
+        pa.float32(),
+    ]
+    assert rows(connection, f"SELECT shard, rows FROM system.shards WHERE table_name = '{name}' ORDER BY shard") == [
+        (shard, 0) for shard in range(16)
+    ]
+
+
+def test_a_table_without_a_number_of_shards_has_64_and_is_sorted_by_its_shard_key(connection, name):
+    connection.sql(f"CREATE TABLE {name} (k VARCHAR) WITH (shard_key = 'k')")
+    assert rows(connection, f"SELECT shards, sort_key FROM system.tables WHERE name = '{name}'") == [(64, "k")]
+
+
+def test_a_reference_table_is_whole_on_every_worker(connection, name):
+    connection.sql(f"CREATE TABLE {name} (k BIGINT, name VARCHAR) WITH (reference = true)")
+    assert connection.sql(f"INSERT INTO {name} VALUES (1, 'one'), (2, 'two'), (NULL, NULL)").rows_affected == 3
+    assert rows(connection, f"SELECT count(*), count(k) FROM {name}") == [(3, 2)]
+    table = f"SELECT kind, shard_key, workers, rows FROM system.tables WHERE name = '{name}'"
+    assert rows(connection, table) == [("reference", None, 3, 3)]
+    copies = f"SELECT DISTINCT worker_id, rows FROM system.segments WHERE table_name = '{name}' ORDER BY worker_id"
+    assert rows(connection, copies) == [("w1", 3), ("w2", 3), ("w3", 3)]
+    assert "workers=1" in plan(connection, f"SELECT * FROM {name}")
+
+
+def test_if_not_exists_and_if_exists_are_quiet(connection, birds):
+    connection.sql(f"CREATE TABLE IF NOT EXISTS {birds} (other BIGINT) WITH (shard_key = 'other')")
+    assert rows(connection, f"SELECT count(*) FROM {birds}") == [(5,)]
+    connection.sql("DROP TABLE IF EXISTS no_such_table")
+    connection.sql("DROP VIEW IF EXISTS no_such_view")
+
+
+def test_a_name_without_quotes_is_lower_case(connection, name):
+    connection.sql(f"CREATE TABLE {name.upper()} (K BIGINT, \"Mixed Name\" BIGINT) WITH (SHARD_KEY = 'k', SHARDS = 2)")
+    connection.sql(f"INSERT INTO {name} VALUES (1, 2)")
+    assert rows(connection, f'SELECT k, "Mixed Name" FROM public.{name.upper()}') == [(1, 2)]
+    assert rows(connection, f'SELECT "Mixed Name" FROM volary.public.{name}') == [(2,)]
+
+
+def test_a_table_is_created_from_a_query(connection, birds, name):
+    create = (
+        f"CREATE TABLE {name} WITH (shard_key = 'name', shards = 4) AS "
+        f"SELECT name, count(*) AS n, max(day) AS latest FROM {birds} GROUP BY name"
+    )
+    assert connection.sql(create).rows_affected == 4
+    assert rows(connection, f"SELECT * FROM {name} ORDER BY name NULLS FIRST") == [
+        (None, 1, None),
+        ("kaka", 1, datetime.date(2026, 1, 2)),
+        ("kea", 2, datetime.date(2026, 1, 5)),
+        ("tui", 1, datetime.date(2026, 1, 4)),
+    ]
+    assert rows(connection, f"SELECT shard_key, shards FROM system.tables WHERE name = '{name}'") == [("name", 4)]
+
+
+def test_a_reference_table_is_created_from_a_query(connection, birds, name):
+    connection.sql(f"CREATE TABLE {name} WITH (reference = true) AS SELECT DISTINCT name FROM {birds}")
+    joined = f"SELECT b.k FROM {birds} b JOIN {name} r ON b.name = r.name ORDER BY b.k"
+    assert rows(connection, joined) == [(1,), (2,), (4,), (5,)]
+
+
+def test_a_table_whose_query_fails_is_not_there(connection, birds, name):
+    with pytest.raises(volary.InvalidArgumentError):
+        connection.sql(f"CREATE TABLE {name} WITH (shard_key = 'k') AS SELECT CAST(name AS BIGINT) AS k FROM {birds}")
+    with pytest.raises(volary.NotFoundError):
+        connection.sql(f"SELECT * FROM {name}")
+    connection.sql(f"CREATE TABLE {name} (k BIGINT) WITH (shard_key = 'k')")
+
+
+def test_rows_are_inserted_by_position_by_name_and_from_a_query(connection, empty_table):
+    t = empty_table
+    assert connection.sql(f"INSERT INTO {t} VALUES (1, 'kea', 1.5, DATE '2026-01-01')").rows_affected == 1
+    assert connection.sql(f"INSERT INTO {t} (day, k) VALUES (DATE '2026-01-02', 2), (NULL, 3)").rows_affected == 2
+    assert connection.sql(f"INSERT INTO {t} SELECT k + 10, name, price, day FROM {t}").rows_affected == 3
+    assert connection.sql(f"INSERT INTO {t} (k, price) SELECT k + 100, k FROM {t} WHERE k = 1").rows_affected == 1
+    assert connection.sql(f"INSERT INTO {t} SELECT * FROM {t} WHERE false").rows_affected == 0
+    assert rows(connection, f"SELECT * FROM {t} ORDER BY k") == [
+        (1, "kea", 1.5, datetime.date(2026, 1, 1)),
+        (2, None, None, datetime.date(2026, 1, 2)),
+        (3, None, None, None),
+        (11, "kea", 1.5, datetime.date(2026, 1, 1)),
+        (12, None, None, datetime.date(2026, 1, 2)),
+        (13, None, None, None),
+        (101, None, 1.0, None),
+    ]
+
+
+def test_a_dropped_table_is_gone_and_its_name_is_free(connection, birds):
+    connection.sql(f"DROP TABLE {birds}")
+    with pytest.raises(volary.NotFoundError):
+        connection.sql(f"SELECT * FROM {birds}")
+    connection.sql(f"CREATE TABLE {birds} (other VARCHAR) WITH (shard_key = 'other', shards = 2)")
+    assert rows(connection, f"SELECT * FROM {birds}") == []
+
+
+# COPY.
+
+LOADED = [
+    (1, "one", 1.5, datetime.date(2026, 1, 1)),
+    (2, None, 2.5, None),
+    (3, "three, or so", None, datetime.date(2026, 1, 3)),
+]
+CSV = b'k,name,price,day\n1,one,1.5,2026-01-01\n2,,2.5,\n3,"three, or so",,2026-01-03\n'
+TSV = b"k\tname\tprice\tday\n1\tone\t1.5\t2026-01-01\n2\t\t2.5\t\n3\tthree, or so\t\t2026-01-03\n"
+JSON = (
+    b'{"k": 1, "name": "one", "price": 1.5, "day": "2026-01-01"}\n{"k": 2, "price": 2.5}\n'
+    b'{"day": "2026-01-03", "k": 3, "name": "three, or so"}\n'
+)
+
+
+def parquet(**columns: list) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+PARQUET = parquet(
+    name=["one", None, "three, or so"],
+    K=pa.array([1, 2, 3], pa.int32()),
+    price=[1.5, 2.5, None],
+    day=["2026-01-01", None, "2026-01-03"],
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("rows.csv", CSV),
+        ("rows.tsv", TSV),
+        ("rows.json", JSON),
+        ("rows.jsonl", JSON),
+        ("rows.ndjson", JSON),
+        ("rows.parquet", PARQUET),
+        ("rows.csv.gz", gzip.compress(CSV)),
+        ("rows.tsv.gz", gzip.compress(TSV)),
+        ("ROWS.JSON.GZ", gzip.compress(JSON)),
+        ("rows.csv.bz2", bz2.compress(CSV)),
+    ],
+)
+def test_copy_knows_a_format_by_its_name(connection, empty_table, tmp_path, file, content):
+    (tmp_path / file).write_bytes(content)
+    assert connection.sql(f"COPY {empty_table} FROM '{tmp_path / file}'").rows_affected == 3
+    loaded = rows(connection, f"SELECT * FROM {empty_table} ORDER BY k")
+    # An empty field of a text column is a NULL as everywhere in CSV, or text; both are known.
+    assert [(k, name or None, price, day) for k, name, price, day in loaded] == LOADED
+
+
+def test_copy_takes_the_format_and_its_details_from_options(connection, empty_table, tmp_path):
+    (tmp_path / "rows.txt").write_text("1;one;\\N\n2;'two;too';3.5\n")
+    statement = (
+        f"COPY {empty_table} (k, name, price) FROM '{tmp_path}/rows.txt' "
+        "WITH (FORMAT csv, HEADER false, DELIMITER ';', NULL '\\N', QUOTE '''')"
+    )
+    assert connection.sql(statement).rows_affected == 2
+    assert rows(connection, f"SELECT k, name, price FROM {empty_table} ORDER BY k") == [
+        (1, "one", None),
+        (2, "two;too", 3.5),
+    ]
+
+
+def test_copy_takes_folders_globs_and_file_urls(connection, empty_table, tmp_path):
+    for number in range(4):
+        (tmp_path / f"part-{number}.parquet").write_bytes(parquet(k=[number]))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "part-4.csv").write_text("k\n4\n")
+    (tmp_path / "_SUCCESS").write_text("")
+    (tmp_path / ".hidden.csv").write_text("no table at all")
+    for location, count in [
+        (f"{tmp_path}/part-*.parquet", 4),
+        (f"{tmp_path}/part-[12].parquet", 2),
+        (f"{tmp_path}/part-?.parquet", 4),
+        (f"{tmp_path}/more/", 1),
+        (f"{tmp_path}/more", 1),
+        (f"file://{tmp_path}/part-0.parquet", 1),
+    ]:
+        assert connection.sql(f"COPY {empty_table} FROM '{location}'").rows_affected == count, location
+    assert rows(connection, f"SELECT count(*), sum(k) FROM {empty_table}") == [(13, 6 + 3 + 6 + 4 + 4 + 0)]
+
+
+def test_copy_of_many_rows_loads_all_of_them(connection, empty_table, tmp_path):
+    count = 200_000
+    pq.write_table(
+        pa.table({"k": range(count), "price": [n / 2 for n in range(count)]}),
+        tmp_path / "a.parquet",
+        row_group_size=10_000,
+    )
+    assert connection.sql(f"COPY {empty_table} FROM '{tmp_path}'").rows_affected == count
+    total = count * (count - 1) // 2
+    assert rows(connection, f"SELECT count(*), sum(k), sum(price), count(DISTINCT k) FROM {empty_table}") == [
+        (count, total, total / 2, count)
+    ]
+    spread = rows(connection, f"SELECT shard, rows FROM system.shards WHERE table_name = '{empty_table}'")
+    assert sum(held for _, held in spread) == count
+    assert min(held for _, held in spread) > count / 8 * 0.9
+    assert rows(connection, f"SELECT sum(rows) FROM system.segments WHERE table_name = '{empty_table}'") == [(count,)]
+    assert rows(connection, "SELECT * FROM system.loads") == []
+
+
+# Views.
+
+
+def test_views_read_views_and_follow_what_they_read(connection, birds):
+    low, high = f"{birds}_low", f"{birds}_high"
+    connection.sql(f"CREATE VIEW {low} AS SELECT k, price FROM {birds} WHERE price IS NOT NULL")
+    connection.sql(f"CREATE VIEW {high} (n, total) AS SELECT count(*), sum(price) FROM {low} WHERE k > 1")
+    try:
+        assert rows(connection, f"SELECT * FROM {high}") == [(3, 11.5)]
+        connection.sql(f"INSERT INTO {birds} VALUES (6, 'ruru', 8.5, NULL)")
+        assert rows(connection, f"SELECT * FROM {high}") == [(4, 20.0)]
+        connection.sql(f"CREATE OR REPLACE VIEW {low} AS SELECT k, 1.0 AS price FROM {birds}")
+        assert rows(connection, f"SELECT total FROM {high}") == [(5.0,)]
+        assert "shards=1/8 workers=1/3" in plan(connection, f"SELECT * FROM {low} WHERE k = 3")
+        with pytest.raises(volary.AlreadyExistsError, match="exists already"):
+            connection.sql(f"CREATE VIEW {low} AS SELECT 1")
+        with pytest.raises(volary.InvalidArgumentError, match=f"{low} is a view; use DROP VIEW {low}"):
+            connection.sql(f"DROP TABLE {low}")
+        with pytest.raises(volary.InvalidArgumentError, match="no table that rows can be inserted into"):
+            connection.sql(f"INSERT INTO {low} VALUES (1, 2)")
+    finally:
+        connection.sql(f"DROP VIEW {low}")
+    with pytest.raises(volary.NotFoundError, match=f'view {high}: table "{low}" does not exist'):
+        connection.sql(f"SELECT * FROM {high}")
+    connection.sql(f"DROP VIEW {high}")
+
+
+def test_views_that_read_each_other_are_refused_when_they_are_read(connection, name):
+    connection.sql(f"CREATE VIEW {name} AS SELECT 1 AS x")
+    connection.sql(f"CREATE VIEW {name}_b AS SELECT * FROM {name}")
+    connection.sql(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_b")
+    with pytest.raises(volary.InvalidArgumentError, match="nested more than 16 deep, or read each other"):
+        connection.sql(f"SELECT * FROM {name}")
+    connection.sql(f"DROP VIEW {name}_b")
+
+
+# Listings.
+
+
+def test_show_tables_and_information_schema_list_tables_and_views(connection, birds, name):
+    connection.sql(f"CREATE VIEW {name} AS SELECT k AS key FROM {birds}")
+    listed = {(schema, table): kind for _, schema, table, kind in rows(connection, "SHOW TABLES")}
+    assert listed["public", birds] == "BASE TABLE"
+    assert listed["public", name] == "VIEW"
+    assert {table for schema, table in listed if schema == "system"} == {
+        "nodes",
+        "tables",
+        "shards",
+        "segments",
+        "loads",
+    }
+    same = rows(connection, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
+    assert {(schema, table): kind for schema, table, kind in same} == listed
+    definition = f"SELECT definition FROM information_schema.views WHERE table_name = '{name}'"
+    assert rows(connection, definition) == [(f"SELECT k AS key FROM {birds}",)]
+
+
+def test_columns_are_described_in_three_ways(connection, birds):
+    columns = [("k", "Int64", "NO"), ("name", "Utf8View", "YES"), ("price", "Float64", "YES"), ("day", "Date32", "YES")]
+    assert rows(connection, f"DESCRIBE {birds}") == columns
+    assert [row[3:] for row in rows(connection, f"SHOW COLUMNS FROM {birds}")] == columns
+    query = "SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE table_name = "
+    assert rows(connection, f"{query}'{birds}' ORDER BY ordinal_position") == columns
+
+
+def test_the_columns_of_a_view_are_described(connection, birds, name):
+    connection.sql(f"CREATE VIEW {name} AS SELECT k AS key, price * 2 AS twice FROM {birds}")
+    assert [row[:2] for row in rows(connection, f"DESCRIBE {name}")] == [("key", "Int64"), ("twice", "Float64")]
+    query = f"SELECT column_name FROM information_schema.columns WHERE table_name = '{name}' ORDER BY ordinal_position"
+    assert rows(connection, query) == [("key",), ("twice",)]
+
+
+def test_system_tables_say_where_rows_are(connection, birds):
+    nodes = rows(
+        connection, "SELECT id, role, state, version, address, last_heartbeat_ms FROM system.nodes ORDER BY id"
+    )
+    assert [node[:3] for node in nodes] == [(f"w{n}", "worker", "alive") for n in (1, 2, 3)]
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) and beat < 10_000 for *_, address, beat in nodes)
+    assert {version for *_, version, _, _ in nodes} == {connection.server_version.split()[-1].removeprefix("v")}
+    shards = rows(
+        connection,
+        f"SELECT shard, worker_id, rows, bytes FROM system.shards WHERE table_name = '{birds}' ORDER BY shard",
+    )
+    assert [shard for shard, *_ in shards] == list(range(8))
+    assert {worker for _, worker, *_ in shards} == {"w1", "w2", "w3"}
+    held = {shard: (worker, count) for shard, worker, count, _ in shards if count}
+    assert sum(count for _, count in held.values()) == 5
+    segments = rows(
+        connection, f"SELECT shard, worker_id, rows, file, bytes FROM system.segments WHERE table_name = '{birds}'"
+    )
+    assert {shard: (worker, count) for shard, worker, count, *_ in segments} == held
+    assert all(file.endswith(".parquet") and size > 0 for *_, file, size in segments)
+    assert rows(connection, f"SELECT rows, bytes > 0 FROM system.tables WHERE name = '{birds}'") == [(5, True)]
+
+
+def test_equal_shard_counts_are_placed_alike(connection, birds, name):
+    connection.sql(f"CREATE TABLE {name} (other BIGINT) WITH (shard_key = 'other', shards = 8)")
+    placed = "SELECT shard, worker_id FROM system.shards WHERE table_name = '{}' ORDER BY shard"
+    assert rows(connection, placed.format(name)) == rows(connection, placed.format(birds))
+
+
+# Plans.
+
+
+def test_a_union_keeps_every_row_of_each_side(connection, birds):
+    both = f"SELECT k, name FROM {birds} WHERE k < 3 UNION ALL SELECT k, name FROM {birds}"
+    assert rows(connection, f"SELECT k FROM ({both}) ORDER BY k") == [(1,), (1,), (2,), (2,), (3,), (4,), (5,)]
+    counted = f"SELECT k, count(*) FROM ({both}) GROUP BY k ORDER BY k"
+    assert rows(connection, counted) == [(1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
+    assert rows(connection, f"SELECT count(*) FROM ({both.replace(' ALL', '')})") == [(5,)]
+    assert rows(connection, f"SELECT k FROM {birds} INTERSECT SELECT k + 3 FROM {birds} ORDER BY k") == [(4,), (5,)]
+    assert rows(connection, f"SELECT k FROM {birds} EXCEPT SELECT k + 3 FROM {birds} ORDER BY k") == [(1,), (2,), (3,)]
+
+
+def test_explain_says_how_many_shards_and_workers_are_asked(connection, birds):
+    for condition, asked in [
+        ("k = 3", "shards=1/8 workers=1/3 (pruned by shard key k)"),
+        ("k = 1 + 2", "shards=1/8 workers=1/3"),
+        ("k = CAST('3' AS INT)", "shards=1/8 workers=1/3"),
+        ("k IN (3)", "shards=1/8 workers=1/3"),
+        ("k = 3 AND price > 1", "shards=1/8 workers=1/3"),
+        ("k > 3", "shards=8/8 workers=3/3 (no filter on shard key k)"),
+        ("k = 3 OR price > 1", "shards=8/8 workers=3/3 (no filter on shard key k)"),
+    ]:
+        assert asked in plan(connection, f"SELECT * FROM {birds} WHERE {condition}"), condition
+    prepared = connection.sql(f"EXPLAIN SELECT * FROM {birds} WHERE k = ?", [3]).rows()[-1][1]
+    assert "shards=1/8 workers=1/3" in prepared
+
+
+def test_a_contradiction_asks_nobody(connection, birds):
+    for condition in ("k = 1 AND k IN (2, 3, 4, 5)", "k = 1 AND k = 2", "k IS NULL", "false", "k = 3 AND k > 4"):
+        query = f"SELECT k, name FROM {birds} WHERE {condition}"
+        explained = plan(connection, query)
+        assert "workers=0" in explained or "EmptyExec" in explained or "shards=1/8" in explained, condition
+        assert rows(connection, query) == []
+        assert rows(connection, f"SELECT count(*), sum(k) FROM {birds} WHERE {condition}") == [(0, None)]
+    # Keys of different shards, so that the planner cannot know it by itself.
+    by_shard: dict[str, int] = {}
+    for k in range(1, 40):
+        (worker,) = re.findall(r"shards=1/8 workers=1/3", plan(connection, f"SELECT k FROM {birds} WHERE k = {k}"))
+        by_shard.setdefault(worker, k)
+    distant = next(
+        k for k in range(2, 40) if "shards=2/8" in plan(connection, f"SELECT k FROM {birds} WHERE k = 1 OR k = {k}")
+    )
+    explained = plan(connection, f"SELECT k FROM {birds} WHERE k = 1 AND k IN ({distant}, {distant})")
+    assert "workers=0" in explained or "EmptyExec" in explained
+
+
+def test_explain_shows_fragments_and_why_they_end(connection, birds):
+    local = plan(connection, f"SELECT k, sum(price) FROM {birds} GROUP BY k")
+    assert "GatherExec: workers=3" in local
+    assert "mode=SinglePartitioned" in local.split("fragment 1:")[1]
+    split = plan(connection, f"SELECT name, sum(price) FROM {birds} GROUP BY name")
+    above, below = split.split("fragment 1:")
+    assert "mode=Partial" in below
+    assert "mode=Final" in above
+    assert "ends because rows of several shards meet by another key than the shard key" in above
+
+
+def test_explain_analyze_says_what_each_worker_did(connection, birds):
+    ((kind, text),) = rows(connection, f"EXPLAIN ANALYZE SELECT name, sum(price) FROM {birds} GROUP BY name")
+    assert kind == "Plan with Metrics"
+    assert re.search(r"\| workers=3 min/median/max: rows=\d+/\d+/\d+ bytes=", text)
+    assert re.search(r"scanned_rows=\d+/\d+/\d+ .*network_wait=.* decode=", text)
+    assert re.search(r"\| slowest: w[123] total=[\d.]+ms .*retries=0", text)
+    assert re.search(r"^query: [0-9a-f-]{36} rows=4 planning=[\d.]+ms running=[\d.]+ms$", text, re.MULTILINE)
+
+
+def test_explain_verbose_and_analyze_verbose_show_more(connection, birds):
+    kinds = [kind for kind, _ in rows(connection, f"EXPLAIN VERBOSE SELECT * FROM {birds} WHERE k = 1")]
+    assert kinds == ["initial_logical_plan", "logical_plan", "physical_plan"]
+    shown = rows(connection, f"EXPLAIN ANALYZE VERBOSE SELECT name, sum(price) FROM {birds} GROUP BY name")
+    assert shown[0][0] == "Plan with Metrics"
+    assert re.fullmatch(r"fragment of worker w[123] \(the slowest\)", shown[1][0])
+    assert "DataSourceExec" in shown[1][1]
+    assert "bytes_scanned=" in shown[1][1]
+
+
+def test_explain_of_a_query_in_order_shows_the_merge(connection, birds):
+    ordered = plan(connection, f"SELECT k FROM {birds} ORDER BY price DESC LIMIT 2")
+    assert "SortPreservingMergeExec" in ordered
+    assert "fetch=2" in ordered.split("fragment 1:")[1]
+    assert rows(connection, f"SELECT k FROM {birds} ORDER BY price DESC NULLS LAST LIMIT 2") == [(5,), (3,)]
+
+
+# Expressions and settings of a session.
+
+
+def test_now_is_one_moment_for_the_whole_statement(connection, birds):
+    ((now, today, same),) = rows(connection, "SELECT now(), current_date, now() = current_timestamp")
+    assert abs(
+        now.replace(tzinfo=None) - datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    ) < datetime.timedelta(hours=1)
+    assert today == now.date()
+    assert same
+    assert rows(connection, f"SELECT count(DISTINCT now()) FROM {birds} WHERE day < now() + interval '100 years'") == [
+        (1,)
+    ]
+
+
+def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, birds):
+    is_berlin = "SELECT CAST('2026-01-01T00:30:00' AS TIMESTAMPTZ) = CAST('2025-12-31T23:30:00Z' AS TIMESTAMPTZ)"
+    with volary.connect(cluster.uri, username="ada") as connection, cluster.connect() as other:
+        assert rows(connection, is_berlin) == [(False,)]
+        for zone in ("Europe/Berlin", "+01:00"):
+            connection.sql(f"SET timezone = '{zone}'")
+            assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", zone)]
+            assert rows(connection, is_berlin) == [(True,)]
+            on_workers = (
+                f"SELECT count(*) FROM {birds} WHERE CAST(CAST(day AS VARCHAR) || 'T00:00:00' AS TIMESTAMPTZ) "
+                "= CAST('2025-12-31T23:00:00Z' AS TIMESTAMPTZ)"
+            )
+            assert rows(connection, on_workers) == [(1,)]
+        assert rows(other, is_berlin) == [(False,)]
+        connection.sql("RESET timezone")
+        assert rows(connection, is_berlin) == [(False,)]
+
+
+def test_set_works_on_a_connection_without_a_user(connection):
+    connection.sql("SET timezone = '+02:00'")
+    assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", "+02:00")]
+
+
+def test_begin_and_commit_are_taken_and_change_nothing(connection, birds):
+    connection.sql("BEGIN")
+    connection.sql(f"INSERT INTO {birds} VALUES (6, 'ruru', NULL, NULL)")
+    assert rows(connection, f"SELECT count(*) FROM {birds}") == [(6,)]
+    connection.sql("COMMIT")
+
+
+# Restart.
+
+
+def test_a_restart_keeps_everything(tmp_path: Path):
+    with LocalCluster(tmp_path, workers=3) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT, v VARCHAR) WITH (shard_key = 'k', shards = 8, sort_key = 'v, k')")
+        connection.sql("INSERT INTO t VALUES (1, 'a'), (2, NULL), (NULL, 'c')")
+        connection.sql("INSERT INTO t SELECT k + 10, v FROM t")
+        connection.sql("CREATE TABLE r (k BIGINT, label VARCHAR) WITH (reference = true)")
+        connection.sql("INSERT INTO r VALUES (1, 'one'), (2, 'two')")
+        connection.sql("CREATE VIEW v AS SELECT r.label, count(*) AS n FROM t JOIN r ON t.k = r.k GROUP BY r.label")
+        connection.sql("CREATE TABLE gone (k BIGINT) WITH (shard_key = 'k')")
+        connection.sql("DROP TABLE gone")
+        before = snapshot(connection)
+    with LocalCluster(tmp_path, workers=3) as cluster, cluster.connect() as connection:
+        assert snapshot(connection) == before
+        assert before[0] == [(1, "a"), (2, None), (11, "a"), (12, None), (None, "c"), (None, "c")]
+        assert before[1] == [("one", 1), ("two", 1)]
+        connection.sql("INSERT INTO t VALUES (3, 'd')")
+        assert rows(connection, "SELECT count(*) FROM t") == [(7,)]
+        connection.sql("CREATE TABLE gone (other VARCHAR) WITH (shard_key = 'other')")
+
+
+def snapshot(connection: volary.Connection) -> list[list[tuple]]:
+    return [
+        rows(connection, query)
+        for query in (
+            "SELECT * FROM t ORDER BY k, v",
+            "SELECT * FROM v ORDER BY label",
+            "SELECT * FROM r ORDER BY k",
+            "SELECT * FROM system.tables ORDER BY name",
+            "SELECT * FROM system.shards ORDER BY table_name, shard, worker_id",
+            "SELECT * FROM system.segments ORDER BY table_name, shard, worker_id, file",
+            "SELECT * FROM information_schema.columns WHERE table_schema = 'public' ORDER BY table_name, column_name",
+            "SELECT id, role, state FROM system.nodes ORDER BY id",
+        )
+    ]

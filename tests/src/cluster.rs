@@ -1,0 +1,341 @@
+//! Clusters for tests: nodes in this process, on free ports, in a directory that goes away with them.
+
+use std::fs::File;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+use arrow::array::{AsArray, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use tempfile::TempDir;
+use volary_cli::client::Client;
+use volary_cli::settings::Settings;
+use volary_cli::{LocalCluster, LocalOptions};
+use volary_node::runtimes::OwnedRuntimes;
+use volary_node::size::MemorySize;
+
+use crate::reference::{Reference, difference};
+
+/// Of each cluster: many run at the same time.
+const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
+/// Of gateways, whatever the machine: plans are the same everywhere.
+const GATEWAY_PARTITIONS: usize = 4;
+/// Of each worker: fragments of several partitions.
+const WORKER_PARTITIONS: usize = 3;
+
+/// Runs a test within the runtimes of its clusters. To be called outside of any other runtime.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    static RUNTIMES: OnceLock<OwnedRuntimes> = OnceLock::new();
+    let runtimes = RUNTIMES.get_or_init(|| match OwnedRuntimes::start(None) {
+        Ok(runtimes) => runtimes,
+        Err(error) => panic!("no runtime, no test: {error}"),
+    });
+    let handles = runtimes.handles().clone();
+    HANDLES.get_or_init(|| handles.clone());
+    handles.io().block_on(test)
+}
+
+static HANDLES: OnceLock<volary_node::Runtimes> = OnceLock::new();
+
+/// A table: its name, the options of CREATE TABLE, and its rows.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// The name.
+    pub name: String,
+    /// What stands in `WITH (…)`.
+    pub options: String,
+    /// The rows, of one schema. Each batch is a write by itself; one at least.
+    pub batches: Vec<RecordBatch>,
+}
+
+impl Table {
+    /// Sharded by a column.
+    pub fn sharded(name: &str, key: &str, shards: u32, rows: RecordBatch) -> Self {
+        Self {
+            name: name.to_owned(),
+            options: format!("shard_key = '{key}', shards = {shards}"),
+            batches: vec![rows],
+        }
+    }
+
+    /// Whole on every worker.
+    pub fn reference(name: &str, rows: RecordBatch) -> Self {
+        Self {
+            name: name.to_owned(),
+            options: "reference = true".to_owned(),
+            batches: vec![rows],
+        }
+    }
+}
+
+/// A gateway, its workers and a session.
+pub struct Cluster {
+    nodes: LocalCluster,
+    client: Client,
+    workers: usize,
+    directory: TempDir,
+}
+
+impl Cluster {
+    /// Starts so many workers, and a session.
+    ///
+    /// # Errors
+    /// Those of the nodes.
+    pub async fn start(workers: usize) -> Result<Self> {
+        Self::start_with(workers, |_| {}).await
+    }
+
+    /// The same with other settings.
+    ///
+    /// # Errors
+    /// Those of the nodes.
+    pub async fn start_with(
+        workers: usize,
+        change: impl FnOnce(&mut LocalOptions),
+    ) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let runtimes = HANDLES.get().context("clusters are started within run()")?;
+        let mut settings = Settings::default();
+        settings.local.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        settings.local.data_dir = directory.path().join("nodes");
+        settings.local.workers = workers;
+        settings.local.memory = MEMORY;
+        settings.gateway.query.target_partitions = Some(GATEWAY_PARTITIONS);
+        settings.worker.execution.target_partitions = Some(WORKER_PARTITIONS);
+        settings.gateway.load.allowed_roots = vec![
+            directory.path().display().to_string(),
+            data_directory().display().to_string(),
+        ];
+        let mut options = LocalOptions::new(settings, runtimes.clone());
+        change(&mut options);
+        let nodes = LocalCluster::start(options).await?;
+        let client = Client::connect(&nodes.uri()).await?;
+        Ok(Self {
+            nodes,
+            client,
+            workers,
+            directory,
+        })
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// A directory that COPY may read, and that goes away with the cluster.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs a statement in the session and collects its rows.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn sql(&mut self, sql: &str) -> volary_flight_proto::Result<RecordBatch> {
+        self.client.collect(sql).await
+    }
+
+    /// Runs the statements of a file such as `tests/queries/*/schema.sql`.
+    ///
+    /// # Errors
+    /// Those of the statements, and of reading the file.
+    pub async fn run_file(&mut self, file: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        let lines: Vec<_> = text
+            .lines()
+            .filter(|line| !line.starts_with("--"))
+            .collect();
+        for statement in lines.join("\n").split(';') {
+            if !statement.trim().is_empty() {
+                self.sql(statement).await.context(statement.to_owned())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a table with exactly the types of its rows, and loads them.
+    ///
+    /// # Errors
+    /// Those of the statements.
+    pub async fn load(&mut self, table: &Table) -> Result<()> {
+        let name = &table.name;
+        let rows = table
+            .batches
+            .first()
+            .with_context(|| format!("table {name}: no batch, so no schema"))?;
+        let columns: Vec<_> = rows
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| {
+                format!(
+                    "arrow_cast(NULL, '{}') AS {}",
+                    field.data_type(),
+                    field.name()
+                )
+            })
+            .collect();
+        self.sql(&format!(
+            "CREATE TABLE {name} WITH ({}) AS SELECT {} WHERE false",
+            table.options,
+            columns.join(", ")
+        ))
+        .await?;
+        for batch in &table.batches {
+            let path = self.directory.path().join(format!("{name}.parquet"));
+            let mut writer = ArrowWriter::try_new(File::create(&path)?, batch.schema(), None)?;
+            writer.write(batch)?;
+            writer.close()?;
+            self.sql(&format!("COPY {name} FROM '{}'", path.display()))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The physical plan of a query, as EXPLAIN shows it.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn physical_plan(&mut self, sql: &str) -> Result<String> {
+        let rows = self.sql(&format!("EXPLAIN {sql}")).await?;
+        let kinds = rows.column(0).as_string::<i32>();
+        let plans = rows.column(1).as_string::<i32>();
+        kinds
+            .iter()
+            .zip(plans)
+            .find(|(kind, _)| *kind == Some("physical_plan"))
+            .and_then(|(_, plan)| plan.map(str::to_owned))
+            .context("EXPLAIN shows no physical plan")
+    }
+
+    /// Ends all nodes.
+    pub async fn stop(self) {
+        self.nodes.shutdown().await;
+    }
+}
+
+/// What an answer must have in common with that of DataFusion alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Same {
+    /// The rows, in any order.
+    Rows,
+    /// The rows and their order.
+    Sequence,
+}
+
+/// The same tables on DataFusion alone and on clusters of several sizes.
+pub struct Clusters {
+    reference: Reference,
+    clusters: Vec<Cluster>,
+}
+
+impl Clusters {
+    /// A cluster of each of these sizes, to compare with `reference`.
+    ///
+    /// # Errors
+    /// Those of the nodes.
+    pub async fn start(reference: Reference, workers: &[usize]) -> Result<Self> {
+        let mut clusters = Vec::new();
+        for workers in workers {
+            clusters.push(Cluster::start(*workers).await?);
+        }
+        Ok(Self {
+            reference,
+            clusters,
+        })
+    }
+
+    /// The clusters.
+    pub fn each(&mut self) -> &mut [Cluster] {
+        &mut self.clusters
+    }
+
+    /// Loads a table everywhere.
+    ///
+    /// # Errors
+    /// Those of the statements.
+    pub async fn load(&mut self, table: &Table) -> Result<()> {
+        self.reference
+            .register(&table.name, table.batches.clone())?;
+        for cluster in &mut self.clusters {
+            cluster.load(table).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops a table everywhere.
+    ///
+    /// # Errors
+    /// Those of the statements.
+    pub async fn drop_table(&mut self, name: &str) -> Result<()> {
+        self.reference.context().deregister_table(name)?;
+        self.run(&format!("DROP TABLE {name}")).await
+    }
+
+    /// Runs a statement on each cluster.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn run(&mut self, sql: &str) -> Result<()> {
+        for cluster in &mut self.clusters {
+            cluster.sql(sql).await.context(sql.to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// Asks everywhere, and says with the plan where an answer is another one than that of DataFusion alone.
+    ///
+    /// # Errors
+    /// If DataFusion alone cannot answer.
+    pub async fn difference(&mut self, sql: &str, same: Same) -> Result<Option<String>> {
+        let expected = self.reference.query(sql).await?;
+        for cluster in &mut self.clusters {
+            let found = match cluster.sql(sql).await {
+                Ok(rows) => difference(&expected, &[rows], same == Same::Sequence),
+                Err(error) => Some(format!("error: {error:?}")),
+            };
+            if let Some(found) = found {
+                let plan = cluster.physical_plan(sql).await;
+                return Ok(Some(format!(
+                    "{} workers\n{sql}\n{found}\n{}",
+                    cluster.workers(),
+                    plan.unwrap_or_else(|error| format!("no plan: {error:#}"))
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same as a test.
+    ///
+    /// # Panics
+    /// If an answer is another one than that of DataFusion alone, or an error.
+    pub async fn check(&mut self, sql: &str, same: Same) {
+        match self.difference(sql, same).await {
+            Ok(None) => {}
+            Ok(Some(difference)) => panic!("{difference}"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// Ends all nodes.
+    pub async fn stop(self) {
+        for cluster in self.clusters {
+            cluster.stop().await;
+        }
+    }
+}
+
+/// `tests/data`, which COPY may read in every cluster.
+pub fn data_directory() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data"))
+}
+
+/// `tests/queries`.
+pub fn queries_directory() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/queries"))
+}

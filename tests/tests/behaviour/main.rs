@@ -1,0 +1,11 @@
+//! What Volary does, asked through its public protocol. One binary, so that it is linked once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod nycflights;
+mod plans;
+mod properties;
+mod traps;

@@ -1,0 +1,37 @@
+//! Written questions over real data, with its NULLs and skew.
+
+use volary_tests::cluster::{Clusters, Same, data_directory, queries_directory, run};
+use volary_tests::reference::{Reference, queries};
+
+const TABLES: [&str; 5] = ["airlines", "airports", "planes", "flights", "weather"];
+
+#[test]
+fn all_questions_have_the_answers_of_one_process_on_1_3_and_4_workers() {
+    run(async {
+        let data = data_directory().join("nycflights13");
+        let questions = queries_directory().join("nycflights");
+        let reference = Reference::over(&data).await.unwrap();
+        let mut clusters = Clusters::start(reference, &[1, 3, 4]).await.unwrap();
+        for cluster in clusters.each() {
+            cluster
+                .run_file(&questions.join("schema.sql"))
+                .await
+                .unwrap();
+        }
+        for table in TABLES {
+            let file = data.join(format!("{table}.parquet"));
+            let copy = format!("COPY {table} FROM '{}'", file.display());
+            clusters.run(&copy).await.unwrap();
+        }
+        let mut wrong = Vec::new();
+        for (name, sql) in queries(&questions).unwrap() {
+            // Each has a total ORDER BY.
+            match clusters.difference(&sql, Same::Sequence).await.unwrap() {
+                None => {}
+                Some(difference) => wrong.push(format!("{name}, {difference}")),
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+        clusters.stop().await;
+    });
+}

@@ -1,0 +1,110 @@
+//! What EXPLAIN shows of plans: which part runs on which workers, and why no more. Rows are judged elsewhere.
+//!
+//! After a change that is meant: `INSTA_UPDATE=always cargo test --release --test behaviour plans`, and read the difference.
+
+use volary_cli::tpch;
+use volary_tests::cluster::{Cluster, queries_directory, run};
+
+/// The smallest TPC-H: sizes decide the order of joins.
+const SCALE: f64 = 0.001;
+
+const QUERIES: [(&str, &str); 15] = [
+    (
+        "key_lookup",
+        "SELECT o_totalprice FROM orders WHERE o_orderkey = 7",
+    ),
+    (
+        "key_in_list",
+        "SELECT o_totalprice FROM orders WHERE o_orderkey IN (1, 2, 7)",
+    ),
+    (
+        "key_contradiction",
+        "SELECT o_totalprice FROM orders WHERE o_orderkey = 1 AND o_orderkey = 2",
+    ),
+    (
+        "filter_on_another_column",
+        "SELECT o_orderkey FROM orders WHERE o_totalprice > 100000",
+    ),
+    (
+        "group_by_key",
+        "SELECT l_orderkey, sum(l_quantity) FROM lineitem GROUP BY l_orderkey HAVING sum(l_quantity) > 300",
+    ),
+    (
+        "group_by_another_column",
+        "SELECT l_partkey, sum(l_quantity) FROM lineitem GROUP BY l_partkey",
+    ),
+    (
+        "no_groups",
+        "SELECT count(*), sum(l_quantity) FROM lineitem WHERE l_discount > 0.05",
+    ),
+    ("count_of_a_whole_table", "SELECT count(*) FROM lineitem"),
+    ("distinct", "SELECT DISTINCT o_orderpriority FROM orders"),
+    (
+        "colocated_join",
+        "SELECT o_orderdate, l_quantity FROM orders JOIN lineitem ON o_orderkey = l_orderkey",
+    ),
+    (
+        "join_with_a_reference_table",
+        "SELECT s_name, n_name FROM supplier JOIN nation ON s_nationkey = n_nationkey",
+    ),
+    (
+        "reference_table_that_keeps_its_rows",
+        "SELECT n_name, s_name FROM nation LEFT JOIN supplier ON s_nationkey = n_nationkey",
+    ),
+    (
+        "top_k",
+        "SELECT o_orderkey, o_totalprice FROM orders ORDER BY o_totalprice DESC LIMIT 10",
+    ),
+    (
+        "limit_and_offset",
+        "SELECT o_orderkey FROM orders LIMIT 10 OFFSET 5",
+    ),
+    (
+        "window_by_key",
+        "SELECT l_orderkey, row_number() OVER (PARTITION BY l_orderkey ORDER BY l_linenumber) AS n FROM lineitem",
+    ),
+];
+
+const TPCH: [&str; 3] = ["q01", "q03", "q18"];
+
+#[test]
+fn plans_push_to_the_workers_what_shards_can_do_alone() {
+    run(async {
+        let mut cluster = cluster().await;
+        for (name, sql) in QUERIES {
+            let plan = cluster.physical_plan(sql).await.unwrap();
+            assert_plan(name, sql, &plan);
+        }
+        for name in TPCH {
+            let file = queries_directory().join("tpch").join(format!("{name}.sql"));
+            let sql = std::fs::read_to_string(file).unwrap();
+            let plan = cluster.physical_plan(&sql).await.unwrap();
+            assert_plan(&format!("tpch_{name}"), &sql, &plan);
+        }
+        cluster.stop().await;
+    });
+}
+
+async fn cluster() -> Cluster {
+    let mut cluster = Cluster::start(3).await.unwrap();
+    let schema = queries_directory().join("tpch/schema.sql");
+    cluster.run_file(&schema).await.unwrap();
+    let data = cluster.directory().join("tpch");
+    tpch::write_parquet(&data, SCALE, &mut |_, _| {}).unwrap();
+    for table in tpch::tables() {
+        let file = data.join(format!("{table}.parquet"));
+        let copy = format!("COPY {table} FROM '{}'", file.display());
+        cluster.sql(&copy).await.unwrap();
+    }
+    cluster
+}
+
+fn assert_plan(name: &str, sql: &str, plan: &str) {
+    insta::with_settings!({
+        description => sql,
+        omit_expression => true,
+        prepend_module_to_snapshot => false,
+    }, {
+        insta::assert_snapshot!(name, plan);
+    });
+}

@@ -1,0 +1,99 @@
+//! Random tables and random queries: the rows are those of DataFusion alone, on 1, 3 and 7 workers.
+
+mod data;
+mod grammar;
+
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use volary_tests::cluster::{Clusters, run};
+use volary_tests::reference::Reference;
+
+use data::{Key, Tables};
+use grammar::{Choices, query};
+
+/// Sets of tables. Each is asked so many queries.
+const CASES: u32 = 24;
+const QUERIES: usize = 12;
+/// The largest number of choices that a query takes.
+const CHOICES: usize = 24;
+
+fn tables() -> impl Strategy<Value = Tables> {
+    // Equal, unequal, fewer than workers, as many as partitions of the gateway (4) or of a worker (3).
+    let shards = || prop_oneof![Just(1_u32), Just(2), Just(3), Just(4), Just(8), Just(64)];
+    let rows = |most| vec((0_u8..24, 0_u8..9, any::<u8>()), 0..most);
+    let key = proptest::sample::select(Key::ALL.to_vec());
+    (
+        key,
+        shards(),
+        shards(),
+        any::<bool>(),
+        rows(60),
+        rows(40),
+        rows(15),
+    )
+        .prop_map(
+            |(key, facts_shards, other_shards, colocated, facts, partners, kinds)| Tables {
+                key,
+                facts_shards,
+                partners_shards: if colocated {
+                    facts_shards
+                } else {
+                    other_shards
+                },
+                facts,
+                partners,
+                kinds,
+            },
+        )
+}
+
+#[test]
+fn any_query_over_any_tables_has_the_rows_of_one_process() {
+    let start = Clusters::start(Reference::new(), &[1, 3, 7]);
+    let mut clusters = run(start).unwrap();
+    let config = Config {
+        cases: CASES,
+        max_shrink_iters: 60,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let case = (tables(), vec(vec(any::<u16>(), CHOICES), QUERIES));
+    let cell = std::cell::RefCell::new(&mut clusters);
+    let outcome = TestRunner::new(config).run(&case, |(tables, queries)| {
+        let mut clusters = cell.borrow_mut();
+        run(check(&mut clusters, &tables, &queries))
+            .map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    });
+    drop(cell);
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    run(clusters.stop());
+}
+
+async fn check(
+    clusters: &mut Clusters,
+    tables: &Tables,
+    queries: &[Vec<u16>],
+) -> anyhow::Result<()> {
+    let loaded = tables.to_load()?;
+    for table in &loaded {
+        clusters.load(table).await?;
+    }
+    let mut found = None;
+    for choices in queries {
+        let (sql, same) = query(tables.key, &mut Choices::new(choices));
+        found = clusters.difference(&sql, same).await?;
+        if found.is_some() {
+            break;
+        }
+    }
+    for table in &loaded {
+        clusters.drop_table(&table.name).await?;
+    }
+    match found {
+        None => Ok(()),
+        Some(difference) => anyhow::bail!("{difference}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! Tables of random rows, whose key has one of the types that keys may have.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use arrow::array::{
+    ArrayRef, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float64Array, Int32Array,
+    Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use volary_tests::cluster::Table;
+
+/// The type of the column `k` of all tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Int32,
+    Int64,
+    Text,
+    Date,
+    Decimal,
+    Timestamp,
+    Uuid,
+}
+
+impl Key {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Int32,
+        Self::Int64,
+        Self::Text,
+        Self::Date,
+        Self::Decimal,
+        Self::Timestamp,
+        Self::Uuid,
+    ];
+
+    fn column(self, values: impl Iterator<Item = Option<u8>>) -> Result<ArrayRef> {
+        let integers = values.map(|value| value.map(i32::from));
+        Ok(match self {
+            Self::Int32 => Arc::new(integers.collect::<Int32Array>()),
+            Self::Int64 => Arc::new(
+                integers
+                    .map(|value| value.map(|value| i64::from(value) * 1_000_000_007))
+                    .collect::<Int64Array>(),
+            ),
+            Self::Text => Arc::new(
+                integers
+                    .map(|value| value.map(|value| format!("key {value}")))
+                    .collect::<StringArray>(),
+            ),
+            Self::Date => Arc::new(
+                integers
+                    .map(|value| value.map(|value| value * 31))
+                    .collect::<Date32Array>(),
+            ),
+            Self::Decimal => Arc::new(
+                integers
+                    .map(|value| value.map(|value| i128::from(value) * 125))
+                    .collect::<Decimal128Array>()
+                    .with_precision_and_scale(12, 2)?,
+            ),
+            Self::Timestamp => Arc::new(
+                integers
+                    .map(|value| value.map(|value| i64::from(value) * 86_400_000_001))
+                    .collect::<TimestampMicrosecondArray>(),
+            ),
+            Self::Uuid => {
+                let values: Vec<Option<[u8; 16]>> = integers
+                    .map(|value| value.map(|value| i128::from(value).to_be_bytes()))
+                    .collect();
+                Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+                    values.into_iter(),
+                    16,
+                )?)
+            }
+        })
+    }
+
+    /// A value as SQL. `form` chooses between the ways to write it.
+    pub(super) fn literal(self, value: u16, form: u16) -> String {
+        let cast = form == 1;
+        match self {
+            Self::Int32 if cast => format!("CAST({value} AS BIGINT)"),
+            Self::Int32 => value.to_string(),
+            Self::Int64 => (u64::from(value) * 1_000_000_007).to_string(),
+            Self::Text if cast => format!("concat('key ', '{value}')"),
+            Self::Text => format!("'key {value}'"),
+            Self::Date if cast => format!("arrow_cast({}, 'Date32')", value * 31),
+            Self::Date => format!("(DATE '1970-01-01' + INTERVAL '{} days')", value * 31),
+            Self::Decimal if cast => {
+                format!("CAST('{}' AS DECIMAL(20, 2))", f64::from(value) * 1.25)
+            }
+            Self::Decimal => format!("{}", f64::from(value) * 1.25),
+            Self::Timestamp => format!(
+                "arrow_cast({}, 'Timestamp(Microsecond, None)')",
+                u64::from(value) * 86_400_000_001
+            ),
+            Self::Uuid if cast => format!("X'{value:032x}'"),
+            Self::Uuid => format!("arrow_cast(X'{value:032x}', 'FixedSizeBinary(16)')"),
+        }
+    }
+
+    /// Whether values can be compared by `<`, and have a minimum.
+    pub(super) fn is_ordered(self) -> bool {
+        self != Self::Uuid
+    }
+}
+
+/// Key, other column, and a byte that the other columns are made of.
+type Row = (u8, u8, u8);
+
+/// Rows of three tables:
+///
+/// - `facts (id, k, o, v, f, s)` and `partners (id, k, o, w)`, sharded by `k`;
+/// - `kinds (id, k, o, name)`, a reference table.
+///
+/// Columns other than `id` have NULLs; `id` is different in each row of a table.
+#[derive(Debug, Clone)]
+pub(super) struct Tables {
+    pub(super) key: Key,
+    pub(super) facts_shards: u32,
+    pub(super) partners_shards: u32,
+    pub(super) facts: Vec<Row>,
+    pub(super) partners: Vec<Row>,
+    pub(super) kinds: Vec<Row>,
+}
+
+impl Tables {
+    pub(super) fn to_load(&self) -> Result<Vec<Table>> {
+        let mut facts = self.common(&self.facts)?;
+        let number = |row: &Row| (row.2 % 11 != 0).then(|| i64::from(row.2) - 100);
+        facts.push((
+            "v",
+            Arc::new(self.facts.iter().map(number).collect::<Int64Array>()),
+        ));
+        // Sums of such floats are exact in any order.
+        let float = |row: &Row| (row.2 % 7 != 0).then(|| f64::from(row.2) * 0.25);
+        facts.push((
+            "f",
+            Arc::new(self.facts.iter().map(float).collect::<Float64Array>()),
+        ));
+        let text = |row: &Row| (row.2 % 5 != 0).then(|| format!("s{}", row.2 % 13));
+        facts.push((
+            "s",
+            Arc::new(self.facts.iter().map(text).collect::<StringArray>()),
+        ));
+        let mut partners = self.common(&self.partners)?;
+        partners.push((
+            "w",
+            Arc::new(self.partners.iter().map(number).collect::<Int64Array>()),
+        ));
+        let mut kinds = self.common(&self.kinds)?;
+        kinds.push((
+            "name",
+            Arc::new(self.kinds.iter().map(text).collect::<StringArray>()),
+        ));
+        let facts = batch(facts)?;
+        let half = facts.num_rows() / 2;
+        let mut facts_table = Table::sharded("facts", "k", self.facts_shards, facts.slice(0, half));
+        // Two writes, so that shards have several segments.
+        facts_table
+            .batches
+            .push(facts.slice(half, facts.num_rows() - half));
+        Ok(vec![
+            facts_table,
+            Table::sharded("partners", "k", self.partners_shards, batch(partners)?),
+            Table::reference("kinds", batch(kinds)?),
+        ])
+    }
+
+    fn common(&self, rows: &[Row]) -> Result<Vec<(&'static str, ArrayRef)>> {
+        let ids = (0_i64..).zip(rows).map(|(id, _)| id);
+        let keys = rows.iter().map(|row| (row.0 < 20).then_some(row.0));
+        let others = rows
+            .iter()
+            .map(|row| (row.1 < 7).then_some(i64::from(row.1)));
+        Ok(vec![
+            ("id", Arc::new(ids.collect::<Int64Array>()) as ArrayRef),
+            ("k", self.key.column(keys)?),
+            ("o", Arc::new(others.collect::<Int64Array>())),
+        ])
+    }
+}
+
+fn batch(columns: Vec<(&'static str, ArrayRef)>) -> Result<RecordBatch> {
+    let columns = columns
+        .into_iter()
+        .map(|(name, column)| (name, column, true));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}

@@ -1,0 +1,313 @@
+//! The traps of planning over shards, one by one. The property tests find such things; these say what they are.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use volary_tests::cluster::{Clusters, Same, Table, run};
+use volary_tests::reference::Reference;
+
+/// Rows of `facts` and `others`.
+const ROWS: i64 = 1_000;
+
+/// Two sharded tables and a reference table, on 1, 3 and 7 workers:
+///
+/// - `facts (k, o, v)`: sharded by `k` in 64 shards; `k` of 0..250 or NULL, `o` of 0..20 or NULL, `v` different in each row;
+/// - `partners (k, w)`: sharded by `k` in 64 shards, `k` of 200..300 or NULL: co-located with `facts`;
+/// - `others (k, x, v)`: sharded by `x` in 64 shards: not co-located with `facts` on `k`;
+/// - `kinds (o, name)`: a reference table, `o` of 10..30 or NULL.
+async fn tables() -> Clusters {
+    let clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await;
+    let mut clusters = clusters.unwrap();
+    let some = |value: i64, null: bool| (!null).then_some(value);
+    let facts = vec![
+        int32("k", (0..ROWS).map(|row| some(row * 7 % 250, row % 50 == 0))),
+        int64("o", (0..ROWS).map(|row| some(row % 20, row % 33 == 0))),
+        int64("v", (0..ROWS).map(Some)),
+    ];
+    let partners = vec![
+        int64(
+            "k",
+            (0..120).map(|row| some(200 + row * 3 % 100, row % 40 == 0)),
+        ),
+        int64("w", (0..120).map(Some)),
+    ];
+    let others = vec![
+        int32(
+            "k",
+            (0..ROWS).map(|row| some(row * 11 % 400, row % 70 == 0)),
+        ),
+        int64("x", (0..ROWS).map(|row| some(row % 90, row % 60 == 0))),
+        int64("v", (0..ROWS).map(Some)),
+    ];
+    let names = (0..25).map(|row| (row % 5 != 4).then(|| format!("kind {}", row % 10)));
+    let kinds = vec![
+        int64("o", (0..25).map(|row| some(10 + row % 20, row % 12 == 0))),
+        ("name", Arc::new(names.collect::<StringArray>()) as ArrayRef),
+    ];
+    for table in [
+        Table::sharded("facts", "k", 64, rows(facts)),
+        Table::sharded("partners", "k", 64, rows(partners)),
+        Table::sharded("others", "x", 64, rows(others)),
+        Table::reference("kinds", rows(kinds)),
+    ] {
+        clusters.load(&table).await.unwrap();
+    }
+    clusters
+}
+
+fn int32(
+    name: &'static str,
+    values: impl Iterator<Item = Option<i64>>,
+) -> (&'static str, ArrayRef) {
+    let values = values.map(|value| value.map(|value| i32::try_from(value).unwrap()));
+    (name, Arc::new(values.collect::<Int32Array>()))
+}
+
+fn int64(
+    name: &'static str,
+    values: impl Iterator<Item = Option<i64>>,
+) -> (&'static str, ArrayRef) {
+    (name, Arc::new(values.collect::<Int64Array>()))
+}
+
+fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
+    let columns = columns
+        .into_iter()
+        .map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+/// All these queries have the rows of DataFusion alone; all that have not are shown.
+fn same_rows(queries: &[&str]) {
+    same_rows_after(&[], queries);
+}
+
+fn same_rows_after(settings: &[&str], queries: &[&str]) {
+    run(async {
+        let mut clusters = tables().await;
+        for setting in settings {
+            clusters.run(setting).await.unwrap();
+        }
+        let mut wrong = Vec::new();
+        for sql in queries {
+            wrong.extend(clusters.difference(sql, Same::Rows).await.unwrap());
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+        clusters.stop().await;
+    });
+}
+
+/// DataFusion takes two hash partitionings of equal count for equal; its own hash function is not that of the shards.
+#[test]
+fn as_many_shards_as_partitions_join_the_right_rows() {
+    same_rows_after(
+        &["SET datafusion.execution.target_partitions = 64"],
+        &[
+            "SELECT f.v, o.v AS u FROM facts f JOIN others o ON f.k = o.k",
+            "SELECT f.v, o.v AS u FROM others o LEFT JOIN facts f ON f.k = o.k",
+            "SELECT f.v, o.v AS u FROM facts f FULL JOIN others o ON f.k = o.k",
+            "SELECT f.v FROM facts f WHERE k IN (SELECT k FROM others)",
+            "SELECT f.v FROM facts f WHERE NOT EXISTS (SELECT 1 FROM others o WHERE o.k = f.k)",
+            "SELECT f.v, p.w FROM facts f JOIN partners p ON f.k = p.k",
+            "SELECT f.v, o.v AS u, p.w FROM facts f JOIN others o ON f.k = o.k JOIN partners p ON p.k = f.k",
+            "SELECT f.v, o.n FROM facts f JOIN (SELECT k, count(*) AS n FROM others GROUP BY k) o ON f.k = o.k",
+            "SELECT f.v, g.n FROM facts f JOIN (SELECT k, count(*) AS n FROM facts GROUP BY k) g ON f.k = g.k",
+            "SELECT f.v, x.s FROM facts f JOIN (SELECT x, sum(v) AS s FROM others GROUP BY x) x ON f.o = x.x",
+        ],
+    );
+}
+
+#[test]
+fn a_reference_table_joined_to_shards_gives_its_unmatched_rows_once() {
+    let mut queries = Vec::new();
+    for join in ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"] {
+        for on in ["r.o = f.o", "r.o = f.k", "r.o < f.o AND f.v < 50"] {
+            queries.push(format!(
+                "SELECT r.o, r.name, f.v FROM kinds r {join} facts f ON {on}"
+            ));
+            queries.push(format!(
+                "SELECT r.o, r.name, f.v FROM facts f {join} kinds r ON {on}"
+            ));
+        }
+    }
+    for (one, other) in [("kinds", "facts"), ("facts", "kinds")] {
+        for not in ["", "NOT"] {
+            queries.push(format!(
+                "SELECT * FROM {one} a WHERE {not} EXISTS (SELECT 1 FROM {other} b WHERE a.o = b.o)"
+            ));
+            queries.push(format!(
+                "SELECT * FROM {one} WHERE o {not} IN (SELECT o FROM {other} WHERE o IS NOT NULL)"
+            ));
+            // With a NULL in the list nothing is NOT IN it.
+            queries.push(format!(
+                "SELECT * FROM {one} WHERE o {not} IN (SELECT o FROM {other})"
+            ));
+            queries.push(format!(
+                "SELECT * FROM {one} a WHERE a.o > 25 OR a.o {not} IN (SELECT o FROM {other} WHERE o < 12)"
+            ));
+        }
+        queries.push(format!(
+            "SELECT a.o, b.o AS p FROM {one} a CROSS JOIN {other} b"
+        ));
+    }
+    queries.push("SELECT a.name, b.name AS m FROM kinds a FULL JOIN kinds b ON a.o = b.o".into());
+    queries.push("SELECT a.name, f.v FROM kinds a LEFT JOIN kinds b ON a.o = b.o + 1 JOIN facts f ON f.o = a.o".into());
+    same_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_reference_table_is_counted_once() {
+    same_rows(&[
+        "SELECT count(*) FROM kinds",
+        "SELECT count(*), count(o), sum(o), min(name), avg(o) FROM kinds",
+        "SELECT count(*) FROM kinds WHERE o > 15",
+        "SELECT name, count(*) FROM kinds GROUP BY name",
+        "SELECT DISTINCT name FROM kinds",
+        "SELECT o, row_number() OVER (ORDER BY o, name) AS n FROM kinds",
+        "SELECT count(*) FROM (SELECT o FROM kinds LIMIT 7)",
+        "SELECT count(*) FROM kinds a, kinds b",
+    ]);
+}
+
+#[test]
+fn unions_have_the_rows_of_every_branch_once() {
+    same_rows(&[
+        "SELECT o FROM facts UNION ALL SELECT o FROM kinds",
+        "SELECT o FROM kinds UNION ALL SELECT o FROM kinds",
+        "SELECT o FROM facts UNION SELECT o FROM kinds",
+        "SELECT k FROM facts UNION ALL SELECT k FROM others",
+        "SELECT k FROM facts UNION SELECT k FROM partners",
+        "SELECT k, count(*) FROM (SELECT k FROM facts UNION ALL SELECT k FROM partners) GROUP BY k",
+        "SELECT k, count(*) FROM (SELECT k, v FROM facts UNION ALL SELECT k, v FROM others) GROUP BY k",
+        "SELECT k, count(*) FROM (SELECT k FROM facts WHERE k < 100 UNION ALL SELECT k FROM facts WHERE k > 50) GROUP BY k",
+        "SELECT count(*), sum(o) FROM (SELECT o FROM facts UNION ALL SELECT o FROM kinds)",
+        "SELECT f.v, u.k FROM facts f JOIN (SELECT k FROM facts UNION ALL SELECT k FROM others) u ON f.k = u.k WHERE f.v < 40",
+        "SELECT v FROM facts WHERE k = 7 UNION ALL SELECT v FROM others WHERE x = 5 UNION ALL SELECT 1",
+        "SELECT k FROM facts INTERSECT SELECT k FROM others",
+        "SELECT k FROM facts EXCEPT SELECT k FROM partners",
+    ]);
+}
+
+#[test]
+fn offsets_and_limits_are_of_the_whole_result() {
+    same_rows(&[
+        "SELECT v FROM facts ORDER BY v LIMIT 10 OFFSET 5",
+        "SELECT v FROM facts ORDER BY v OFFSET 990",
+        "SELECT v FROM facts ORDER BY v LIMIT 10 OFFSET 2000",
+        "SELECT v FROM facts ORDER BY v LIMIT 0",
+        "SELECT o, name FROM kinds ORDER BY o, name LIMIT 4 OFFSET 3",
+        "SELECT count(*) FROM (SELECT v FROM facts LIMIT 10)",
+        "SELECT count(*) FROM (SELECT v FROM facts LIMIT 10 OFFSET 995)",
+        "SELECT count(*) FROM (SELECT v FROM facts OFFSET 300)",
+        "SELECT count(*) FROM (SELECT v FROM facts WHERE o > 3 LIMIT 10)",
+        "SELECT count(*) FROM (SELECT k, count(*) FROM facts GROUP BY k LIMIT 10)",
+        "SELECT count(*) FROM (SELECT DISTINCT o FROM facts LIMIT 4)",
+        "SELECT k, n FROM (SELECT k, count(*) AS n FROM facts GROUP BY k) ORDER BY n DESC, k LIMIT 7 OFFSET 2",
+    ]);
+}
+
+#[test]
+fn a_limit_in_a_subquery_chooses_once_for_all_workers() {
+    same_rows(&[
+        "SELECT count(*) FROM (SELECT * FROM kinds LIMIT 3) r CROSS JOIN facts f",
+        "SELECT count(*) FROM facts f CROSS JOIN (SELECT * FROM kinds WHERE o > 0 LIMIT 3) r",
+        "SELECT count(*) FROM (SELECT * FROM facts LIMIT 30) f CROSS JOIN kinds r",
+        "SELECT f.v, r.o FROM facts f JOIN (SELECT o FROM kinds ORDER BY o LIMIT 3) r ON f.o = r.o",
+        "SELECT f.v, g.v AS u FROM facts f JOIN (SELECT k, v FROM facts ORDER BY v DESC LIMIT 20) g ON f.k = g.k",
+        "SELECT p.w, g.v FROM partners p LEFT JOIN (SELECT k, v FROM facts ORDER BY v LIMIT 300 OFFSET 100) g ON p.k = g.k",
+        "SELECT k, count(*) FROM (SELECT k FROM facts ORDER BY v LIMIT 100) GROUP BY k",
+        "SELECT v FROM facts WHERE k IN (SELECT k FROM partners ORDER BY w LIMIT 10)",
+        "SELECT sum(v) FROM (SELECT v FROM facts ORDER BY v LIMIT 10 OFFSET 10)",
+        "SELECT f.v, r.n FROM facts f JOIN (SELECT o, count(*) AS n FROM kinds GROUP BY o) r ON f.o = r.o",
+    ]);
+}
+
+#[test]
+fn scalar_subqueries_are_of_all_shards() {
+    same_rows(&[
+        "SELECT v FROM facts WHERE v > (SELECT avg(v) FROM facts)",
+        "SELECT v FROM facts WHERE k = (SELECT max(k) FROM facts)",
+        "SELECT v, (SELECT count(*) FROM others) AS n FROM facts WHERE v < 10",
+        "SELECT k, count(*) FROM facts GROUP BY k HAVING count(*) > (SELECT count(*) / 250 FROM facts)",
+        "SELECT v FROM facts WHERE o = (SELECT min(o) FROM kinds)",
+        "SELECT o, (SELECT max(v) FROM facts) AS m FROM kinds",
+        "SELECT v FROM facts WHERE o > (SELECT max(o) FROM kinds WHERE o > 1000)",
+        "SELECT f.v FROM facts f WHERE f.v > (SELECT avg(g.v) FROM facts g WHERE g.k = f.k)",
+        "SELECT f.v, (SELECT sum(p.w) FROM partners p WHERE p.k = f.k) AS s FROM facts f",
+        "SELECT f.v, (SELECT count(*) FROM others x WHERE x.k = f.k) AS n FROM facts f",
+        "SELECT r.o, (SELECT count(*) FROM facts f WHERE f.o = r.o) AS n FROM kinds r",
+        "SELECT f.v, (SELECT max(name) FROM kinds r WHERE r.o = f.o) AS n FROM facts f",
+        "SELECT sum(v) FROM facts WHERE v > (SELECT avg(v) FROM facts WHERE v > (SELECT avg(v) FROM others))",
+    ]);
+}
+
+#[test]
+fn null_keys_are_one_group_and_match_nothing() {
+    same_rows(&[
+        "SELECT v FROM facts WHERE k IS NULL",
+        "SELECT v FROM facts WHERE k IS NULL OR k = 7",
+        "SELECT v FROM facts WHERE k IS NULL AND k = 7",
+        "SELECT v FROM facts WHERE k IS NOT DISTINCT FROM NULL",
+        "SELECT v FROM facts WHERE k IN (7, NULL)",
+        "SELECT v FROM facts WHERE k NOT IN (7, NULL)",
+        "SELECT k, count(*) FROM facts GROUP BY k",
+        "SELECT f.v, p.w FROM facts f JOIN partners p ON f.k IS NOT DISTINCT FROM p.k",
+        "SELECT f.v, p.w FROM facts f FULL JOIN partners p ON f.k = p.k",
+        "SELECT v, row_number() OVER (PARTITION BY k ORDER BY v) AS n FROM facts",
+        "SELECT f.k, count(*) FROM facts f FULL JOIN partners p ON f.k = p.k GROUP BY f.k",
+        "SELECT p.k, count(*) FROM facts f LEFT JOIN partners p ON f.k = p.k GROUP BY p.k",
+        "SELECT coalesce(f.k, p.k) AS c, count(*) FROM facts f FULL JOIN partners p ON f.k = p.k GROUP BY c",
+    ]);
+}
+
+/// A cast that gives NULL for what does not fit: such NULLs are not in the shard of NULL keys.
+#[test]
+fn a_cast_that_gives_null_prunes_no_rows() {
+    same_rows(&[
+        "SELECT v FROM facts WHERE TRY_CAST(k AS TINYINT) IS NULL",
+        "SELECT v FROM facts WHERE TRY_CAST(k AS TINYINT) IS NOT DISTINCT FROM NULL",
+        "SELECT v FROM facts WHERE TRY_CAST(k AS TINYINT) = 100",
+        "SELECT f.v, p.w FROM facts f JOIN partners p ON TRY_CAST(f.k AS TINYINT) IS NOT DISTINCT FROM TRY_CAST(p.k AS TINYINT)",
+        "SELECT TRY_CAST(k AS TINYINT) AS t, count(*) FROM facts GROUP BY t",
+    ]);
+}
+
+#[test]
+fn what_no_shard_can_hold_still_has_an_answer() {
+    same_rows(&[
+        "SELECT count(*), sum(v) FROM facts WHERE k = 7 AND k = 8",
+        "SELECT v FROM facts WHERE k = 7 AND k = 8",
+        "SELECT k, count(*) FROM facts WHERE k = 7 AND k = 8 GROUP BY k",
+        "SELECT p.w, f.v FROM partners p FULL JOIN (SELECT * FROM facts WHERE k = 201 AND k = 202) f ON p.k = f.k",
+        "SELECT p.w, f.v FROM partners p LEFT JOIN (SELECT * FROM facts WHERE k IN (203, 206)) f ON p.k = f.k",
+        "SELECT p.w, f.v FROM (SELECT * FROM partners WHERE k = 203) p RIGHT JOIN (SELECT * FROM facts WHERE k IN (203, 206, 209)) f ON p.k = f.k",
+        "SELECT r.name, f.v FROM kinds r LEFT JOIN (SELECT * FROM facts WHERE k = 7 AND k = 8) f ON f.o = r.o",
+        "SELECT v FROM facts WHERE k = 100000",
+        "SELECT v FROM facts WHERE k = 3000000000",
+        "SELECT v FROM facts WHERE k = 7.0",
+        "SELECT v FROM facts WHERE k = 7.5",
+        "SELECT v FROM facts WHERE k = '7'",
+    ]);
+}
+
+#[test]
+fn groups_with_and_without_the_key_are_whole() {
+    same_rows(&[
+        "SELECT k, o, count(*), sum(v) FROM facts GROUP BY ROLLUP (k, o)",
+        "SELECT k, o, count(*) FROM facts GROUP BY GROUPING SETS ((k), (o), ())",
+        "SELECT k, o, count(DISTINCT v) FROM facts GROUP BY CUBE (k, o)",
+        "SELECT k + 1 AS l, count(*) FROM facts GROUP BY l",
+        "SELECT k % 2 AS l, count(*) FROM facts GROUP BY l",
+        "SELECT l, count(*) FROM (SELECT k AS l FROM facts) GROUP BY l",
+        "SELECT k, count(*) FROM (SELECT o AS k, v FROM facts) GROUP BY k",
+        "SELECT CAST(k AS BIGINT) AS l, count(*) FROM facts GROUP BY l",
+        "SELECT CAST(k AS VARCHAR) AS l, count(*) FROM facts GROUP BY l",
+        "SELECT f.o, count(DISTINCT f.k), count(DISTINCT p.w) FROM facts f JOIN partners p ON f.k = p.k GROUP BY f.o",
+        "SELECT count(DISTINCT k), count(DISTINCT o) FROM facts",
+        "SELECT k, min(v) FILTER (WHERE o > 5) AS m FROM facts GROUP BY k HAVING max(o) > 3",
+        "SELECT o, array_agg(v ORDER BY v) AS l FROM facts GROUP BY o",
+        "SELECT k, first_value(v ORDER BY v) AS a, last_value(v ORDER BY v) AS z FROM facts GROUP BY k",
+        "SELECT o, first_value(v ORDER BY v) AS a, median(v) AS m, stddev(v) AS s FROM facts GROUP BY o",
+        "SELECT o, string_agg(name, ',' ORDER BY name) AS n FROM kinds GROUP BY o",
+    ]);
+}
