@@ -8,7 +8,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
 
 /// The message has these bytes, and these bytes are the message.
-fn assert_bytes<M: Message + Default + PartialEq>(message: &M, golden: &str) {
+fn assert_bytes<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, golden: &str) {
     let bytes = message.encode_to_vec();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, golden);

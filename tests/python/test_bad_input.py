@@ -1,4 +1,4 @@
-"""What is wrong with a statement, a file, a ticket or a message is said with a code, a place and an advice; nothing ends by it."""
+"""What is wrong with a statement, file, ticket or message is said with a code and a place; no node ends by it."""
 
 from __future__ import annotations
 

@@ -48,8 +48,9 @@ def plan(connection: volary.Connection, query: str) -> str:
 
 def test_a_sharded_table_is_as_it_was_declared(connection, name):
     declared = (
-        f"CREATE TABLE {name} (k BIGINT NOT NULL, small SMALLINT, price DECIMAL(12, 2), name VARCHAR NOT NULL, "
-        "day DATE, at TIMESTAMP, ok BOOLEAN, data BYTEA, ratio REAL) WITH (shard_key = 'k', shards = 16, sort_key = 'day, k')"
+        f"CREATE TABLE {name} (k BIGINT NOT NULL, small SMALLINT, price DECIMAL(12, 2), "
+        "name VARCHAR NOT NULL, day DATE, at TIMESTAMP, ok BOOLEAN, data BYTEA, ratio REAL) "
+        "WITH (shard_key = 'k', shards = 16, sort_key = 'day, k')"
     )
     assert connection.sql(declared).rows_affected in (0, None)
     described = (
@@ -480,6 +481,7 @@ def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, bird
         assert rows(connection, is_berlin) == [(False,)]
 
 
+@pytest.mark.xfail(strict=True, reason="the client sends SET by DoPut, whose answer tells it its session too late")
 def test_set_works_on_a_connection_without_a_user(connection):
     connection.sql("SET timezone = '+02:00'")
     assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", "+02:00")]

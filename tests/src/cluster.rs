@@ -4,10 +4,12 @@ use std::fs::File;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema};
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 use volary_cli::client::Client;
@@ -267,13 +269,13 @@ impl Clusters {
         Ok(())
     }
 
-    /// Drops a table everywhere.
+    /// Drops a table wherever it is.
     ///
     /// # Errors
     /// Those of the statements.
     pub async fn drop_table(&mut self, name: &str) -> Result<()> {
         self.reference.context().deregister_table(name)?;
-        self.run(&format!("DROP TABLE {name}")).await
+        self.run(&format!("DROP TABLE IF EXISTS {name}")).await
     }
 
     /// Runs a statement on each cluster.
@@ -292,7 +294,7 @@ impl Clusters {
     /// # Errors
     /// If DataFusion alone cannot answer.
     pub async fn difference(&mut self, sql: &str, same: Same) -> Result<Option<String>> {
-        let expected = self.reference.query(sql).await?;
+        let expected = as_sent(self.reference.query(sql).await?)?;
         for cluster in &mut self.clusters {
             let found = match cluster.sql(sql).await {
                 Ok(rows) => difference(&expected, &[rows], same == Same::Sequence),
@@ -328,6 +330,29 @@ impl Clusters {
             cluster.stop().await;
         }
     }
+}
+
+/// Clients know no unsigned integers of 64 bits: they are sent decimals.
+fn as_sent(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+    let sent = |batch: RecordBatch| {
+        let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+        let columns = columns.map(|(field, column)| {
+            let column = match column.data_type() {
+                DataType::UInt64 => cast(column, &DataType::Decimal128(20, 0))?,
+                _ => Arc::clone(column),
+            };
+            let field = field.as_ref().clone();
+            Ok((field.with_data_type(column.data_type().clone()), column))
+        });
+        let (fields, columns): (Vec<_>, Vec<_>) =
+            columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Arc::new(Schema::new(fields));
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
+    };
+    batches.into_iter().map(sent).collect()
 }
 
 /// `tests/data`, which COPY may read in every cluster.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -129,6 +129,20 @@ fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
     }
 }
 
+/// Names as the statement says; types as they come: a UNION takes those of its first branch until it is optimised.
+fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().zip(planned.fields());
+    let typed: Vec<_> = fields
+        .map(|(field, planned)| {
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(planned.data_type().clone())
+        })
+        .collect();
+    Arc::new(Schema::new_with_metadata(typed, schema.metadata().clone()))
+}
+
 async fn run_plan(
     engine: &Arc<Engine>,
     session: &Session,
@@ -185,12 +199,12 @@ async fn run_plan(
             query(engine, &context, explain_text::schema(), text)
         }
         rows => {
-            let schema = rows_schema(&rows);
             let plan = context
                 .state
                 .create_physical_plan(&rows)
                 .await
                 .map_err(explain)?;
+            let schema = with_types_of(&rows_schema(&rows), &plan.schema());
             query(engine, &context, schema, plan)
         }
     }

@@ -17,7 +17,6 @@ URI_VARIABLE = "VOLARY_URI"
 
 # The server's batches are about 1 MiB, but one row is never split; the driver's own limit is 16 MiB.
 _MAX_MESSAGE_BYTES = 1 << 30
-_NOBODY = "anonymous"
 _SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 
 
@@ -46,13 +45,11 @@ def connect(
     _check(uri)
     if token is not None and username is not None:
         raise InvalidArgumentError("give either a token or a username and password, not both")
+    # The server knows a session without credentials by its cookie.
     options = {
         DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true",
         DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(_MAX_MESSAGE_BYTES),
     }
-    if token is None and username is None:
-        # The handshake opens a session, which SET needs. Without users configured any name will do.
-        username = _NOBODY
     if username is not None:
         options |= {"username": username, "password": password or ""}
     if token is not None:
