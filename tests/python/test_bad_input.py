@@ -628,3 +628,11 @@ def test_a_query_that_needs_more_memory_than_there_is_ends_alone(tmp_path):
             connection.sql(large).rows()
         assert caught.value.retryable
         assert connection.sql("SELECT sum(value) FROM generate_series(1, 1000) t(value)").rows() == [(500_500,)]
+
+
+def test_copy_refuses_a_null_text_that_the_reader_does_not_know(connection, tmp_path):
+    (tmp_path / "rows.csv").write_text("k\n\\N\n")
+    connection.sql("CREATE TABLE null_text (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+    with pytest.raises(volary.InvalidArgumentError, match="a field without text is NULL"):
+        connection.sql(f"COPY null_text FROM '{tmp_path}/rows.csv' WITH (NULL 'N/A')")
+    connection.sql("DROP TABLE null_text")

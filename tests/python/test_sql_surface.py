@@ -213,10 +213,10 @@ def test_copy_knows_a_format_by_its_name(connection, empty_table, tmp_path, file
 
 
 def test_copy_takes_the_format_and_its_details_from_options(connection, empty_table, tmp_path):
-    (tmp_path / "rows.txt").write_text("1;one;\\N\n2;'two;too';3.5\n")
+    (tmp_path / "rows.txt").write_text("1;one;\n2;'two;too';3.5\n")
     statement = (
         f"COPY {empty_table} (k, name, price) FROM '{tmp_path}/rows.txt' "
-        "WITH (FORMAT csv, HEADER false, DELIMITER ';', NULL '\\N', QUOTE '''')"
+        "WITH (FORMAT csv, HEADER false, DELIMITER ';', NULL '', QUOTE '''')"
     )
     assert connection.sql(statement).rows_affected == 2
     assert rows(connection, f"SELECT k, name, price FROM {empty_table} ORDER BY k") == [
