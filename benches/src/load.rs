@@ -24,12 +24,10 @@ pub async fn compare(client: &mut Client, data: &Path, out: &Path, rounds: usize
         theirs: Times::default(),
     };
     for round in 0..rounds {
-        client
-            .collect(
-                &format!("CREATE TABLE load_{round} AS SELECT * FROM lineitem WHERE false")
-                    .replace(" AS ", " WITH (shard_key = 'l_orderkey') AS "),
-            )
-            .await?;
+        let create = format!(
+            "CREATE TABLE load_{round} WITH (shard_key = 'l_orderkey') AS SELECT * FROM lineitem WHERE false"
+        );
+        client.collect(&create).await?;
         let copy = format!("COPY load_{round} FROM '{source}'");
         let (_, ours) = timed(async { Ok(client.collect(&copy).await?) }).await?;
         client.collect(&format!("DROP TABLE load_{round}")).await?;

@@ -36,6 +36,10 @@ struct Args {
     json: Option<PathBuf>,
 }
 
+/// See the workspace's Cargo.toml for why it is not the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<()> {
     let args = Args::parse();
     let runtimes = OwnedRuntimes::start(None)?;

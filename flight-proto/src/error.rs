@@ -229,6 +229,18 @@ impl Error {
         Self::with_source(code, format!("{what}{advice}"), source)
     }
 
+    /// The error of a library that writes a file: if an I/O error is among its causes, or only in their text, then that of
+    /// [`Error::io`], else a bug.
+    pub fn io_within(
+        what: impl fmt::Display,
+        error: impl StdError + Send + Sync + 'static,
+    ) -> Self {
+        match io_cause(&error) {
+            Some(source) => Self::io(what, source),
+            None => Self::with_source(ErrorCode::Internal, what.to_string(), error),
+        }
+    }
+
     /// The whole text: code, message and causes, cut to [`MAX_MESSAGE_BYTES`].
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}", self.code, self.message);
@@ -244,6 +256,23 @@ impl Error {
         }
         truncate(text)
     }
+}
+
+/// The I/O error below an error. parquet, for one, keeps of some only the text:
+/// `Could not write bloom filter …: No space left on device (os error 28)`.
+fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<std::io::Error>() {
+            let same = io.raw_os_error().map(std::io::Error::from_raw_os_error);
+            return Some(same.unwrap_or_else(|| io.kind().into()));
+        }
+        cause = current.source();
+    }
+    let text = error.to_string();
+    let (_, code) = text.rsplit_once("(os error ")?;
+    let code = code.split_once(')')?.0.parse().ok()?;
+    Some(std::io::Error::from_raw_os_error(code))
 }
 
 /// Cuts at a character boundary and says so.
@@ -520,5 +549,17 @@ mod tests {
         let back = Error::from(shared);
         assert_eq!(back.code(), ErrorCode::Unavailable);
         assert_eq!(back.message(), "worker w3 at 127.0.0.1:1 is gone");
+    }
+
+    #[test]
+    fn a_full_disk_is_found_below_a_librarys_error_and_in_its_text() {
+        let full = std::io::Error::from_raw_os_error(28);
+        let text = ParquetError::General(format!("Could not write bloom filter bit set: {full}"));
+        for error in [text, ParquetError::from(full)] {
+            let error = Error::io_within("cannot write a.parquet", error);
+            assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        }
+        let other = Error::io_within("x", ParquetError::General("y".to_owned()));
+        assert_eq!(other.code(), ErrorCode::Internal);
     }
 }

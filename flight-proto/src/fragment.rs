@@ -12,22 +12,18 @@ pub struct ShardScan {
     /// Columns of the table to read, by position in the table's schema, in output order.
     #[prost(uint32, repeated, tag = "3")]
     pub projection: Vec<u32>,
-    /// How many partitions the plan above was made for. All leaves of a co-located join have the same number; a worker
-    /// binds all leaves of a fragment to the same, smaller number.
-    #[prost(uint32, tag = "4")]
-    pub planned_partitions: u32,
     /// Whether every worker holds all rows (a reference table).
-    #[prost(bool, tag = "5")]
+    #[prost(bool, tag = "4")]
     pub reference: bool,
     /// Position of the scan within its fragment: [`ScanShards`] says which shards it covers on a given worker.
-    #[prost(uint32, tag = "6")]
+    #[prost(uint32, tag = "5")]
     pub ordinal: u32,
-    /// The table's whole schema, as an Arrow IPC message: a worker refuses a scan that does not fit its segments.
-    #[prost(bytes = "bytes", tag = "7")]
+    /// The table's whole schema, as an Arrow IPC message: what the segments are read as.
+    #[prost(bytes = "bytes", tag = "6")]
     pub table_schema: bytes::Bytes,
-    /// Position of the shard key in the table's schema; none for a reference table.
-    #[prost(uint32, optional, tag = "8")]
-    pub shard_key: Option<u32>,
+    /// Whether the filter above it leaves so few rows that its columns are read first, and the others only for those rows.
+    #[prost(bool, tag = "7")]
+    pub late_materialisation: bool,
 }
 
 /// The shards that one scan of a fragment covers on the worker that the ticket is for.

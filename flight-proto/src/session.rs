@@ -129,3 +129,61 @@ pub mod close_session_result {
         NotCloseable = 3,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::session_option_value::{OptionValue, StringListValue};
+    use super::*;
+
+    fn request(value: OptionValue) -> Vec<u8> {
+        let value = SessionOptionValue {
+            option_value: Some(value),
+        };
+        SetSessionOptionsRequest {
+            session_options: [("a".to_owned(), value)].into(),
+        }
+        .encode_to_vec()
+    }
+
+    #[test]
+    fn options_of_every_type_have_the_bytes_of_flight() {
+        let list = StringListValue {
+            values: vec!["x".to_owned()],
+        };
+        let golden: [(OptionValue, &[u8]); 5] = [
+            (OptionValue::StringValue("x".to_owned()), b"\x0a\x01x"),
+            (OptionValue::BoolValue(true), b"\x10\x01"),
+            (
+                OptionValue::Int64Value(-2),
+                b"\x19\xfe\xff\xff\xff\xff\xff\xff\xff",
+            ),
+            (OptionValue::DoubleValue(1.0), b"\x21\0\0\0\0\0\0\xf0\x3f"),
+            (OptionValue::StringListValue(list), b"\x2a\x03\x0a\x01x"),
+        ];
+        for (value, bytes) in golden {
+            let length = u8::try_from(bytes.len()).unwrap();
+            let head = [0x0a, length + 5, 0x0a, 1, b'a', 0x12, length];
+            assert_eq!(request(value), [head.as_slice(), bytes].concat());
+        }
+    }
+
+    #[test]
+    fn results_have_the_bytes_of_flight() {
+        let error = set_session_options_result::Error {
+            value: set_session_options_result::ErrorValue::InvalidValue.into(),
+        };
+        let refused = SetSessionOptionsResult {
+            errors: [("a".to_owned(), error)].into(),
+        };
+        assert_eq!(
+            refused.encode_to_vec(),
+            b"\x0a\x07\x0a\x01a\x12\x02\x08\x02"
+        );
+        let closed = CloseSessionResult {
+            status: close_session_result::Status::Closed.into(),
+        };
+        assert_eq!(closed.encode_to_vec(), b"\x08\x01");
+    }
+}

@@ -47,9 +47,6 @@ pub struct FragmentTicket {
     /// The session's time zone, for functions of time.
     #[prost(string, tag = "13")]
     pub time_zone: String,
-    /// Start of the query in nanoseconds since 1970: `now()` is the same on all nodes.
-    #[prost(int64, tag = "14")]
-    pub query_start_ns: i64,
 }
 
 /// What a client redeems at a gateway: a query that was planned. Valid on every gateway of the cluster: one that does not

@@ -99,6 +99,8 @@ pub struct Gather {
     pub stream_window: MemorySize,
     /// The largest message that is taken from a worker.
     pub max_message: MemorySize,
+    /// A join's small side narrows the scans of its other side if it has at most so many different keys; 0: never by a list.
+    pub runtime_filter_keys: usize,
 }
 
 /// Loading rows.
@@ -163,6 +165,7 @@ impl Default for Gather {
             batch: MemorySize::Bytes(1 << 20),
             stream_window: MemorySize::Bytes(2 << 20),
             max_message: MemorySize::Bytes(256 << 20),
+            runtime_filter_keys: 16_384,
         }
     }
 }

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
-use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
+use volary_node::serving::Serving;
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::catalog::{Catalog, RedbStore};
@@ -18,17 +17,12 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::FlightSql;
 
-/// How long open calls may go on after a stop was asked for.
-const DRAIN: Duration = Duration::from_secs(10);
-
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Gateway {
-    address: SocketAddr,
     cluster: Arc<Cluster>,
     engine: Arc<Engine>,
-    stopping: CancellationToken,
-    serving: Option<JoinHandle<Result<()>>>,
+    serving: Serving,
 }
 
 impl Gateway {
@@ -37,12 +31,8 @@ impl Gateway {
     /// # Errors
     /// Those of the settings, the data directory, the catalog and the address.
     pub async fn start(config: Config, runtimes: Runtimes) -> Result<Self> {
-        let io = runtimes.io().clone();
-        io.spawn(Self::start_on_io(config, runtimes))
-            .await
-            .map_err(|source| {
-                Error::with_source(ErrorCode::Internal, "starting the gateway panicked", source)
-            })?
+        let start = Self::start_on_io(config, runtimes.clone());
+        runtimes.on_io(start).await
     }
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
@@ -70,31 +60,18 @@ impl Gateway {
             cluster.sealer().clone(),
             config,
         );
-        let stopping = CancellationToken::new();
-        let serving = runtimes.io().spawn({
-            let stopping = stopping.clone();
-            async move {
-                let served = listener
-                    .serve(service, max_message, stopping.cancelled_owned())
-                    .await;
-                // The lock on the data directory is held until nothing writes into it any more.
-                drop(data_dir);
-                served
-            }
-        });
+        let serving = Serving::start(listener, service, max_message, data_dir, runtimes.io());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
         Ok(Self {
-            address,
             cluster,
             engine,
-            stopping,
-            serving: Some(serving),
+            serving,
         })
     }
 
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.serving.address()
     }
 
     /// The cluster's id.
@@ -121,22 +98,7 @@ impl Gateway {
     }
 
     /// Stops accepting, lets open calls end for a while, and closes.
-    pub async fn shutdown(mut self) {
-        self.stopping.cancel();
-        if let Some(mut serving) = self.serving.take()
-            && tokio::time::timeout(DRAIN, &mut serving).await.is_err()
-        {
-            tracing::warn!("calls are still open after {DRAIN:?}; closing");
-            serving.abort();
-        }
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        self.stopping.cancel();
-        if let Some(serving) = self.serving.take() {
-            serving.abort();
-        }
+    pub async fn shutdown(self) {
+        self.serving.shutdown().await;
     }
 }

@@ -136,7 +136,7 @@ where
 }
 
 /// Rows that make about `target_bytes`, by the rows of `batch`.
-fn target_rows(batch: &RecordBatch, target_bytes: usize) -> usize {
+pub fn target_rows(batch: &RecordBatch, target_bytes: usize) -> usize {
     let bytes: usize = batch
         .columns()
         .iter()

@@ -1,7 +1,7 @@
 //! What every Volary process is made of, gateway and worker alike: its data directory, its runtimes, its memory, its
-//! listener and its connections to other nodes.
+//! listener and its connections to other nodes, and the one expression that both know and DataFusion does not.
 //!
-//! Nothing here knows of tables, plans or Flight messages.
+//! Nothing here knows of tables or Flight messages.
 
 /// How much runs at the same time, and how much waits.
 pub mod admission;
@@ -13,12 +13,16 @@ pub mod channel;
 pub mod data_dir;
 /// Files that survive a crash.
 pub mod durable;
+/// An expression that gateways and workers share: whether a key is one of many.
+pub mod key_set;
 /// The address that a node listens on, and the server behind it.
 pub mod listener;
 /// Memory and spill space of a node's queries.
 pub mod memory;
 /// The CPU, I/O and health runtimes.
 pub mod runtimes;
+/// A node's server from its start to its end.
+pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
 

@@ -114,14 +114,18 @@ impl Runtimes {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let mut task = AbortOnDrop(self.cpu.spawn(work));
-        (&mut task.0).await.unwrap_or_else(|source| {
-            Err(if source.is_cancelled() {
-                Error::new(ErrorCode::Cancelled, "the node is shutting down")
-            } else {
-                Error::with_source(ErrorCode::Internal, "a task panicked", source)
-            })
-        })
+        run_on(&self.cpu, work).await
+    }
+
+    /// The same on the I/O runtime.
+    ///
+    /// # Errors
+    /// As [`Self::on_cpu`].
+    pub async fn on_io<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        run_on(&self.io, work).await
     }
 
     /// Polls `stream` on the CPU runtime and hands its batches over. Dropping the returned stream drops the other at once;
@@ -155,6 +159,20 @@ impl Runtimes {
             task: Some(AbortOnDrop(task)),
         }
     }
+}
+
+async fn run_on<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = AbortOnDrop(runtime.spawn(work));
+    (&mut task.0).await.unwrap_or_else(|source| {
+        Err(if source.is_cancelled() {
+            Error::new(ErrorCode::Cancelled, "the node is shutting down")
+        } else {
+            Error::with_source(ErrorCode::Internal, "a task panicked", source)
+        })
+    })
 }
 
 /// A stream that is computed on the CPU runtime.

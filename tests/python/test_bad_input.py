@@ -111,7 +111,7 @@ def test_bad_sql_is_the_users_to_mend(connection, statement, parts):
         ("SELECT * FROM {t} WHERE k = 'abc'", ["Cannot cast string 'abc' to value of Int64"]),
         ("SELECT CAST(name AS BIGINT) FROM {t}", ["query ", "worker w", "Cannot cast string"]),
         ("SELECT * FROM {t} WHERE CAST(name AS BIGINT) = 1", ["worker w", "Cannot cast string"]),
-        ("SELECT * FROM {t} WHERE 1 / (k - 1) > 0", ["worker w", "DivideByZero"]),
+        ("SELECT * FROM {t} WHERE 1 / (k - 1) > 0", ["worker w", "Divide by zero"]),
         ("SELECT k / 0 FROM {t}", ["worker w", "Divide by zero"]),
         ("UPDATE {t} SET k = 1", ["Update is not supported"]),
         ("DELETE FROM {t}", ["Delete is not supported"]),
@@ -310,7 +310,8 @@ CSV_LINES = ["k,name,price,day", *(f"{n},name {n},{n / 2},2026-01-01" for n in r
         (20_001, "k,x,1.0,2026-01-01", ["line 20001, column k: 'k' is no Int64"]),
         (3, "2005,x", ["Expected 4 records, found 2", "line 3"]),
         (3, "2005,x,1.0,2026-01-01,more", ["Expected 4 records, found 5", "line 3"]),
-        (3, ",x,1.0,2026-01-01", ["column k", "NOT NULL"]),
+        (3, ",x,1.0,2026-01-01", ["line 3", "column k", "NOT NULL"]),
+        (15_001, ",x,1.0,2026-01-01", ["line 15001", "column k", "NOT NULL"]),
         (1, "k,name,cost,day", ["column cost is none of table", "k, name, price, day"]),
     ],
 )
@@ -344,8 +345,11 @@ def test_a_compressed_file_that_is_cut_short_is_damaged(connection, birds, inbox
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ('{"k": 1}\n{"k": "x"}\n', ["field 'k'", '"x" as Int64']),
-        ('{"k": 1}\n{"k": 2,\n', ["JSON"]),
+        ('{"k": 1}\n{"k": "x"}\n', ["line 2: ", "field 'k'", '"x" as Int64']),
+        ('{"k": 1}\n' * 15_000 + '{"k": "x"}\n', ["line 15001: ", "field 'k'", '"x" as Int64']),
+        ('{"k": 1}\n{"k": 2,\n', ["line 2: "]),
+        ('{"k": 1}\n{"k": null}\n', ["line 2: ", "column k", "NOT NULL"]),
+        ('{"k": 1, "name": "x"}\n' * 15_000 + '{"name": "x"}\n', ["line 15001: ", "column k", "NOT NULL"]),
         ('{"k": 1, "tag": 1}\n', ["column tag is none of table"]),
     ],
 )
@@ -593,6 +597,8 @@ DEEP = {
     "unions": " UNION ALL ".join(["SELECT 1"] * 5_000),
     "joins": "SELECT 1 FROM t t0" + "".join(f" CROSS JOIN t t{n}" for n in range(1, 5_000)),
     "tables": "SELECT 1 FROM t t0" + "".join(f", t t{n}" for n in range(1, 5_000)),
+    "casts around an error": "SELECT " + "CAST(" * 60 + "1 1" + " AS INT)" * 60,
+    "cases around an error": "SELECT " + "CASE WHEN true THEN " * 60 + "1 1" + " END" * 60,
     "sums in parentheses": "SELECT " + "(" + "1+" * 1_500 + "(" + "1+" * 1_500 + "1))",
 }
 

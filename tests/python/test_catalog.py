@@ -57,6 +57,16 @@ def test_the_schema_of_a_table_has_the_types_that_its_rows_have(driver, birds):
         assert cursor.fetch_arrow_table().schema.types == schema.types
 
 
+def test_the_schema_of_a_view_has_the_types_that_its_rows_have(driver, birds):
+    view = f"{birds}_prices"
+    with driver.cursor() as cursor:
+        cursor.execute(f"CREATE VIEW {view} AS SELECT k AS n FROM {birds} UNION ALL SELECT price FROM {birds}")
+        cursor.execute(f"SELECT * FROM {view}")
+        rows, listed_schema = cursor.fetch_arrow_table(), driver.adbc_get_table_schema(view)
+        cursor.execute(f"DROP VIEW {view}")
+    assert rows.schema.types == listed_schema.types == [pa.float64()]
+
+
 def test_the_schema_of_an_unknown_table_is_not_found(driver):
     with pytest.raises(dbapi.ProgrammingError, match="NOT_FOUND"):
         driver.adbc_get_table_schema("no_such_table")

@@ -1,11 +1,12 @@
 """The ADBC driver's DB-API as its users write it, without the Volary client: what it sends must be understood."""
 
 import datetime
+import re
 
 import adbc_driver_manager as adbc
 import pyarrow as pa
 import pytest
-from adbc_driver_flightsql import dbapi
+from adbc_driver_flightsql import DatabaseOptions, dbapi
 
 
 @pytest.fixture
@@ -18,6 +19,25 @@ def driver(cluster):
 def cursor(driver):
     with driver.cursor() as cursor:
         yield cursor
+
+
+def as_a_query(driver, sql):
+    with driver.cursor() as cursor:
+        cursor.execute(sql)
+        cursor.fetchall()
+
+
+def as_a_query_that_is_not_prepared(driver, sql):
+    with adbc.AdbcStatement(driver.adbc_connection) as statement:
+        statement.set_sql_query(sql)
+        stream, _ = statement.execute_query()
+        pa.RecordBatchReader.from_stream(stream).read_all()
+
+
+def as_an_update(driver, sql):
+    with adbc.AdbcStatement(driver.adbc_connection) as statement:
+        statement.set_sql_query(sql)
+        statement.execute_update()
 
 
 def test_a_select_is_fetched_row_by_row_and_as_arrow(cursor, birds):
@@ -137,6 +157,67 @@ def test_an_error_has_its_class_status_and_a_stable_code(cursor, birds, statemen
         cursor.execute(statement.format(birds=birds))
     assert caught.value.status_code == adbc.AdbcStatusCode[status]
     assert f"[FlightSQL] {text}" in str(caught.value)
+
+
+API_KEY = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Bearer key"}
+COOKIES = {DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, COOKIES, API_KEY | COOKIES, {"username": "ada", "password": ""}],
+    ids=["without a user", "with cookies", "with an API key and cookies", "with a user"],
+)
+@pytest.mark.parametrize("send", [as_a_query, as_an_update])
+def test_a_setting_holds_for_its_connection_alone(cluster, options, send):
+    def time_zone(cursor):
+        cursor.execute("SHOW timezone")
+        return cursor.fetchone()[1]
+
+    with (
+        dbapi.connect(cluster.uri, db_kwargs=options, autocommit=True) as one,
+        dbapi.connect(cluster.uri, db_kwargs=options, autocommit=True) as other,
+        one.cursor() as cursor,
+        other.cursor() as other_cursor,
+    ):
+        default = time_zone(cursor)
+        send(one, "SET timezone = '+02:00'")
+        assert time_zone(cursor) == "+02:00" != default
+        assert time_zone(other_cursor) == default
+        send(one, "RESET timezone")
+        assert time_zone(cursor) == default
+
+
+@pytest.mark.parametrize("send", [as_a_query, as_a_query_that_is_not_prepared, as_an_update])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELEC 1",
+        "SELECT nme FROM {birds}",
+        "SELECT 1 / (k - 3) FROM {birds}",
+        "CREATE TABLE {birds} (k BIGINT) WITH (shard_key = 'k')",
+        "CREATE VIEW nothing AS SELECT * FROM no_such_table",
+        "DROP TABLE no_such_table",
+        "COPY {birds} FROM '/etc/passwd'",
+        "INSERT INTO {birds} (k) VALUES (NULL)",
+        "INSERT INTO {birds} (k) SELECT 1 / (k - 3) FROM {birds}",
+        "SET no_such_setting = 1",
+        "ROLLBACK",
+    ],
+)
+def test_every_error_of_a_statement_names_one_query(driver, birds, statement, send):
+    with pytest.raises((dbapi.Error, pa.ArrowException, OSError)) as caught:
+        send(driver, statement.format(birds=birds))
+    assert len(set(re.findall(r"query [0-9a-f]{8}-[0-9a-f-]{27}: ", str(caught.value)))) == 1
+
+
+def test_a_setting_that_would_be_lost_is_refused_with_what_to_do(cluster):
+    with (
+        dbapi.connect(cluster.uri, db_kwargs=API_KEY, autocommit=True) as driver,
+        driver.cursor() as cursor,
+        pytest.raises(dbapi.ProgrammingError, match=r"INVALID_ARGUMENT: .*no session.*with_cookie_middleware"),
+    ):
+        cursor.execute("SET timezone = '+02:00'")
 
 
 def test_a_connection_works_after_an_error(cursor):

@@ -82,6 +82,11 @@ def test_an_error_keeps_its_code_and_message_wherever_it_happens(code, place):
         ("[FlightSQL] broken pipe (Unknown; ExecuteQuery)", ErrorCode.UNAVAILABLE, "broken pipe"),
         ("[FlightSQL]  (NotFound; Prepare). Vendor code: 5", ErrorCode.NOT_FOUND, "no message was given"),
         ("[Flight SQL Statement] must call Prepare", ErrorCode.DATA_LOSS, "must call Prepare"),
+        (
+            "[FlightSQL] NOT_FOUND: no table context canceled (NotFound; Prepare). Vendor code: 5",
+            ErrorCode.NOT_FOUND,
+            "no table context canceled",
+        ),
         ("words of nobody in particular", ErrorCode.DATA_LOSS, "words of nobody in particular"),
         ("", ErrorCode.DATA_LOSS, "no message was given"),
     ],
@@ -118,6 +123,19 @@ def test_a_timeout_of_the_connection_holds_for_its_statements():
 def test_nobody_at_the_address_is_said_at_connect():
     with pytest.raises(volary.UnavailableError, match=r"no gateway answers at grpc://127\.0\.0\.1:1: .*refused"):
         volary.connect("grpc://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"token": "t", "username": "ada"}, "not both"),
+        ({"password": "secret"}, "without a username"),
+        ({"tls_ca": "ca.pem"}, r"does not encrypt: write grpc\+tls://"),
+    ],
+)
+def test_arguments_that_do_not_fit_together_are_refused_before_anything_is_sent(arguments, match):
+    with pytest.raises(volary.InvalidArgumentError, match=match):
+        volary.connect("grpc://127.0.0.1:1", **arguments)
 
 
 @pytest.mark.parametrize("uri", ["127.0.0.1:7100", "http://127.0.0.1:7100", "grpc://host", "grpc://host:x"])

@@ -230,6 +230,13 @@ def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Proc
     until(lambda: pair.nodes("state")[worker.id] == "alive", "the worker is shown as alive again")
 
 
+def test_a_worker_that_ends_says_so(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}) as processes:
+        worker = processes.add_worker()
+        worker.running().stop()
+        assert processes.nodes("state")[worker.id] == "draining"
+
+
 # A worker that joins late
 
 
@@ -338,8 +345,8 @@ def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> 
         worker = processes.add_worker(proxied=True)
         load_birds(processes)
         files = files_of(processes)
-        # More than the connection takes ahead.
-        write(processes, "more", 20 * ROWS)
+        # More than the connection and the proxy's sockets take ahead.
+        write(processes, "more", 100 * ROWS)
         worker.proxy.hold_after(up=100_000)
         with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError) as caught:
             copy(processes, "more")
@@ -347,6 +354,36 @@ def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> 
         worker.proxy.release()
         write(processes, "more", 2 * ROWS)
         assert_nothing_is_left_of_a_load(processes, files)
+
+
+def test_a_small_write_into_a_stopped_worker_is_given_up(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
+        worker = processes.add_worker()
+        load_birds(processes)
+        worker.running().signal(signal.SIGSTOP)
+        with within(DEADLINE_SECONDS), pytest.raises((volary.DeadlineExceededError, volary.UnavailableError)) as caught:
+            processes.sql("INSERT INTO birds VALUES (-1, 1)")
+        assert_names(caught.value, worker)
+        worker.running().signal(signal.SIGCONT)
+        assert_all_is_well(processes)
+
+
+def test_the_rows_of_a_failed_load_are_deleted_before_the_next_report(tmp_path: Path, background: Any) -> None:
+    seldom = {
+        "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "10m",
+        "VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h",
+    }
+    with Processes(tmp_path, seldom) as processes:
+        first = processes.add_worker()
+        second = processes.add_worker(proxied=True)
+        load_birds(processes)
+        files = first.files()
+        load = begin_half_a_load(processes, background)
+        second.kill()
+        second.proxy.cut()
+        with pytest.raises(volary.UnavailableError):
+            load.result()
+        until(lambda: first.files() == files, "the files of the failed load are deleted")
 
 
 def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(processes: Processes) -> None:

@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import protobuf as pb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cluster import LocalCluster
+from processes import Processes, until, within
+from pyarrow import flight
 
 import volary
 
@@ -351,11 +354,34 @@ def test_system_tables_say_where_rows_are(connection, birds):
     held = {shard: (worker, count) for shard, worker, count, _ in shards if count}
     assert sum(count for _, count in held.values()) == 5
     segments = rows(
-        connection, f"SELECT shard, worker_id, rows, file, bytes FROM system.segments WHERE table_name = '{birds}'"
+        connection,
+        f"SELECT shard, worker_id, rows, file, bytes, visible FROM system.segments WHERE table_name = '{birds}'",
     )
     assert {shard: (worker, count) for shard, worker, count, *_ in segments} == held
-    assert all(file.endswith(".parquet") and size > 0 for *_, file, size in segments)
+    assert all(file.endswith(".parquet") and size > 0 and visible for *_, file, size, visible in segments)
     assert rows(connection, f"SELECT rows, bytes > 0 FROM system.tables WHERE name = '{birds}'") == [(5, True)]
+
+
+@pytest.mark.server
+def test_segments_of_a_worker_that_is_down_are_an_error_that_names_it(tmp_path: Path):
+    with Processes(tmp_path) as processes:
+        processes.add_worker()
+        down = processes.add_worker()
+        processes.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 8)")
+        processes.sql("INSERT INTO t VALUES (1), (2), (3)")
+        listed = processes.sql("SELECT worker_id, file, visible FROM system.segments ORDER BY file")
+        down.kill()
+        until(lambda: processes.nodes("state")[down.id] == "lost", "the killed worker is shown as lost")
+        with pytest.raises(volary.UnavailableError, match=f"worker {down.id} at 127.0.0.1:") as caught:
+            processes.sql("SELECT * FROM system.segments")
+        assert "system.nodes tells which are up" in caught.value.message
+        down.start()
+        assert processes.sql("SELECT worker_id, file, visible FROM system.segments ORDER BY file") == listed
+
+
+def test_a_system_table_that_does_not_exist_is_answered_with_those_that_do(connection):
+    with pytest.raises(volary.NotFoundError, match="there are nodes, tables, shards, segments, loads"):
+        connection.sql("SELECT * FROM system.workers")
 
 
 def test_equal_shard_counts_are_placed_alike(connection, birds, name):
@@ -441,6 +467,55 @@ def test_explain_verbose_and_analyze_verbose_show_more(connection, birds):
     assert "bytes_scanned=" in shown[1][1]
 
 
+def test_an_analysis_that_is_read_again_is_of_the_same_query_and_the_same_rows(cluster, connection, birds):
+    explain = f"EXPLAIN ANALYZE SELECT k, price FROM {birds} WHERE price IS NOT NULL OR k > 0"
+    command = pb.command("CommandStatementQuery", pb.field(1, explain))
+    with flight.connect(cluster.uri) as client:
+        ticket = client.get_flight_info(flight.FlightDescriptor.for_command(command)).endpoints[0].ticket
+        first = client.do_get(ticket).read_all()["plan"][0].as_py()
+        connection.sql(f"INSERT INTO {birds} (k) VALUES (6)")
+        again = client.do_get(ticket).read_all()["plan"][0].as_py()
+    found = [re.findall(r"^query: (\S+) rows=(\d+)", text, re.MULTILINE) for text in (first, again)]
+    assert found[0] == found[1]
+    assert [count for _, count in found[0]] == ["5"]
+    # What was measured is of one run each.
+    assert all(text.count("| workers=3 ") == 1 for text in (first, again))
+
+
+@pytest.mark.server
+def test_loads_and_analyses_wait_for_a_place_as_queries_do(tmp_path: Path):
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}
+    (tmp_path / "rows.csv").write_text("k\n1\n")
+    statements = [
+        f"COPY t FROM '{tmp_path / 'rows.csv'}'",
+        "EXPLAIN ANALYZE SELECT * FROM t",
+        "INSERT INTO t VALUES (1)",
+        "SELECT * FROM t",
+    ]
+    with (
+        LocalCluster(tmp_path, workers=1, allow_roots=[tmp_path], settings=settings) as cluster,
+        cluster.connect() as connection,
+        cluster.connect() as other,
+    ):
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        with other.sql("SELECT * FROM generate_series(1, 1000000000)") as running:
+            batches = running.batches()
+            assert next(batches).num_rows > 0
+            for statement in statements:
+                with pytest.raises(volary.DeadlineExceededError):
+                    connection.sql(statement, timeout=0.5).rows()
+        # The place is free again, and so is that of each statement when it has ended.
+        for statement in statements:
+            connection.sql(statement).rows()
+        assert rows(connection, "SELECT count(*) FROM t") == [(2,)]
+
+
+def test_a_statement_that_takes_long_to_plan_ends_in_time_for_its_client(connection, birds):
+    joins = " ".join(f"JOIN {birds} t{n} ON t{n - 1}.k = t{n}.price" for n in range(1, 120))
+    with within(5), pytest.raises(volary.DeadlineExceededError):
+        connection.sql(f"EXPLAIN SELECT count(*) FROM {birds} t0 {joins}", timeout=0.1)
+
+
 def test_explain_of_a_query_in_order_shows_the_merge(connection, birds):
     ordered = plan(connection, f"SELECT k FROM {birds} ORDER BY price DESC LIMIT 2")
     assert "SortPreservingMergeExec" in ordered
@@ -481,7 +556,6 @@ def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, bird
         assert rows(connection, is_berlin) == [(False,)]
 
 
-@pytest.mark.xfail(strict=True, reason="the client sends SET by DoPut, whose answer tells it its session too late")
 def test_set_works_on_a_connection_without_a_user(connection):
     connection.sql("SET timezone = '+02:00'")
     assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", "+02:00")]
@@ -492,6 +566,16 @@ def test_begin_and_commit_are_taken_and_change_nothing(connection, birds):
     connection.sql(f"INSERT INTO {birds} VALUES (6, 'ruru', NULL, NULL)")
     assert rows(connection, f"SELECT count(*) FROM {birds}") == [(6,)]
     connection.sql("COMMIT")
+
+
+@pytest.mark.server
+def test_errors_name_settings_as_the_configuration_lists_them(tmp_path: Path):
+    settings = {"VOLARY_GATEWAY__CLUSTER__MIN_WORKERS": "2", "VOLARY_GATEWAY__QUERY__TIMEOUT": "2s"}
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, cluster.connect() as connection:
+        with pytest.raises(volary.UnavailableError, match=r"gateway\.cluster\.min_workers"):
+            connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")
+        with pytest.raises(volary.DeadlineExceededError, match=r"gateway\.query\.timeout"):
+            connection.sql("SELECT count(*) FROM generate_series(1, 10000000) a, generate_series(1, 10000000) b").rows()
 
 
 # Restart.

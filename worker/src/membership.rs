@@ -27,6 +27,8 @@ use crate::storage::Collected;
 
 /// Until one attempt to reach the gateway is given up.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Until the last report is given up: a worker that stops does not wait for a gateway that is gone.
+const LAST_REPORT: Duration = Duration::from_secs(2);
 /// How long a message may be under way: clocks of two machines differ by seconds.
 const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -135,8 +137,14 @@ pub async fn heartbeats(
         draining: true,
         ..reporter.heartbeat()
     };
-    if let Err(error) = reporter.gateway.heartbeat(&last).await {
-        tracing::debug!(%error, "the gateway was not told that the worker stops");
+    match timeout(LAST_REPORT, reporter.gateway.heartbeat(&last)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the gateway was not told that the worker stops");
+        }
+        Err(_) => {
+            tracing::debug!("the gateway was not told within {LAST_REPORT:?} that the worker stops")
+        }
     }
 }
 

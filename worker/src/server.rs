@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
+use volary_node::serving::Serving;
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::config::Config;
@@ -19,17 +18,13 @@ use crate::membership;
 use crate::service::{WorkerContext, WorkerService};
 use crate::storage::Storage;
 
-/// How long open calls may go on after a stop was asked for.
-const DRAIN: Duration = Duration::from_secs(10);
-
 /// A worker that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Worker {
-    address: SocketAddr,
     context: Arc<WorkerContext>,
-    stopping: CancellationToken,
-    serving: Option<JoinHandle<Result<()>>>,
-    reporting: Option<JoinHandle<()>>,
+    serving: Serving,
+    /// One task, which ends by itself when the server stops.
+    reporting: JoinSet<()>,
 }
 
 impl Worker {
@@ -38,12 +33,8 @@ impl Worker {
     /// # Errors
     /// Those of the settings, the data directory, the address, and a refusal of the gateway.
     pub async fn start(config: Config, runtimes: Runtimes) -> Result<Self> {
-        let io = runtimes.io().clone();
-        io.spawn(Self::start_on_io(config, runtimes))
-            .await
-            .map_err(|source| {
-                Error::with_source(ErrorCode::Internal, "starting the worker panicked", source)
-            })?
+        let start = Self::start_on_io(config, runtimes.clone());
+        runtimes.on_io(start).await
     }
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
@@ -79,40 +70,29 @@ impl Worker {
             sealer: joined.sealer.clone(),
             config,
         });
-        let stopping = CancellationToken::new();
         let service = WorkerService::new(Arc::clone(&context));
         let max_message = context.config.execution.max_message.bytes();
-        let serving = runtimes.io().spawn({
-            let stopping = stopping.clone();
-            async move {
-                let served = listener
-                    .serve(service, max_message, stopping.cancelled_owned())
-                    .await;
-                // The lock on the data directory is held until nothing writes into it any more.
-                drop(data_dir);
-                served
-            }
-        });
-        let reporting = runtimes.health().spawn(membership::heartbeats(
+        let serving = Serving::start(listener, service, max_message, data_dir, runtimes.io());
+        let heartbeats = membership::heartbeats(
             Arc::clone(&context),
             advertised,
             instance,
             joined.heartbeat,
-            stopping.clone(),
-        ));
+            serving.stopping(),
+        );
+        let mut reporting = JoinSet::new();
+        reporting.spawn_on(heartbeats, runtimes.health());
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
-            address,
             context,
-            stopping,
-            serving: Some(serving),
-            reporting: Some(reporting),
+            serving,
+            reporting,
         })
     }
 
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.serving.address()
     }
 
     /// Its id.
@@ -127,27 +107,10 @@ impl Worker {
 
     /// Stops accepting, lets open calls end for a while, and closes.
     pub async fn shutdown(mut self) {
-        self.stopping.cancel();
-        if let Some(mut serving) = self.serving.take()
-            && tokio::time::timeout(DRAIN, &mut serving).await.is_err()
-        {
-            tracing::warn!(worker = %self.context.id, "calls are still open after {DRAIN:?}; closing");
-            serving.abort();
-        }
-        if let Some(reporting) = self.reporting.take() {
-            reporting.abort();
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.stopping.cancel();
-        if let Some(serving) = self.serving.take() {
-            serving.abort();
-        }
-        if let Some(reporting) = self.reporting.take() {
-            reporting.abort();
+        self.serving.shutdown().await;
+        // The last report says that the worker drains; it was sent while calls ended, and has a deadline of its own.
+        if let Some(Err(error)) = self.reporting.join_next().await {
+            tracing::warn!(worker = %self.context.id, %error, "reporting to the gateway panicked");
         }
     }
 }

@@ -31,6 +31,9 @@ use crate::fragment::run::{self, StreamOptions};
 use crate::storage::Storage;
 use crate::write::{self, WriteContext};
 
+/// How often a worker that writes says that it lives. Gateways wait for many times as long.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
+
 /// What all calls share.
 #[derive(Debug)]
 pub struct WorkerContext {
@@ -121,7 +124,11 @@ impl WorkerService {
             .await
     }
 
-    async fn write(&self, mut messages: Streaming<FlightData>) -> Result<PutResult> {
+    /// Begins a write; the future keeps the rows that arrive.
+    async fn write(
+        &self,
+        mut messages: Streaming<FlightData>,
+    ) -> Result<impl Future<Output = Result<PutResult>> + Send + use<>> {
         let first = messages
             .message()
             .await?
@@ -144,15 +151,17 @@ impl WorkerService {
         let context = WriteContext {
             storage: self.context.storage.clone(),
             config: self.context.config.storage.clone(),
+            parallelism: self.context.target_partitions(),
             runtime_env: Arc::clone(&self.context.runtime_env),
             runtimes: self.context.runtimes.clone(),
         };
-        let written = write::write(&context, request, Box::pin(rows))
-            .instrument(span)
-            .await?;
-        Ok(PutResult {
-            app_metadata: written.encode_to_vec().into(),
-        })
+        let writing = async move {
+            let written = write::write(&context, request, Box::pin(rows)).await?;
+            Ok(PutResult {
+                app_metadata: written.encode_to_vec().into(),
+            })
+        };
+        Ok(writing.instrument(span))
     }
 
     async fn control(&self, body: &[u8]) -> Result<Vec<u8>> {
@@ -176,6 +185,20 @@ impl WorkerService {
             Error::with_source(ErrorCode::Internal, "a control command panicked", source)
         })?
     }
+}
+
+/// The result of a write, and before it an empty message again and again: sorting and syncing take as long as they take, and the
+/// gateway shall know that the worker lives.
+fn with_signs_of_life(
+    writing: impl Future<Output = Result<PutResult>> + Send + 'static,
+) -> impl Stream<Item = Result<PutResult, Status>> + Send {
+    stream::unfold(Some(Box::pin(writing)), |writing| async move {
+        let mut writing = writing?;
+        match tokio::time::timeout(SIGN_OF_LIFE, &mut writing).await {
+            Ok(result) => Some((result.map_err(Status::from), None)),
+            Err(_) => Some((Ok(PutResult::default()), Some(writing))),
+        }
+    })
 }
 
 fn unimplemented<T>(what: &str) -> Result<Response<T>, Status> {
@@ -210,10 +233,8 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        let result = self.write(request.into_inner()).await?;
-        Ok(Response::new(
-            stream::once(futures::future::ready(Ok(result))).boxed(),
-        ))
+        let writing = self.write(request.into_inner()).await?;
+        Ok(Response::new(with_signs_of_life(writing).boxed()))
     }
 
     async fn do_action(

@@ -18,6 +18,7 @@ use volary_node::size::MemorySize;
 
 use super::Cluster;
 use crate::config;
+use crate::gather::stream::worker_error;
 
 /// Until a command is answered: the largest one deletes a table's files.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
@@ -120,8 +121,9 @@ impl Cluster {
         let body = self
             .sealer
             .seal(Purpose::Control, &control, CONTROL_DEADLINE);
-        let answer = client.do_action(Action::new(CONTROL_ACTION, body)).await?;
-        let first = answer.into_inner().message().await?;
+        let action = Action::new(CONTROL_ACTION, body);
+        let answer = client.do_action(action).await.map_err(worker_error)?;
+        let first = answer.into_inner().message().await.map_err(worker_error)?;
         Ok(first.map(|result| result.body).unwrap_or_default())
     }
 }

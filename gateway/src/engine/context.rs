@@ -52,7 +52,11 @@ pub fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState
         .with_information_schema(true)
         .with_batch_size(config.query.batch_rows.max(1));
     SessionStateBuilder::new()
-        .with_config(planner_config(session, target_partitions))
+        .with_config(planner_config(
+            session,
+            target_partitions,
+            config.gather.runtime_filter_keys,
+        ))
         .with_runtime_env(runtime_env)
         .with_default_features()
         .with_optimizer_rules(logical_rules())
@@ -74,13 +78,15 @@ pub struct StatementContext {
 }
 
 impl StatementContext {
-    /// With the session's settings. `snapshot`: what a ticket says; `None` for what is committed now.
+    /// With the session's settings. `query_id` and `snapshot`: what a ticket says; otherwise a new id, and `None` for what is
+    /// committed now. `with_plan_metrics`: see [`QueryContext`].
     ///
     /// # Errors
     /// Those of the session's settings.
     pub fn new(
         engine: &Arc<Engine>,
         session: &Session,
+        query_id: QueryId,
         snapshot: Option<Snapshot>,
         with_plan_metrics: bool,
     ) -> Result<Self> {
@@ -88,7 +94,6 @@ impl StatementContext {
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
         let snapshot = snapshot.unwrap_or(current);
-        let query_id = QueryId::new();
         let public = Arc::new(PublicSchema {
             catalog: Arc::clone(&catalog),
             statistics_exact,
@@ -96,7 +101,6 @@ impl StatementContext {
         });
         let mut config = engine.base.config().clone();
         settings::apply(&mut config, &session.settings())?;
-        let now = chrono::Utc::now();
         config.set_extension(Arc::new(QueryContext {
             query_id,
             snapshot: snapshot.clone(),
@@ -108,7 +112,6 @@ impl StatementContext {
                 .time_zone
                 .clone()
                 .unwrap_or_default(),
-            start_ns: now.timestamp_nanos_opt().unwrap_or(0),
             with_plan_metrics,
         }));
         let catalogs = MemoryCatalogProviderList::new();
@@ -180,7 +183,7 @@ impl StatementContext {
             .state
             .statement_to_plan(*statement)
             .await
-            .map_err(|error| at(super::errors::explain(error)))?;
+            .map_err(|error| at(super::errors::with_advice(error)))?;
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())
@@ -203,20 +206,11 @@ fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
             "there is no catalog {catalog}; the only one is {CATALOG}"
         ))),
         (_, None | Some(PUBLIC | INFORMATION_SCHEMA)) => Ok(()),
-        (_, Some(SYSTEM)) => {
-            let names: Vec<_> = system_tables::all()
-                .into_iter()
-                .map(|(name, _)| name)
-                .collect();
-            if names.contains(&table) {
-                Ok(())
-            } else {
-                Err(Error::not_found(format!(
-                    "there is no table {SYSTEM}.{table}; there are {}",
-                    names.join(", ")
-                )))
-            }
-        }
+        (_, Some(SYSTEM)) if system_tables::names().any(|name| name == table) => Ok(()),
+        (_, Some(SYSTEM)) => Err(Error::not_found(format!(
+            "there is no table {SYSTEM}.{table}; there are {}",
+            system_tables::names().collect::<Vec<_>>().join(", ")
+        ))),
         (_, Some(schema)) => Err(Error::not_found(format!(
             "there is no schema {schema}; there are {PUBLIC}, {SYSTEM} and {INFORMATION_SCHEMA}"
         ))),

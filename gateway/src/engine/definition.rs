@@ -6,16 +6,19 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
+    ColumnOption, CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
 };
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use volary_flight_proto::control::{DropTable, control};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::{Error, Result};
 
 use super::Engine;
 use super::context::StatementContext;
-use super::errors::explain;
+use super::errors::with_advice;
 use super::parse::{identifier, object_name};
-use super::statement::{engine_parts, plan};
+use super::statement::{coerced_schema, engine_parts, plan};
 use crate::catalog::{DefinitionKind, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;
@@ -64,14 +67,15 @@ pub(super) async fn create_table(
     let _place = engine.admission.enter().await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = plan(context, statement).await?;
-    let schema = stored_schema(&name, logical.schema().inner())?;
+    let coerced = coerced_schema(context, &logical)?;
+    let schema = stored_schema(&name, &coerced)?;
     let definition = definition(&name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let physical = context
         .state
         .create_physical_plan(&logical)
         .await
-        .map_err(explain)?;
+        .map_err(with_advice)?;
     let source = load::Source::of_plan(physical, context.state.task_ctx())?;
     let (table, write) = engine.catalog.begin_create(definition, &live).await?;
     load::run(engine_parts(engine), context, &table, write, source)
@@ -79,12 +83,12 @@ pub(super) async fn create_table(
         .map(Some)
 }
 
-fn placeable_workers(engine: &Engine) -> Result<Vec<volary_flight_proto::ids::WorkerId>> {
+fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
     let live = engine.cluster.live_workers();
     let wanted = engine.config.cluster.min_workers;
     if live.len() < wanted {
         return Err(Error::unavailable(format!(
-            "{} workers have joined and tables are placed on at least {wanted} (cluster.min_workers); start more workers and retry",
+            "{} workers have joined and tables are placed on at least {wanted} (gateway.cluster.min_workers); start more workers and retry",
             live.len()
         )));
     }
@@ -118,7 +122,6 @@ fn refuse_other_forms(create: &CreateTable) -> Result<()> {
 async fn declared_schema(context: &StatementContext, create: CreateTable) -> Result<SchemaRef> {
     let name = create.name.to_string();
     for column in &create.columns {
-        use datafusion::sql::sqlparser::ast::ColumnOption;
         for option in &column.options {
             if !matches!(option.option, ColumnOption::NotNull | ColumnOption::Null) {
                 return Err(Error::invalid(format!(
@@ -133,7 +136,7 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
         .state
         .statement_to_plan(statement)
         .await
-        .map_err(explain)?;
+        .map_err(with_advice)?;
     stored_schema(&name, plan.schema().inner())
 }
 
@@ -282,30 +285,27 @@ fn text_of(value: &Expr) -> String {
     }
 }
 
-pub(super) async fn create_view(engine: &Engine, view: CreateView) -> Result<()> {
+pub(super) async fn create_view(
+    engine: &Engine,
+    view: CreateView,
+    columns: SchemaRef,
+) -> Result<()> {
     if view.temporary {
         return Err(Error::invalid("CREATE VIEW does not take TEMPORARY"));
     }
     let name = view.name.table().to_owned();
     // The definition is the whole statement; what is kept is the query.
     let text = view.definition.unwrap_or_default();
-    let sql = query_text(&text).ok_or_else(|| {
-        Error::new(
-            ErrorCode::InvalidArgument,
-            format!("view {name} has no query"),
-        )
-    })?;
-    let schema = Arc::clone(view.input.schema().inner());
+    let sql =
+        query_text(&text).ok_or_else(|| Error::invalid(format!("view {name} has no query")))?;
     engine
         .catalog
-        .create_view(&name, &sql, schema, view.or_replace)
+        .create_view(&name, &sql, columns, view.or_replace)
         .await
         .map(|_| ())
 }
 
 fn query_text(statement: &str) -> Option<String> {
-    use datafusion::sql::sqlparser::dialect::GenericDialect;
-    use datafusion::sql::sqlparser::parser::Parser;
     let statements = Parser::parse_sql(&GenericDialect {}, statement).ok()?;
     match statements.into_iter().next()? {
         Ast::CreateView(view) => {

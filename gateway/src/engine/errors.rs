@@ -8,7 +8,7 @@ use volary_flight_proto::{Error, ErrorCode};
 const SHOWN_NAMES: usize = 8;
 
 /// DataFusion's error with advice: for an unknown column the nearest names.
-pub(super) fn explain(error: DataFusionError) -> Error {
+pub(super) fn with_advice(error: DataFusionError) -> Error {
     match unknown_column(&error) {
         Some((field, valid)) => no_such_column(field, valid),
         None => without_report_advice(error.into()),

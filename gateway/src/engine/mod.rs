@@ -3,6 +3,8 @@
 //! [`parse`] takes the statement apart, [`context`] gives DataFusion the catalog's tables as of one snapshot, and
 //! [`statement`] plans and runs what came out. Queries are started by [`query`], within the limits of the gateway.
 
+/// How often the parser would go back.
+mod backtracking;
 /// DataFusion's session for one statement: tables, settings, rules.
 pub mod context;
 /// CREATE, DROP, views.
@@ -30,7 +32,9 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use tracing::Instrument;
 use volary_flight_proto::Result;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
@@ -115,42 +119,72 @@ impl Engine {
         }
     }
 
-    /// Parses and plans `sql` without running it. `?` and `$n` are parameters.
+    /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are
+    /// known. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
     /// Those of the statement.
-    pub async fn describe(self: &Arc<Self>, session: &Session, sql: &str) -> Result<Description> {
+    pub async fn describe(
+        self: &Arc<Self>,
+        session: &Session,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+        query_id: QueryId,
+    ) -> Result<Description> {
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.runtimes
-            .on_cpu(async move { Box::pin(statement::describe(&engine, &session, &sql)).await })
+        let work = async move {
+            Box::pin(statement::describe(
+                &engine, &session, &sql, parameters, query_id,
+            ))
             .await
+        };
+        self.runtimes.on_cpu(work.in_current_span()).await
     }
 
     /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; columns are
-    /// cast to the types that the statement wants. `snapshot`: what a ticket says; `None` for what is committed now.
+    /// cast to the types that the statement wants. `query_id`: what workers and logs call it; the caller says it in errors, as they
+    /// may come before anything is planned.
     ///
     /// # Errors
-    /// Those of the statement; they name its query id where it has been run.
+    /// Those of the statement.
     pub async fn execute(
         self: &Arc<Self>,
         session: &Session,
         sql: &str,
         parameters: Option<RecordBatch>,
-        snapshot: Option<Snapshot>,
+        query_id: QueryId,
     ) -> Result<Outcome> {
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let span = tracing::Span::current();
-        self.runtimes
-            .on_cpu(tracing::Instrument::instrument(
-                async move {
-                    Box::pin(statement::execute(
-                        &engine, &session, &sql, parameters, snapshot,
-                    ))
-                    .await
-                },
-                span,
+        let work = async move {
+            Box::pin(statement::execute(
+                &engine, &session, &sql, parameters, query_id,
             ))
             .await
+        };
+        self.runtimes.on_cpu(work.in_current_span()).await
+    }
+
+    /// Plans a query that was planned before, as its ticket says: it keeps its id, which its client and the logs know, and sees
+    /// the same rows. `parameters`: see [`Self::execute`].
+    ///
+    /// # Errors
+    /// Those of the statement; `INTERNAL`, and nothing is run, if it is no query.
+    pub async fn plan_again(
+        self: &Arc<Self>,
+        session: &Session,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+        query_id: QueryId,
+        snapshot: Option<Snapshot>,
+    ) -> Result<Query> {
+        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        let work = async move {
+            Box::pin(statement::plan_again(
+                &engine, &session, &sql, parameters, query_id, snapshot,
+            ))
+            .await
+        };
+        self.runtimes.on_cpu(work.in_current_span()).await
     }
 
     /// The workers.

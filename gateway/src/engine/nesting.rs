@@ -26,7 +26,7 @@ const LEVELS: usize = 4;
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
-pub(super) fn check(tokens: &[Token]) -> Result<()> {
+pub(super) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<()> {
     let mut chains = [0_usize; LEVELS];
     let (mut in_from, mut before) = (false, Keyword::NoKeyword);
     let mut around: Vec<([usize; LEVELS], bool)> = Vec::new();

@@ -9,10 +9,10 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, TokenizerError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::nesting;
+use super::{backtracking, nesting};
 
 /// Nesting that the parser follows; what is deeper is refused.
 const RECURSION_LIMIT: usize = 200;
@@ -26,8 +26,10 @@ pub enum Statement {
     CreateTable(Box<CreateTable>),
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
-    /// BEGIN, COMMIT, ROLLBACK: statements stand for themselves, and dialects send these as a habit.
-    Transaction(&'static str),
+    /// BEGIN or COMMIT: statements stand for themselves, and dialects send these as a habit.
+    Transaction,
+    /// ROLLBACK, of which nothing can be kept.
+    Rollback,
 }
 
 /// COPY table FROM 'location'.
@@ -49,17 +51,17 @@ pub struct CopyFrom {
 /// `INVALID_ARGUMENT` with the place of what is wrong.
 pub fn parse(sql: &str) -> Result<Statement> {
     let dialect = GenericDialect {};
-    let sql = number_placeholders(sql, &dialect)?;
-    // What cannot be read as tokens is for the parser to explain.
-    nesting::check(
-        &Tokenizer::new(&dialect, &sql)
-            .tokenize()
-            .unwrap_or_default(),
-    )?;
-    if first_keyword(&sql, &dialect) == Some(Keyword::COPY) && !copies_out(&sql, &dialect) {
-        return parse_copy(&sql, &dialect);
+    // Once for all who look at tokens: every statement passes here, however small.
+    let mut tokens = Tokenizer::new(&dialect, sql)
+        .tokenize_with_location()
+        .map_err(|error| syntax_error(error.into()))?;
+    nesting::check(tokens.iter().map(|token| &token.token))?;
+    backtracking::check(tokens.iter().map(|token| &token.token))?;
+    number_placeholders(&mut tokens);
+    if is_copy_from(&tokens) {
+        return parse_copy(tokens, &dialect);
     }
-    let mut parser = DFParserBuilder::new(sql.as_str())
+    let mut parser = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .build()
@@ -76,9 +78,8 @@ pub fn parse(sql: &str) -> Result<Statement> {
     Ok(match statement {
         DfStatement::Statement(ast) => match *ast {
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
-            Ast::StartTransaction { .. } => Statement::Transaction("BEGIN"),
-            Ast::Commit { .. } => Statement::Transaction("COMMIT"),
-            Ast::Rollback { .. } => Statement::Transaction("ROLLBACK"),
+            Ast::StartTransaction { .. } | Ast::Commit { .. } => Statement::Transaction,
+            Ast::Rollback { .. } => Statement::Rollback,
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
         DfStatement::CreateExternalTable(_) => {
@@ -90,33 +91,30 @@ pub fn parse(sql: &str) -> Result<Statement> {
     })
 }
 
-fn first_keyword(sql: &str, dialect: &GenericDialect) -> Option<Keyword> {
-    let tokens = Tokenizer::new(dialect, sql).tokenize().ok()?;
-    tokens.into_iter().find_map(|token| match token {
-        Token::Whitespace(_) => None,
-        Token::Word(word) => Some(Some(word.keyword)),
-        _ => Some(None),
-    })?
-}
-
 /// COPY … TO is DataFusion's own statement.
-fn copies_out(sql: &str, dialect: &GenericDialect) -> bool {
-    let tokens = Tokenizer::new(dialect, sql).tokenize().unwrap_or_default();
-    let direction = tokens.iter().find_map(|token| match token {
-        Token::Word(word) if matches!(word.keyword, Keyword::FROM | Keyword::TO) => {
-            Some(word.keyword)
-        }
-        _ => None,
-    });
-    direction == Some(Keyword::TO)
+fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
+    let first = tokens
+        .iter()
+        .find(|token| !matches!(token.token, Token::Whitespace(_)));
+    if !first.is_some_and(|token| is_word(&token.token, Keyword::COPY)) {
+        return false;
+    }
+    let direction = tokens
+        .iter()
+        .find(|token| is_word(&token.token, Keyword::FROM) || is_word(&token.token, Keyword::TO));
+    !direction.is_some_and(|token| is_word(&token.token, Keyword::TO))
 }
 
-fn parse_copy(sql: &str, dialect: &GenericDialect) -> Result<Statement> {
+fn is_word(token: &Token, keyword: Keyword) -> bool {
+    matches!(token, Token::Word(word) if word.keyword == keyword)
+}
+
+fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<Statement> {
     const FORM: &str = "write COPY table FROM 'file, folder, glob or URL' [WITH (FORMAT parquet|csv|json, HEADER true|false, DELIMITER ',', NULL '')]";
     let statements = Parser::new(dialect)
         .with_recursion_limit(RECURSION_LIMIT)
-        .try_with_sql(sql)
-        .and_then(|mut parser| parser.parse_statements())
+        .with_tokens_with_locations(tokens)
+        .parse_statements()
         .map_err(syntax_error)?;
     let [
         Ast::Copy {
@@ -191,52 +189,15 @@ pub fn object_name(name: &ObjectName) -> Result<String> {
 }
 
 /// Drivers send `?`; DataFusion knows `$n`.
-fn number_placeholders(sql: &str, dialect: &GenericDialect) -> Result<String> {
-    if !sql.contains('?') {
-        return Ok(sql.to_owned());
-    }
-    let tokens = Tokenizer::new(dialect, sql)
-        .tokenize_with_location()
-        .map_err(|error: TokenizerError| syntax_error(ParserError::from(error)))?;
-    let lines = LineStarts::new(sql);
-    let mut out = String::with_capacity(sql.len() + 8);
-    let (mut copied, mut number) = (0, 0);
-    for token in tokens {
-        if matches!(&token.token, Token::Placeholder(text) if text == "?") {
-            let start = lines.offset(token.span.start);
-            number += 1;
-            out.push_str(&sql[copied..start]);
-            out.push_str(&format!("${number}"));
-            copied = start + 1;
-        }
-    }
-    out.push_str(&sql[copied..]);
-    Ok(out)
-}
-
-/// From the parser's lines and columns (both from 1, in characters) to bytes.
-struct LineStarts<'a> {
-    sql: &'a str,
-    starts: Vec<usize>,
-}
-
-impl<'a> LineStarts<'a> {
-    fn new(sql: &'a str) -> Self {
-        let after_newlines = sql.match_indices('\n').map(|(at, _)| at + 1);
-        Self {
-            sql,
-            starts: std::iter::once(0).chain(after_newlines).collect(),
-        }
-    }
-
-    fn offset(&self, location: Location) -> usize {
-        let line = usize::try_from(location.line).unwrap_or(1).max(1) - 1;
-        let column = usize::try_from(location.column).unwrap_or(1).max(1) - 1;
-        let start = self.starts.get(line).copied().unwrap_or(0);
-        self.sql[start..]
-            .char_indices()
-            .nth(column)
-            .map_or(self.sql.len(), |(at, _)| start + at)
+fn number_placeholders(tokens: &mut [TokenWithSpan]) {
+    let placeholders = tokens
+        .iter_mut()
+        .filter_map(|token| match &mut token.token {
+            Token::Placeholder(text) if text == "?" => Some(text),
+            _ => None,
+        });
+    for (number, text) in (1..).zip(placeholders) {
+        *text = format!("${number}");
     }
 }
 
@@ -254,17 +215,31 @@ fn syntax_error(error: ParserError) -> Error {
 mod tests {
     use super::*;
 
-    fn numbered(sql: &str) -> String {
-        number_placeholders(sql, &GenericDialect {}).unwrap()
+    #[test]
+    fn question_marks_become_numbers_where_they_are_parameters() {
+        let sql = "SELECT '?', \"?\" -- ?\n FROM t\nWHERE ä = ? AND b IN (?, ?)";
+        let Statement::Planned(statement) = parse(sql).unwrap() else {
+            panic!("another statement");
+        };
+        assert_eq!(
+            statement.to_string(),
+            "SELECT '?', \"?\" FROM t WHERE ä = $1 AND b IN ($2, $3)"
+        );
     }
 
     #[test]
-    fn question_marks_become_numbers_where_they_are_parameters() {
-        assert_eq!(
-            numbered("SELECT '?', \"?\" -- ?\n FROM t\nWHERE ä = ? AND b IN (?, ?)"),
-            "SELECT '?', \"?\" -- ?\n FROM t\nWHERE ä = $1 AND b IN ($2, $3)"
-        );
-        assert_eq!(numbered("VALUES (?,?)"), "VALUES ($1,$2)");
+    fn an_error_names_the_place_as_it_was_written() {
+        let error = parse("SELECT a FROM t\nWHERE b = ? AND c = ? FROM u").unwrap_err();
+        assert!(error.message().contains("Line: 2, Column: 23"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_to_a_file_is_no_copy_from() {
+        for sql in ["COPY t TO '/x.csv'", " -- copies\n COPY (SELECT 1) TO '/x'"] {
+            assert!(matches!(parse(sql), Ok(Statement::Planned(_))), "{sql}");
+        }
+        // A word within quotes is a name.
+        assert!(parse("\"COPY\" t FROM '/x'").is_err());
     }
 
     #[test]

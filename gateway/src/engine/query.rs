@@ -68,7 +68,7 @@ impl Query {
 fn timed_out(timeout: Duration) -> Error {
     Error::new(
         ErrorCode::DeadlineExceeded,
-        format!("the statement ran longer than {timeout:?} (query.timeout) and was ended"),
+        format!("the statement ran longer than {timeout:?} (gateway.query.timeout) and was ended"),
     )
 }
 

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
+
+use super::settings;
 
 /// A client's session: its settings, shared by all calls that carry its token.
 #[derive(Debug, Clone)]
@@ -32,13 +35,26 @@ impl Session {
         self.settings.read().clone()
     }
 
-    /// Takes a setting back to its default.
-    pub(crate) fn unset(&self, key: &str) {
-        self.settings.write().remove(key);
+    /// Whether there is a setting of this name.
+    pub fn has_setting(name: &str) -> bool {
+        settings::key(name).is_ok()
     }
 
-    /// Changes one setting; the engine checks key and value first.
-    pub(crate) fn set(&self, key: String, value: String) {
-        self.settings.write().insert(key, value);
+    /// Changes a setting, by any of its names; `None` takes it back to its default.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a setting that does not exist, or a value that it does not take.
+    pub fn change(&self, name: &str, value: Option<String>) -> Result<()> {
+        let key = settings::key(name)?;
+        match value {
+            Some(value) => {
+                settings::check(key, &value)?;
+                self.settings.write().insert(key.to_owned(), value);
+            }
+            None => {
+                self.settings.write().remove(key);
+            }
+        }
+        Ok(())
     }
 }

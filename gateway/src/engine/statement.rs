@@ -11,25 +11,27 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, Values, WriteOp,
 };
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as DfStatement;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
-use super::errors::explain;
+use super::errors::with_advice;
 use super::parse::{Statement, parse};
 use super::query::Query;
-use super::{Description, Engine, Outcome, Session, definition, parameters, settings};
+use super::{Description, Engine, Outcome, Session, definition, parameters};
 use crate::catalog::Table;
 use crate::load;
-use crate::planning::explain as explain_text;
 use crate::planning::table::ShardedTable;
+use crate::planning::{analysis, explain};
 
 pub(super) async fn describe(
     engine: &Arc<Engine>,
     session: &Session,
     sql: &str,
+    values: Option<RecordBatch>,
+    query_id: QueryId,
 ) -> Result<Description> {
     let nothing = Description {
         rows: None,
@@ -38,11 +40,45 @@ pub(super) async fn describe(
     let Statement::Planned(statement) = parse(sql)? else {
         return Ok(nothing);
     };
-    let context = StatementContext::new(engine, session, None, false)?;
+    let context = StatementContext::new(engine, session, query_id, None, false)?;
     let plan = plan(&context, *statement).await?;
     let parameters = parameters::types(&plan)?;
-    let rows = returns_rows(&plan).then(|| rows_schema(&plan));
-    Ok(Description { rows, parameters })
+    if !returns_rows(&plan) {
+        return Ok(Description {
+            rows: None,
+            parameters,
+        });
+    }
+    let are_open = values.is_none() && !parameters.is_empty();
+    let plan = match values {
+        Some(_) => parameters::bind(plan, values.as_ref())?,
+        None => plan,
+    };
+    let rows = match coerced_schema(&context, &plan) {
+        Ok(schema) => schema,
+        // A parameter without a type cannot be coerced; the values that are bound later have one.
+        Err(_) if are_open => rows_schema(&plan),
+        Err(error) => return Err(error),
+    };
+    Ok(Description {
+        rows: Some(rows),
+        parameters,
+    })
+}
+
+/// The columns as the query will send them. The planner leaves it to the analyzer to find the types that the branches of a UNION
+/// or a CASE have in common.
+pub(super) fn coerced_schema(context: &StatementContext, plan: &LogicalPlan) -> Result<SchemaRef> {
+    let stated = rows_schema(plan);
+    if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
+        return Ok(stated);
+    }
+    let analyzed = context
+        .state
+        .analyzer()
+        .execute_and_check(plan.clone(), context.state.config_options(), |_, _| {})
+        .map_err(with_advice)?;
+    Ok(with_types_of(&stated, analyzed.schema().inner()))
 }
 
 pub(super) async fn execute(
@@ -50,43 +86,78 @@ pub(super) async fn execute(
     session: &Session,
     sql: &str,
     values: Option<RecordBatch>,
-    snapshot: Option<Snapshot>,
+    query_id: QueryId,
 ) -> Result<Outcome> {
     let statement = parse(sql)?;
-    let with_plan_metrics =
-        matches!(&statement, Statement::Planned(planned) if is_verbose_analyze(planned));
-    let context = StatementContext::new(engine, session, snapshot, with_plan_metrics)?;
-    let query_id = context.query_id;
-    let work = async {
-        match statement {
-            Statement::CreateTable(create) => {
-                refuse_parameters(values.as_ref())?;
-                definition::create_table(engine, &context, *create)
-                    .await
-                    .map(Outcome::Done)
-            }
-            Statement::CopyFrom(copy) => {
-                refuse_parameters(values.as_ref())?;
-                load::copy_from(engine_parts(engine), &context, &copy)
-                    .await
-                    .map(|rows| Outcome::Done(Some(rows)))
-            }
-            Statement::Transaction("ROLLBACK") => Err(Error::invalid(
-                "every statement is committed by itself: there is nothing to roll back",
-            )),
-            Statement::Transaction(_) => Ok(Outcome::Done(None)),
-            Statement::Planned(statement) => {
-                let plan = plan(&context, *statement).await?;
-                let plan = parameters::bind(plan, values.as_ref())?;
-                run_plan(engine, session, context, plan).await
-            }
+    let context = context_of(engine, session, &statement, query_id, None)?;
+    match statement {
+        Statement::CreateTable(create) => {
+            refuse_parameters(values.as_ref())?;
+            definition::create_table(engine, &context, *create)
+                .await
+                .map(Outcome::Done)
         }
+        Statement::CopyFrom(copy) => {
+            refuse_parameters(values.as_ref())?;
+            let _place = engine.admission.enter().await?;
+            load::copy_from(engine_parts(engine), &context, &copy)
+                .await
+                .map(|rows| Outcome::Done(Some(rows)))
+        }
+        Statement::Rollback => Err(Error::invalid(
+            "every statement is committed by itself: there is nothing to roll back",
+        )),
+        Statement::Transaction => Ok(Outcome::Done(None)),
+        Statement::Planned(statement) => {
+            let plan = plan(&context, *statement).await?;
+            let plan = parameters::bind(plan, values.as_ref())?;
+            run_plan(engine, session, context, plan).await
+        }
+    }
+}
+
+/// A query with the id and the snapshot of its ticket. No other statement has such a ticket: it would be run twice.
+pub(super) async fn plan_again(
+    engine: &Arc<Engine>,
+    session: &Session,
+    sql: &str,
+    values: Option<RecordBatch>,
+    query_id: QueryId,
+    snapshot: Option<Snapshot>,
+) -> Result<Query> {
+    let statement = parse(sql)?;
+    let context = context_of(engine, session, &statement, query_id, snapshot)?;
+    let plan = match statement {
+        Statement::Planned(statement) => plan(&context, *statement).await?,
+        _ => return Err(no_query()),
     };
-    // Wrong statements are the user's to mend; of what fails while it runs, the operator finds the query in the logs.
-    work.await.map_err(|error| {
-        tracing::debug!(%query_id, %error, "the statement failed");
-        error
-    })
+    if !returns_rows(&plan) {
+        return Err(no_query());
+    }
+    let plan = parameters::bind(plan, values.as_ref())?;
+    plan_query(engine, &context, plan).await
+}
+
+fn no_query() -> Error {
+    Error::internal("a query's ticket holds a statement without rows")
+}
+
+fn context_of(
+    engine: &Arc<Engine>,
+    session: &Session,
+    statement: &Statement,
+    query_id: QueryId,
+    snapshot: Option<Snapshot>,
+) -> Result<StatementContext> {
+    // Only EXPLAIN ANALYZE VERBOSE shows the workers' plans.
+    let with_plan_metrics = matches!(
+        statement,
+        Statement::Planned(planned) if matches!(
+            planned.as_ref(),
+            DfStatement::Explain(explain) if explain.options.analyze && explain.options.verbose
+        )
+    );
+    StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)
 }
 
 fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
@@ -107,7 +178,7 @@ pub(super) async fn plan(
         .state
         .statement_to_plan(statement)
         .await
-        .map_err(explain)
+        .map_err(with_advice)
 }
 
 /// Whether a client gets rows of the statement; by the kind of statement, as a plan of DDL has columns too.
@@ -124,12 +195,12 @@ fn returns_rows(plan: &LogicalPlan) -> bool {
 /// The columns that a client is told of: what EXPLAIN returns is ours.
 fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
     match plan {
-        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain_text::schema(),
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain::schema(),
         _ => Arc::clone(plan.schema().inner()),
     }
 }
 
-/// Names as the statement says; types as they come: a UNION takes those of its first branch until it is optimised.
+/// Names as the statement says; types as they come: a UNION has those of its first branch until it is analyzed.
 fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().zip(planned.fields());
     let typed: Vec<_> = fields
@@ -177,46 +248,45 @@ async fn run_plan(
             "COPY … TO is not supported; query the rows and write them where you are",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
-            let key = settings::key(&set.variable)?;
-            let mut trial = context.state.config().clone();
-            settings::apply(&mut trial, &[(key.to_owned(), set.value.clone())].into())?;
-            session.set(key.to_owned(), set.value);
+            session.change(&set.variable, Some(set.value))?;
             Ok(Outcome::Done(None))
         }
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
-            session.unset(settings::key(&reset.variable)?);
+            session.change(&reset.variable, None)?;
             Ok(Outcome::Done(None))
         }
         LogicalPlan::Statement(other) => {
             Err(Error::invalid(format!("{} is not supported", other.name())))
         }
-        LogicalPlan::Explain(explain) => {
-            let text = explain_text::explain(&context, &explain).await?;
-            query(engine, &context, explain_text::schema(), text)
-        }
-        LogicalPlan::Analyze(analyze) => {
-            let text = explain_text::analyze(&context, &analyze).await?;
-            query(engine, &context, explain_text::schema(), text)
-        }
+        rows => plan_query(engine, &context, rows).await.map(Outcome::Rows),
+    }
+}
+
+/// The physical plan of a statement that returns rows, with what it takes to run it.
+async fn plan_query(
+    engine: &Arc<Engine>,
+    context: &StatementContext,
+    plan: LogicalPlan,
+) -> Result<Query> {
+    let (schema, plan) = match plan {
+        LogicalPlan::Explain(statement) => (
+            explain::schema(),
+            explain::explain(context, &statement).await?,
+        ),
+        LogicalPlan::Analyze(statement) => (
+            explain::schema(),
+            analysis::analyze(context, &statement).await?,
+        ),
         rows => {
             let plan = context
                 .state
                 .create_physical_plan(&rows)
                 .await
-                .map_err(explain)?;
-            let schema = with_types_of(&rows_schema(&rows), &plan.schema());
-            query(engine, &context, schema, plan)
+                .map_err(with_advice)?;
+            (with_types_of(&rows_schema(&rows), &plan.schema()), plan)
         }
-    }
-}
-
-fn query(
-    engine: &Arc<Engine>,
-    context: &StatementContext,
-    schema: SchemaRef,
-    plan: Arc<dyn ExecutionPlan>,
-) -> Result<Outcome> {
-    Ok(Outcome::Rows(Query {
+    };
+    Ok(Query {
         id: context.query_id,
         schema,
         snapshot: context.snapshot.clone(),
@@ -225,7 +295,7 @@ fn query(
         runtimes: engine.runtimes.clone(),
         admission: Arc::clone(&engine.admission),
         timeout: engine.config.query.timeout,
-    }))
+    })
 }
 
 async fn insert(
@@ -239,7 +309,7 @@ async fn insert(
         .state
         .create_physical_plan(&with_nullable_values(input)?)
         .await
-        .map_err(|error| explain(error).at(format!("table {}", table.name())))?;
+        .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
     let write = engine.catalog.begin_write(table).await?;
     load::run(
         engine_parts(engine),
@@ -278,7 +348,10 @@ async fn ddl_statement(
     ddl: DdlStatement,
 ) -> Result<()> {
     match ddl {
-        DdlStatement::CreateView(view) => definition::create_view(engine, view).await,
+        DdlStatement::CreateView(view) => {
+            let columns = coerced_schema(context, &view.input)?;
+            definition::create_view(engine, view, columns).await
+        }
         DdlStatement::DropTable(drop) => {
             let name = drop.name.table();
             if context.catalog.view(name).is_some() {
@@ -295,17 +368,12 @@ async fn ddl_statement(
                     "{name} is a table; use DROP TABLE {name}"
                 )));
             }
-            engine
-                .catalog
-                .drop_view(name, drop.if_exists)
-                .await
-                .map(drop_result)
+            engine.catalog.drop_view(name, drop.if_exists).await?;
+            Ok(())
         }
         other => Err(Error::invalid(format!("{} is not supported", other.name()))),
     }
 }
-
-fn drop_result<T>(_: T) {}
 
 pub(super) fn engine_parts(engine: &Arc<Engine>) -> load::Parts {
     load::Parts {
@@ -314,15 +382,5 @@ pub(super) fn engine_parts(engine: &Arc<Engine>) -> load::Parts {
         runtimes: engine.runtimes.clone(),
         loads: engine.loads.clone(),
         config: Arc::clone(&engine.config),
-    }
-}
-
-fn is_verbose_analyze(statement: &DfStatement) -> bool {
-    match statement {
-        DfStatement::Explain(explain) => {
-            let text = format!("{:?}", explain.options);
-            text.contains("analyze: true") && text.contains("verbose: true")
-        }
-        _ => false,
     }
 }

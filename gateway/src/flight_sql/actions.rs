@@ -87,7 +87,7 @@ impl FlightSql {
             },
             // Handles hold no state: whatever is closed is closed, also twice.
             CLOSE_PREPARED_STATEMENT => return Ok(stream::empty().boxed()),
-            SET_SESSION_OPTIONS_ACTION => self.set_session_options(call, &action.body).await?,
+            SET_SESSION_OPTIONS_ACTION => Self::set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
             CLOSE_SESSION_ACTION => self.close_session(call),
             CANCEL_FLIGHT_INFO => self.cancel_flight_info(&action.body)?,

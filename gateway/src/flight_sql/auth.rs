@@ -5,7 +5,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::base64;
 
-const AUTHORIZATION: &str = "authorization";
+/// The header of credentials, and of the token that replaces them.
+pub(super) const AUTHORIZATION: &str = "authorization";
 
 /// What a client shows.
 #[derive(Clone, PartialEq, Eq)]

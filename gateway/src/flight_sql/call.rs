@@ -1,18 +1,20 @@
-//! What the headers of a call say: who calls, in which session, with which types, until when.
+//! What the headers of a call say: who calls, in which session, with which types, until when. And what those of its answer say.
 
+use std::future::Future;
 use std::net::SocketAddr;
 
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response};
+use tracing::Instrument;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
-use super::FlightSql;
-use super::auth::{self, Credentials, Principal};
+use super::auth::{self, AUTHORIZATION, Credentials, Principal};
 use super::deadline::Deadline;
-use super::sessions::ClientSession;
+use super::sessions::{ClientSession, SessionToken};
+use super::stream::with_query;
 use super::types::{PROFILE_OPTION, Profile};
-
-const AUTHORIZATION: &str = "authorization";
+use super::{FlightSql, cookie};
 
 /// One call of a client.
 #[derive(Debug)]
@@ -23,12 +25,53 @@ pub(super) struct Call {
     pub(super) principal: Principal,
     /// Its session.
     pub(super) session: ClientSession,
+    /// By what the client named it; `None` if it named none, and the session is one for this call.
+    pub(super) session_token: Option<SessionToken>,
     /// The types that the client is sent.
     pub(super) profile: Profile,
     /// When the call has to end.
     pub(super) deadline: Deadline,
     /// Where the client is.
     pub(super) peer: Option<SocketAddr>,
+}
+
+impl Call {
+    /// Does the work of one statement until the call's deadline. All of its log lines and errors carry the query's id, also where
+    /// the statement cannot be parsed: a user who reports an error names what the operator has to look for.
+    pub(super) async fn query<T>(
+        &self,
+        id: QueryId,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let span = tracing::info_span!(
+            "statement",
+            query_id = %id,
+            session = %self.session.engine.id(),
+            user = %self.principal.name,
+        );
+        let logged = async {
+            work.await
+                .inspect_err(|error| tracing::debug!(%error, "the statement failed"))
+        };
+        self.deadline
+            .bound(logged.instrument(span))
+            .await
+            .map_err(|error| with_query(error, id))
+    }
+
+    /// To be called after a statement was run. A client that has named no session may not take the one that the answer names, and
+    /// its SET would be lost without a word.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the statement has changed a session that the client cannot be relied on to name again.
+    pub(super) fn check_settings_last(&self) -> Result<()> {
+        if self.session_token.is_none() && !self.session.is_default() {
+            return Err(Error::invalid(
+                "SET would have no effect: this client names no session. Let it log in with a user's name (a handshake), or keep cookies (ADBC: adbc.flight.sql.rpc.with_cookie_middleware), and send it again",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl FlightSql {
@@ -40,7 +83,8 @@ impl FlightSql {
         let metadata = request.metadata();
         let credentials = auth::credentials(metadata)?;
         let principal = auth::authenticate(&credentials)?;
-        let session = self.sessions.of(&credentials);
+        let session_token = shown_token(&credentials, metadata);
+        let session = self.sessions.of(session_token.as_ref());
         let profile = match profile_header(metadata)? {
             Some(profile) => profile,
             None => session.profile().unwrap_or_default(),
@@ -49,31 +93,60 @@ impl FlightSql {
             credentials,
             principal,
             session,
+            session_token,
             profile,
             deadline: Deadline::of(metadata, self.config.query.timeout),
             peer: request.remote_addr(),
         })
     }
 
-    /// Tells a client that has changed a session without a token the session's token.
+    /// The answer to a call. It tells a client that has named no session by what to name it from now on.
     pub(super) fn respond<T>(&self, call: &Call, message: T) -> Result<Response<T>> {
         let mut response = Response::new(message);
-        if let Some(token) = self
-            .sessions
-            .keep_if_changed(&call.credentials, &call.session)
-        {
-            announce_token(response.metadata_mut(), &token)?;
+        if call.session_token.is_none() {
+            let token = self.sessions.name(&call.session);
+            announce_session(response.metadata_mut(), &call.credentials, &token)?;
         }
         Ok(response)
     }
 }
 
-/// Puts a session's token into the headers of a response: drivers use it from then on.
-pub(super) fn announce_token(metadata: &mut MetadataMap, token: &str) -> Result<()> {
-    let value = MetadataValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| Error::internal("a session's token cannot be a header"))?;
-    metadata.insert(AUTHORIZATION, value);
+/// The session that a call names: its bearer token's, else its cookie's.
+pub(super) fn shown_token(
+    credentials: &Credentials,
+    metadata: &MetadataMap,
+) -> Option<SessionToken> {
+    match credentials {
+        Credentials::Bearer(token) => SessionToken::parse(token),
+        Credentials::Basic { .. } | Credentials::None => None,
+    }
+    .or_else(|| cookie::session_token(metadata))
+}
+
+/// Puts a session's token into the headers of an answer: as a cookie, and as the bearer token of a client that shows no
+/// credentials. Others keep theirs, which drivers would replace.
+pub(super) fn announce_session(
+    metadata: &mut MetadataMap,
+    credentials: &Credentials,
+    token: &SessionToken,
+) -> Result<()> {
+    metadata.insert("set-cookie", header(&cookie::of_session(token))?);
+    if *credentials == Credentials::None {
+        announce_bearer(metadata, token)?;
+    }
     Ok(())
+}
+
+/// Makes a session's token the client's bearer token.
+pub(super) fn announce_bearer(metadata: &mut MetadataMap, token: &SessionToken) -> Result<()> {
+    let value = format!("Bearer {}", token.as_str());
+    metadata.insert(AUTHORIZATION, header(&value)?);
+    Ok(())
+}
+
+fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
+    MetadataValue::try_from(value)
+        .map_err(|_| Error::internal("a session's token cannot be a header"))
 }
 
 fn profile_header(metadata: &MetadataMap) -> Result<Option<Profile>> {
@@ -84,4 +157,48 @@ fn profile_header(metadata: &MetadataMap) -> Result<Option<Profile>> {
         .to_str()
         .map_err(|_| Error::invalid(format!("the header {PROFILE_OPTION} is no text")))?;
     text.parse().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(credentials: &Credentials) -> (SessionToken, MetadataMap) {
+        let (token, mut metadata) = (SessionToken::new(), MetadataMap::new());
+        announce_session(&mut metadata, credentials, &token).unwrap();
+        (token, metadata)
+    }
+
+    #[test]
+    fn a_client_without_credentials_takes_its_session_from_either_header() {
+        let (token, answer) = told(&Credentials::None);
+        let bearer = auth::credentials(&answer).unwrap();
+        assert_eq!(
+            shown_token(&bearer, &MetadataMap::new()),
+            Some(token.clone())
+        );
+        let mut next = MetadataMap::new();
+        next.insert("cookie", answer.get("set-cookie").unwrap().clone());
+        assert_eq!(shown_token(&Credentials::None, &next), Some(token));
+    }
+
+    #[test]
+    fn an_api_key_stays_and_the_cookie_names_the_session() {
+        let key = Credentials::Bearer("key".to_owned());
+        assert_eq!(shown_token(&key, &MetadataMap::new()), None);
+        let (token, answer) = told(&key);
+        assert!(answer.get(AUTHORIZATION).is_none());
+        let mut next = MetadataMap::new();
+        next.insert("cookie", answer.get("set-cookie").unwrap().clone());
+        assert_eq!(shown_token(&key, &next), Some(token));
+    }
+
+    #[test]
+    fn the_token_of_the_handshake_counts_more_than_a_cookie() {
+        let (token, other) = (SessionToken::new(), SessionToken::new());
+        let mut metadata = MetadataMap::new();
+        metadata.insert("cookie", header(&cookie::of_session(&other)).unwrap());
+        let credentials = Credentials::Bearer(token.as_str().to_owned());
+        assert_eq!(shown_token(&credentials, &metadata), Some(token));
+    }
 }

@@ -29,6 +29,8 @@ mod bind;
 mod call;
 /// Cancellation by a call.
 mod cancel;
+/// The session's cookie.
+mod cookie;
 /// Timeouts.
 mod deadline;
 /// What is asked for.

@@ -13,6 +13,7 @@ use arrow_flight::sql::{
 use arrow_flight::sql::{Any, DoPutPreparedStatementResult, ProstMessageExt};
 use bytes::Bytes;
 use prost::Message;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::PreparedStatementHandle;
 use volary_flight_proto::{Result, ipc};
 
@@ -47,8 +48,9 @@ impl FlightSql {
         request: ActionCreatePreparedStatementRequest,
     ) -> Result<Bytes> {
         refuse_transaction(request.transaction_id.as_ref())?;
-        let describing = self.engine.describe(&call.session.engine, &request.query);
-        let description = call.deadline.bound(Box::pin(describing)).await?;
+        let (id, session) = (QueryId::new(), &call.session.engine);
+        let describing = self.engine.describe(session, &request.query, None, id);
+        let description = call.query(id, Box::pin(describing)).await?;
         let handle = PreparedStatementHandle {
             sql: request.query,
             parameters: None,

@@ -80,13 +80,14 @@ impl FlightSql {
 
     async fn schema(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaResult> {
         let schema = match descriptor::parse(descriptor)? {
-            Described::Sql(sql) => self.statement_schema(call, &sql).await?,
+            Described::Sql(sql) => self.statement_schema(call, &Statement::plain(sql)).await?,
             Described::Command(Command::CommandStatementQuery(query)) => {
-                self.statement_schema(call, &query.query).await?
+                self.statement_schema(call, &Statement::plain(query.query))
+                    .await?
             }
             Described::Command(Command::CommandPreparedStatementQuery(query)) => {
                 let statement = self.prepared_statement(&query.prepared_statement_handle)?;
-                self.statement_schema(call, &statement.sql).await?
+                self.statement_schema(call, &statement).await?
             }
             Described::Command(command) => schema_of(&command)?,
         };
@@ -118,7 +119,8 @@ impl FlightService for FlightSql {
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
         let call = self.call(&request)?;
-        Ok(Response::new(self.list(&call, request.get_ref())?))
+        let flights = self.list(&call, request.get_ref())?;
+        Ok(self.respond(&call, flights)?)
     }
 
     async fn get_flight_info(
@@ -151,7 +153,8 @@ impl FlightService for FlightSql {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<SchemaResult>, Status> {
         let call = self.call(&request)?;
-        Ok(Response::new(self.schema(&call, request.get_ref()).await?))
+        let schema = self.schema(&call, request.get_ref()).await?;
+        Ok(self.respond(&call, schema)?)
     }
 
     async fn do_get(

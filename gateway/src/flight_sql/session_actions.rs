@@ -16,7 +16,9 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
 use super::call::Call;
+use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
+use crate::engine::Session;
 use crate::engine::context::{CATALOG, PUBLIC};
 
 const CATALOG_OPTION: &str = "catalog";
@@ -24,7 +26,7 @@ const SCHEMA_OPTION: &str = "schema";
 
 impl FlightSql {
     /// SetSessionOptions: the body of its answer. Options that cannot be set are named in it; the others are set.
-    pub(super) async fn set_session_options(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
+    pub(super) fn set_session_options(call: &Call, body: &Bytes) -> Result<Bytes> {
         let request = SetSessionOptionsRequest::decode(body.clone()).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
@@ -34,8 +36,7 @@ impl FlightSql {
         })?;
         let mut result = SetSessionOptionsResult::default();
         for (name, value) in request.session_options {
-            let set = self.set_option(call, &name, value.option_value).await;
-            if let Err(error) = set {
+            if let Err(error) = set_option(&call.session, &name, value.option_value) {
                 tracing::debug!(option = name, ?error, "a session option was not set");
                 result.errors.insert(
                     name,
@@ -46,59 +47,6 @@ impl FlightSql {
             }
         }
         Ok(result.encode_to_vec().into())
-    }
-
-    async fn set_option(
-        &self,
-        call: &Call,
-        name: &str,
-        value: Option<OptionValue>,
-    ) -> Result<(), ErrorValue> {
-        let value = value.map(option_text).transpose()?;
-        match name {
-            CATALOG_OPTION => match value.as_deref() {
-                None | Some("" | CATALOG) => Ok(()),
-                Some(_) => Err(ErrorValue::InvalidValue),
-            },
-            // Tables are made in one schema; the other ones are named in full.
-            SCHEMA_OPTION => match value.as_deref() {
-                None | Some("" | PUBLIC) => Ok(()),
-                Some(_) => Err(ErrorValue::InvalidValue),
-            },
-            PROFILE_OPTION => {
-                let profile = value.map(|text| text.parse()).transpose();
-                call.session
-                    .set_profile(profile.map_err(|_| ErrorValue::InvalidValue)?);
-                Ok(())
-            }
-            _ if is_setting_name(name) => self.set_setting(call, name, value).await,
-            _ => Err(ErrorValue::InvalidName),
-        }
-    }
-
-    /// As the statement SET, or RESET, does it: keys and values have one check.
-    async fn set_setting(
-        &self,
-        call: &Call,
-        name: &str,
-        value: Option<String>,
-    ) -> Result<(), ErrorValue> {
-        let sql = match value {
-            Some(value) => format!("SET {name} = '{}'", value.replace('\'', "''")),
-            None => format!("RESET {name}"),
-        };
-        let setting = self.engine.execute(&call.session.engine, &sql, None, None);
-        match call.deadline.bound(Box::pin(setting)).await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                tracing::debug!(%error, "a setting was refused");
-                Err(match error.code() {
-                    ErrorCode::NotFound => ErrorValue::InvalidName,
-                    ErrorCode::InvalidArgument => ErrorValue::InvalidValue,
-                    _ => ErrorValue::Error,
-                })
-            }
-        }
     }
 
     /// GetSessionOptions: the body of its answer.
@@ -122,11 +70,46 @@ impl FlightSql {
 
     /// CloseSession: the body of its answer.
     pub(super) fn close_session(&self, call: &Call) -> Bytes {
-        self.sessions.close(&call.credentials);
+        if let Some(token) = &call.session_token {
+            self.sessions.close(token);
+        }
         let result = CloseSessionResult {
             status: CloseStatus::Closed.into(),
         };
         result.encode_to_vec().into()
+    }
+}
+
+/// Sets an option, or unsets it if there is no value.
+fn set_option(
+    session: &ClientSession,
+    name: &str,
+    value: Option<OptionValue>,
+) -> Result<(), ErrorValue> {
+    let value = value.map(option_text).transpose()?;
+    match name {
+        CATALOG_OPTION => only(CATALOG, value.as_deref()),
+        // Tables are made in one schema; the other ones are named in full.
+        SCHEMA_OPTION => only(PUBLIC, value.as_deref()),
+        PROFILE_OPTION => {
+            let profile = value.map(|text| text.parse()).transpose();
+            session.set_profile(profile.map_err(|_| ErrorValue::InvalidValue)?);
+            Ok(())
+        }
+        _ if Session::has_setting(name) => session.engine.change(name, value).map_err(|error| {
+            tracing::debug!(%error, "a setting was refused");
+            ErrorValue::InvalidValue
+        }),
+        _ => Err(ErrorValue::InvalidName),
+    }
+}
+
+/// An option that can be set to the value which it has.
+fn only(allowed: &str, value: Option<&str>) -> Result<(), ErrorValue> {
+    match value {
+        None | Some("") => Ok(()),
+        Some(value) if value == allowed => Ok(()),
+        Some(_) => Err(ErrorValue::InvalidValue),
     }
 }
 
@@ -140,27 +123,72 @@ fn option_text(value: OptionValue) -> Result<String, ErrorValue> {
     }
 }
 
-/// Whether the name can stand in a SET as it is.
-fn is_setting_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.split('.').all(|part| {
-            part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-                && part
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn set(session: &ClientSession, name: &str, value: &str) -> Result<(), ErrorValue> {
+        set_option(
+            session,
+            name,
+            Some(OptionValue::StringValue(value.to_owned())),
+        )
+    }
+
     #[test]
-    fn a_settings_name_cannot_carry_sql() {
-        assert!(is_setting_name("datafusion.execution.batch_size"));
-        for name in ["", "a b", "a;b", "a = 1", "a.", ".a", "1a", "a'b", "a--"] {
-            assert!(!is_setting_name(name), "{name}");
+    fn an_option_that_does_not_exist_and_a_value_that_it_does_not_take_are_told_apart() {
+        let session = ClientSession::new(HashMap::new());
+        for name in [
+            "no_such_setting",
+            "datafusion.catalog.location",
+            "",
+            "a'b",
+            "timezone = 'UTC'; --",
+        ] {
+            assert_eq!(
+                set(&session, name, "1"),
+                Err(ErrorValue::InvalidName),
+                "{name}"
+            );
         }
+        for (name, value) in [
+            (CATALOG_OPTION, "other"),
+            (SCHEMA_OPTION, "system"),
+            (PROFILE_OPTION, "newest"),
+            ("timezone", "Mars/Phobos"),
+            ("batch_size", "0"),
+            ("target_partitions", "many"),
+            ("enable_ident_normalization", "maybe"),
+            ("default_null_ordering", "nulls_somewhere"),
+        ] {
+            assert_eq!(
+                set(&session, name, value),
+                Err(ErrorValue::InvalidValue),
+                "{name}"
+            );
+        }
+        assert!(session.is_default());
+    }
+
+    #[test]
+    fn an_option_is_set_and_unset_by_any_of_its_names() {
+        let session = ClientSession::new(HashMap::new());
+        for name in ["timezone", "time_zone", "datafusion.execution.time_zone"] {
+            assert_eq!(set(&session, name, "+02:00"), Ok(()));
+            assert_eq!(
+                session.engine.settings(),
+                [(
+                    "datafusion.execution.time_zone".to_owned(),
+                    "+02:00".to_owned()
+                )]
+                .into()
+            );
+            assert_eq!(set_option(&session, name, None), Ok(()));
+            assert!(session.is_default());
+        }
+        assert_eq!(set(&session, CATALOG_OPTION, CATALOG), Ok(()));
+        assert_eq!(set(&session, SCHEMA_OPTION, ""), Ok(()));
+        assert!(session.is_default());
     }
 
     #[test]

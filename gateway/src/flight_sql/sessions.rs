@@ -1,8 +1,8 @@
-//! The sessions of clients, by the token that the handshake gave out.
+//! The sessions of clients, by token.
 //!
-//! A session is kept for tokens of this gateway alone. An API key may be shared by many connections, so it names no
-//! session; and a client without a token gets one only when it changes a setting (drivers take over a token that any
-//! response carries).
+//! A client shows its session's token as its bearer token or as a cookie. One that shows neither is told a token with the first
+//! answer, before it can have changed a setting: drivers read the headers of a unary call at once, and those of a DoPut too late
+//! or never. An API key names no session, as many connections may share it: such a client has a session if it keeps cookies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,40 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::auth::Credentials;
 use super::types::Profile;
 use crate::engine::Session;
 
 const TOKEN_PREFIX: &str = "volary-session-";
+
+/// Names a session. It is not the session's id: ids stand in logs, and who has a token has the session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct SessionToken(String);
+
+impl SessionToken {
+    /// A token that no client has been told. Its session need not be kept before it is used.
+    pub(super) fn new() -> Self {
+        Self(format!("{TOKEN_PREFIX}{}", Uuid::new_v4().simple()))
+    }
+
+    /// The text as a token, if a gateway of Volary made it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let id = text.strip_prefix(TOKEN_PREFIX)?;
+        Uuid::try_parse(id).ok()?;
+        Some(Self(text.to_owned()))
+    }
+
+    /// The token as the client shows it.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Tokens never reach a log.
+        f.write_str("SessionToken(…)")
+    }
+}
 
 /// A client's session.
 #[derive(Debug, Clone)]
@@ -46,7 +75,8 @@ impl ClientSession {
         *self.types.lock() = profile;
     }
 
-    fn is_default(&self) -> bool {
+    /// Whether nothing is set in it.
+    pub(super) fn is_default(&self) -> bool {
         self.profile().is_none() && self.engine.settings().is_empty()
     }
 }
@@ -54,7 +84,7 @@ impl ClientSession {
 /// The sessions that are kept.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    by_token: Cache<String, ClientSession>,
+    by_token: Cache<SessionToken, ClientSession>,
 }
 
 impl Sessions {
@@ -68,94 +98,66 @@ impl Sessions {
         }
     }
 
-    /// Opens a session and gives its token.
-    pub(super) fn open(&self) -> String {
-        self.keep(ClientSession::new(HashMap::new()))
-    }
-
-    /// The session of a call; a new default one where the credentials name none. A token of a session that was forgotten, or
-    /// that another gateway opened, names a new one.
-    pub(super) fn of(&self, credentials: &Credentials) -> ClientSession {
+    /// The session that a client names; a new default one if it names none. A token of a session that was forgotten, or that
+    /// another gateway knows, names a new one.
+    pub(super) fn of(&self, token: Option<&SessionToken>) -> ClientSession {
         let new = || ClientSession::new(HashMap::new());
-        match credentials {
-            Credentials::Bearer(token) if is_session_token(token) => {
-                self.by_token.get_with_by_ref(token.as_str(), new)
-            }
-            Credentials::Bearer(_) | Credentials::Basic { .. } | Credentials::None => new(),
+        match token {
+            Some(token) => self.by_token.get_with_by_ref(token, new),
+            None => new(),
         }
     }
 
-    /// Keeps the session of a call without credentials if the call has changed it, and gives the token that the client must be
-    /// told.
-    pub(super) fn keep_if_changed(
-        &self,
-        credentials: &Credentials,
-        session: &ClientSession,
-    ) -> Option<String> {
-        (*credentials == Credentials::None && !session.is_default())
-            .then(|| self.keep(session.clone()))
+    /// A token for the session of a call that named none. The session is kept only if the call has changed it.
+    pub(super) fn name(&self, session: &ClientSession) -> SessionToken {
+        let token = SessionToken::new();
+        if !session.is_default() {
+            self.by_token.insert(token.clone(), session.clone());
+        }
+        token
     }
 
     /// Forgets the session.
-    pub(super) fn close(&self, credentials: &Credentials) {
-        if let Credentials::Bearer(token) = credentials {
-            self.by_token.invalidate(token);
-        }
+    pub(super) fn close(&self, token: &SessionToken) {
+        self.by_token.invalidate(token);
     }
-
-    fn keep(&self, session: ClientSession) -> String {
-        // Not the session's id: ids stand in logs.
-        let token = format!("{TOKEN_PREFIX}{}", Uuid::new_v4().simple());
-        self.by_token.insert(token.clone(), session);
-        token
-    }
-}
-
-/// Whether a gateway of Volary gave out the token.
-fn is_session_token(token: &str) -> bool {
-    token
-        .strip_prefix(TOKEN_PREFIX)
-        .is_some_and(|id| Uuid::try_parse(id).is_ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bearer(token: &str) -> Credentials {
-        Credentials::Bearer(token.to_owned())
-    }
-
     #[test]
     fn a_token_names_the_same_session_until_it_is_closed() {
         let sessions = Sessions::new(10);
-        let credentials = bearer(&sessions.open());
-        let id = sessions.of(&credentials).engine.id();
-        assert_eq!(sessions.of(&credentials).engine.id(), id);
-        sessions.close(&credentials);
-        assert_ne!(sessions.of(&credentials).engine.id(), id);
+        let token = SessionToken::new();
+        let id = sessions.of(Some(&token)).engine.id();
+        assert_eq!(sessions.of(Some(&token)).engine.id(), id);
+        sessions.close(&token);
+        assert_ne!(sessions.of(Some(&token)).engine.id(), id);
     }
 
     #[test]
-    fn an_api_key_names_no_session() {
+    fn a_client_that_names_no_session_has_another_one_at_each_call() {
         let sessions = Sessions::new(10);
-        let key = bearer("key");
-        assert_ne!(sessions.of(&key).engine.id(), sessions.of(&key).engine.id());
+        assert_ne!(sessions.of(None).engine.id(), sessions.of(None).engine.id());
     }
 
     #[test]
-    fn a_client_without_a_token_gets_one_when_it_changes_a_setting() {
+    fn what_the_call_that_named_no_session_has_set_is_kept_under_the_new_token() {
         let sessions = Sessions::new(10);
-        let session = sessions.of(&Credentials::None);
-        assert_eq!(sessions.keep_if_changed(&Credentials::None, &session), None);
+        let session = sessions.of(None);
         session.set_profile(Some(Profile::Native));
-        assert_eq!(sessions.keep_if_changed(&bearer("key"), &session), None);
-        let token = sessions
-            .keep_if_changed(&Credentials::None, &session)
-            .unwrap();
-        assert_eq!(
-            sessions.of(&bearer(&token)).profile(),
-            Some(Profile::Native)
-        );
+        let token = sessions.name(&session);
+        assert_eq!(sessions.of(Some(&token)).profile(), Some(Profile::Native));
+    }
+
+    #[test]
+    fn only_what_a_gateway_gave_out_is_a_token() {
+        let token = SessionToken::new();
+        assert_eq!(SessionToken::parse(token.as_str()), Some(token));
+        for text in ["", "key", "volary-session-", "volary-session-1"] {
+            assert_eq!(SessionToken::parse(text), None, "{text}");
+        }
     }
 }

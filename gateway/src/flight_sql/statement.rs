@@ -11,15 +11,14 @@ use bytes::Bytes;
 use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::QueryTicket;
-use volary_flight_proto::{Error, Result, ipc};
+use volary_flight_proto::{Result, ipc};
 
 use super::call::Call;
 use super::running::FlightDataStream;
-use super::sessions::ClientSession;
 use super::stream::{batch_messages, query_messages, with_query};
 use super::types::{PROFILE_OPTION, Profile, map_schema};
 use super::{FlightSql, arrow_error};
-use crate::engine::{Outcome, Query};
+use crate::engine::{Outcome, Query, Session};
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
@@ -58,34 +57,36 @@ impl FlightSql {
         statement: Statement,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        let span = tracing::info_span!(
-            "statement",
-            query_id = tracing::field::Empty,
-            session = %call.session.engine.id(),
-            user = %call.principal.name,
-        );
+        let id = QueryId::new();
         let work = async {
             let parameters = statement.parameters()?;
-            let outcome = Box::pin(self.engine.execute(
-                &call.session.engine,
-                &statement.sql,
-                parameters,
-                None,
-            ))
-            .await?;
-            match outcome {
+            match self.execute(call, id, &statement.sql, parameters).await? {
                 Outcome::Rows(query) => {
-                    tracing::Span::current().record("query_id", tracing::field::display(query.id));
                     tracing::debug!("the query is planned");
                     self.planned_info(call, statement, query, descriptor)
                 }
                 Outcome::Done(rows) => {
                     tracing::debug!(rows, "the statement was run");
-                    self.done_info(call, rows, descriptor)
+                    self.done_info(call, id, rows, descriptor)
                 }
             }
         };
-        call.deadline.bound(work.instrument(span)).await
+        call.query(id, work).await
+    }
+
+    /// Plans a query; runs any other statement.
+    pub(super) async fn execute(
+        &self,
+        call: &Call,
+        id: QueryId,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+    ) -> Result<Outcome> {
+        let session = &call.session.engine;
+        let executing = self.engine.execute(session, sql, parameters, id);
+        let outcome = Box::pin(executing).await?;
+        call.check_settings_last()?;
+        Ok(outcome)
     }
 
     fn planned_info(
@@ -104,9 +105,7 @@ impl FlightSql {
             ..QueryTicket::default()
         };
         let schema = map_schema(call.profile, &query.schema);
-        let info = self
-            .flight_info(call, &schema, ticket, descriptor)
-            .map_err(|error| with_query(error, query.id))?;
+        let info = self.flight_info(call, &schema, ticket, descriptor)?;
         self.tickets.keep_plan(query);
         Ok(info)
     }
@@ -114,12 +113,13 @@ impl FlightSql {
     fn done_info(
         &self,
         call: &Call,
+        id: QueryId,
         rows: Option<u64>,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
         let outcome = count_batch(rows)?;
         let ticket = QueryTicket {
-            query_id: QueryId::new().to_string(),
+            query_id: id.to_string(),
             result: Some(batch_to_bytes(&outcome)?),
             ..QueryTicket::default()
         };
@@ -150,11 +150,17 @@ impl FlightSql {
     }
 
     /// The schema that a statement's rows would have.
-    pub(super) async fn statement_schema(&self, call: &Call, sql: &str) -> Result<SchemaRef> {
-        let description = call
-            .deadline
-            .bound(Box::pin(self.engine.describe(&call.session.engine, sql)))
-            .await?;
+    pub(super) async fn statement_schema(
+        &self,
+        call: &Call,
+        statement: &Statement,
+    ) -> Result<SchemaRef> {
+        let (id, session) = (QueryId::new(), &call.session.engine);
+        let parameters = statement.parameters()?;
+        let describing = self
+            .engine
+            .describe(session, &statement.sql, parameters, id);
+        let description = call.query(id, Box::pin(describing)).await?;
         Ok(match description.rows {
             Some(rows) => map_schema(call.profile, &rows),
             None => count_schema(),
@@ -179,7 +185,7 @@ impl FlightSql {
             Some(query) => query,
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
-                let planning = self.plan_again(ticket).instrument(span);
+                let planning = self.plan_again(id, ticket).instrument(span);
                 call.deadline
                     .bound(planning)
                     .await
@@ -192,22 +198,17 @@ impl FlightSql {
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
     /// gateway. The ticket's snapshot shows the same rows.
-    async fn plan_again(&self, ticket: QueryTicket) -> Result<Query> {
-        let session = ClientSession::new(ticket.settings);
+    async fn plan_again(&self, id: QueryId, ticket: QueryTicket) -> Result<Query> {
+        let session = Session::new(ticket.settings);
         let statement = Statement {
             sql: ticket.sql,
             parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
         };
-        let parameters = statement.parameters()?;
-        let planning =
-            self.engine
-                .execute(&session.engine, &statement.sql, parameters, ticket.snapshot);
-        match Box::pin(planning).await? {
-            Outcome::Rows(query) => Ok(query),
-            Outcome::Done(_) => Err(Error::internal(
-                "a query's ticket holds a statement without rows",
-            )),
-        }
+        let (sql, parameters) = (&statement.sql, statement.parameters()?);
+        let planning = self
+            .engine
+            .plan_again(&session, sql, parameters, id, ticket.snapshot);
+        Box::pin(planning).await
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use tonic::Status;
-use tracing::Instrument;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
@@ -73,8 +73,9 @@ impl FlightSql {
     /// Runs the statement once, with the parameters that are bound to it.
     async fn update_once(&self, call: &Call, statement: &Statement) -> Result<Bytes> {
         let parameters = statement.parameters()?;
-        let run = self.run(call, &statement.sql, parameters);
-        call.deadline.bound(run).await.map(update_result)
+        self.run(call, &statement.sql, parameters)
+            .await
+            .map(update_result)
     }
 
     /// Runs the statement for each row, in order; once if there is none.
@@ -92,7 +93,7 @@ impl FlightSql {
             }
             for row in 0..batch.num_rows() {
                 let run = self.run(call, &statement.sql, Some(batch.slice(row, 1)));
-                let count = call.deadline.bound(run).await.map_err(|error| {
+                let count = run.await.map_err(|error| {
                     error.at(format_args!(
                         "row {} of the parameters ({done} rows before it were applied)",
                         done + 1
@@ -110,36 +111,21 @@ impl FlightSql {
 
     /// Rows written; -1 for a query, which is run to its end.
     async fn run(&self, call: &Call, sql: &str, parameters: Option<RecordBatch>) -> Result<i64> {
-        let span = tracing::info_span!(
-            "statement",
-            query_id = tracing::field::Empty,
-            session = %call.session.engine.id(),
-            user = %call.principal.name,
-        );
+        let id = QueryId::new();
         let work = async {
-            let execution = self
-                .engine
-                .execute(&call.session.engine, sql, parameters, None);
-            match Box::pin(execution).await? {
+            match self.execute(call, id, sql, parameters).await? {
                 Outcome::Done(rows) => {
                     tracing::debug!(rows, "the statement was run");
                     Ok(count_of(rows))
                 }
                 Outcome::Rows(query) => {
-                    let id = query.id;
-                    tracing::Span::current().record("query_id", tracing::field::display(id));
-                    let drained = async {
-                        let mut rows = Box::pin(query.start()).await?;
-                        while rows.try_next().await.map_err(Error::from)?.is_some() {}
-                        Ok(UNKNOWN_COUNT)
-                    };
-                    drained
-                        .await
-                        .map_err(|error| super::stream::with_query(error, id))
+                    let mut rows = Box::pin(query.start()).await?;
+                    while rows.try_next().await.map_err(Error::from)?.is_some() {}
+                    Ok(UNKNOWN_COUNT)
                 }
             }
         };
-        work.instrument(span).await
+        call.query(id, work).await
     }
 }
 

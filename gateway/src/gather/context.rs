@@ -24,8 +24,6 @@ pub struct QueryContext {
     pub config: Gather,
     /// The session's time zone.
     pub time_zone: String,
-    /// When the query started, in nanoseconds since 1970.
-    pub start_ns: i64,
     /// Whether workers report their plans with metrics.
     pub with_plan_metrics: bool,
 }

@@ -6,29 +6,33 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::Statistics;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
+};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::sorts::streaming_merge::StreamingMergeBuilder;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{TryStreamExt, stream};
-use parking_lot::Mutex;
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
 use super::context::QueryContext;
 use super::report::Reports;
-use super::stream::{FragmentRequest, worker_stream};
-use crate::planning::encode;
+use super::request::Fragment;
+use super::stream::worker_stream;
 
 /// A worker and the shards that each scan of the fragment covers there.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,15 +48,11 @@ pub struct Target {
 /// The fragment is no child: optimizer rules that run after the cut must not look into it.
 #[derive(Debug)]
 pub struct GatherExec {
-    fragment: Arc<dyn ExecutionPlan>,
+    fragment: Arc<Fragment>,
     targets: Vec<Target>,
-    ordered: bool,
-    fetch: Option<usize>,
     ends_because: Cow<'static, str>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    reports: Reports,
-    request: Mutex<Option<Arc<FragmentRequest>>>,
 }
 
 impl GatherExec {
@@ -74,21 +74,17 @@ impl GatherExec {
             Boundedness::Bounded,
         );
         Self {
-            fragment,
+            fragment: Arc::new(Fragment::new(fragment, targets.len(), ordered, fetch)),
             targets,
-            ordered,
-            fetch,
             ends_because,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-            reports: Reports::default(),
-            request: Mutex::new(None),
         }
     }
 
     /// What runs on the workers.
     pub fn fragment(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.fragment
+        self.fragment.plan()
     }
 
     /// The workers that are asked.
@@ -98,7 +94,7 @@ impl GatherExec {
 
     /// What the workers said; complete when all partitions have ended.
     pub fn reports(&self) -> &Reports {
-        &self.reports
+        self.fragment.reports()
     }
 
     /// Why the fragment is not larger.
@@ -113,39 +109,25 @@ impl GatherExec {
         let end = (partition + 1) * self.targets.len() / partitions;
         &self.targets[start..end]
     }
-
-    /// The encoded fragment, made once for all partitions. Scalar subqueries that it contains have been run by now.
-    fn request(
-        &self,
-        query: &Arc<QueryContext>,
-        batch_rows: usize,
-    ) -> Result<Arc<FragmentRequest>> {
-        let mut request = self.request.lock();
-        if let Some(request) = request.as_ref() {
-            return Ok(Arc::clone(request));
-        }
-        let made = Arc::new(FragmentRequest {
-            query: Arc::clone(query),
-            plan: encode::encode(&self.fragment)?.into(),
-            schema: self.fragment.schema(),
-            ordered: self.ordered,
-            fetch: self.fetch,
-            batch_rows,
-            reports: self.reports.clone(),
-        });
-        *request = Some(Arc::clone(&made));
-        Ok(made)
-    }
 }
 
 impl DisplayAs for GatherExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GatherExec: workers={}", self.targets.len())?;
-        if self.ordered {
+        if self.fragment.is_ordered() {
             f.write_str(", ordered")?;
         }
-        if let Some(fetch) = self.fetch {
+        if let Some(fetch) = self.fragment.fetch() {
             write!(f, ", fetch={fetch}")?;
+        }
+        if !self.fragment.filters().is_empty() {
+            let keys = self
+                .fragment
+                .filters()
+                .iter()
+                .flat_map(|filter| filter.children());
+            let keys: Vec<_> = keys.map(ToString::to_string).collect();
+            write!(f, ", narrowed at run time by [{}]", keys.join(", "))?;
         }
         write!(f, ", ends because {}", self.ends_because)
     }
@@ -181,9 +163,42 @@ impl ExecutionPlan for GatherExec {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
+        // A join fills its filter only if it finds it here.
+        for filter in self.fragment.filters() {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
         Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let offered = result.parent_filters.iter().map(|offer| &offer.filter);
+        let dynamic: Vec<_> = offered
+            .filter(|filter| filter.is::<DynamicFilterPhysicalExpr>())
+            .cloned()
+            .collect();
+        // No promise that no other rows come.
+        let answer = FilterPushdownPropagation::all_unsupported(result);
+        // The rows that a limit leaves are chosen before the join sees them.
+        let is_limited = self.fragment.fetch().is_some();
+        if phase != FilterPushdownPhase::Post || dynamic.is_empty() || is_limited {
+            return Ok(answer);
+        }
+        Ok(answer.with_updated_node(Arc::new(Self {
+            fragment: Arc::new(self.fragment.narrowed_by(dynamic)),
+            targets: self.targets.clone(),
+            ends_because: self.ends_because.clone(),
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })))
     }
 
     fn execute(
@@ -193,15 +208,20 @@ impl ExecutionPlan for GatherExec {
     ) -> Result<SendableRecordBatchStream> {
         let query = QueryContext::of(&context)?;
         let batch_rows = context.session_config().batch_size();
-        let request = self.request(&query, batch_rows)?;
         let schema = self.schema();
         let streams: Vec<_> = self
             .targets_of(partition)
             .iter()
-            .map(|target| worker_stream(Arc::clone(&request), target.clone()))
+            .map(|target| {
+                let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
+                worker_stream(fragment, query, batch_rows, target.clone())
+            })
             .collect();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let ordering = self.properties.output_ordering().filter(|_| self.ordered);
+        let ordering = self
+            .properties
+            .output_ordering()
+            .filter(|_| self.fragment.is_ordered());
         let (Some(ordering), true) = (ordering, streams.len() > 1) else {
             let rows = stream::select_all(streams).map_err(Into::into);
             let counted = rows.inspect_ok(move |batch: &RecordBatch| {
@@ -225,7 +245,7 @@ impl ExecutionPlan for GatherExec {
             .with_expressions(ordering)
             .with_metrics(metrics)
             .with_batch_size(batch_rows)
-            .with_fetch(self.fetch)
+            .with_fetch(self.fragment.fetch())
             .with_reservation(reservation)
             .build()
     }
@@ -239,10 +259,7 @@ impl ExecutionPlan for GatherExec {
         _: &[Arc<Statistics>],
         _: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let statistics = StatisticsContext::new()
-            .compute(self.fragment.as_ref(), &StatisticsArgs::new())?
-            .as_ref()
-            .clone();
+        let statistics = self.fragment.statistics()?.as_ref().clone();
         Ok(Arc::new(statistics.to_inexact()))
     }
 }

@@ -10,6 +10,10 @@ pub mod context;
 pub mod exec;
 /// What a gather learned of its workers: rows, bytes, time.
 pub mod report;
+/// What the streams of one gather ask their workers for.
+pub mod request;
+/// Filters that are known only while a query runs.
+pub mod runtime_filter;
 /// The rows of one worker: opening, retrying, deadlines, decoding.
 pub mod stream;
 

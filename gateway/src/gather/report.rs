@@ -35,17 +35,28 @@ pub struct WorkerReport {
 
 /// The reports of a gather's workers, filled while it runs.
 #[derive(Debug, Clone, Default)]
-pub struct Reports(Arc<Mutex<Vec<WorkerReport>>>);
+pub struct Reports(Arc<Mutex<Learned>>);
+
+#[derive(Debug, Default)]
+struct Learned {
+    workers: Vec<WorkerReport>,
+    narrowed_to: Option<String>,
+}
 
 impl Reports {
     /// Adds one worker's.
     pub fn add(&self, report: WorkerReport) {
-        self.0.lock().push(report);
+        self.0.lock().workers.push(report);
+    }
+
+    /// Notes which rows were asked for, of a fragment that joins above narrow.
+    pub fn narrowed_to(&self, rows: String) {
+        self.0.lock().narrowed_to = Some(rows);
     }
 
     /// All of them, by worker.
     pub fn all(&self) -> Vec<WorkerReport> {
-        let mut all = self.0.lock().clone();
+        let mut all = self.0.lock().workers.clone();
         all.sort_by_key(|report| report.worker);
         all
     }
@@ -54,6 +65,7 @@ impl Reports {
     pub fn slowest(&self) -> Option<WorkerReport> {
         self.0
             .lock()
+            .workers
             .iter()
             .max_by_key(|report| report.total)
             .cloned()
@@ -88,8 +100,11 @@ impl fmt::Display for Spread<'_> {
 }
 
 impl fmt::Display for Reports {
-    /// Two lines: the spread over the workers, and the slowest one.
+    /// What was asked for, if joins narrowed it, the spread over the workers, and the slowest one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rows) = &self.0.lock().narrowed_to {
+            writeln!(f, "narrowed to {rows}")?;
+        }
         let all = self.all();
         let Some(slowest) = self.slowest() else {
             return f.write_str("no worker was asked");

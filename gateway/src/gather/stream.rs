@@ -1,7 +1,6 @@
 //! The rows of one worker: opening, retrying, deadlines, decoding.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,9 @@ use arrow_flight::{FlightData, Ticket};
 use backon::BackoffBuilder;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::ipc::{MessageHeader, root_as_message};
-use futures::stream::{self, Stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status, Streaming};
@@ -23,37 +22,35 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::context::QueryContext;
 use super::exec::Target;
-use super::report::{Reports, WorkerReport};
+use super::report::WorkerReport;
+use super::request::{Fragment, FragmentRequest};
 
 /// Workers send a sign of life so many times within the idle timeout.
 const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
-/// A fragment to be run on several workers.
-#[derive(Debug)]
-pub struct FragmentRequest {
-    /// The query.
-    pub query: Arc<QueryContext>,
-    /// The encoded fragment.
-    pub plan: Bytes,
-    /// The fragment's columns.
-    pub schema: SchemaRef,
-    /// Whether a worker's rows come in the fragment's ordering.
-    pub ordered: bool,
-    /// So many rows of a worker are of use.
-    pub fetch: Option<usize>,
-    /// Rows per batch inside operators.
-    pub batch_rows: usize,
-    /// Where workers are reported.
-    pub reports: Reports,
-}
-
 /// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
-pub type WorkerStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+pub type WorkerStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Opens when it is first polled. Errors name the worker.
-pub fn worker_stream(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
+pub fn worker_stream(
+    fragment: Arc<Fragment>,
+    query: Arc<QueryContext>,
+    batch_rows: usize,
+    target: Target,
+) -> WorkerStream {
+    let opened = async move {
+        let request = fragment.request(&query, batch_rows)?;
+        Ok::<_, Error>(match request {
+            Some(request) => read(request, target),
+            None => stream::empty().boxed(),
+        })
+    };
+    stream::once(opened).try_flatten().boxed()
+}
+
+fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
     let reader = Reader {
         report: WorkerReport {
             worker: target.worker,
@@ -188,7 +185,6 @@ impl Reader {
             keep_alive_ms: u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX),
             with_plan_metrics: query.with_plan_metrics,
             time_zone: query.time_zone.clone(),
-            query_start_ns: query.start_ns,
         };
         // Long enough for clocks that differ and for the ticket to wait in the worker's queue.
         let valid_for =

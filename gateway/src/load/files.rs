@@ -12,6 +12,7 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingTableUrl, PartitionedFile};
 use datafusion::datasource::physical_plan::FileScanConfigBuilder;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::execute_stream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -19,6 +20,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::lines::Lines;
 use super::roots::Roots;
 use super::source::{Rows, Source};
 use super::{file_errors, fit};
@@ -145,7 +147,7 @@ struct Unit {
     name: String,
     /// The file's columns.
     columns: SchemaRef,
-    has_header: bool,
+    lines: Lines,
     plan: Arc<dyn datafusion::physical_plan::ExecutionPlan>,
 }
 
@@ -215,9 +217,22 @@ impl Format {
             Self::Json { .. } => {
                 let inferred = format
                     .infer_schema(state, store, std::slice::from_ref(&file))
-                    .await
-                    .map_err(file_errors::of_opening)?;
-                named_schema(table, &inferred)?
+                    .await;
+                match inferred {
+                    Ok(inferred) => named_schema(table, &inferred)?,
+                    Err(error) => {
+                        let schema = named_schema(table, table.schema())?;
+                        let source = format.file_source(TableSchema::from(schema));
+                        let config = FileScanConfigBuilder::new(url.object_store(), source)
+                            .with_file(PartitionedFile::new_from_meta(file))
+                            .build();
+                        let plan = format.create_physical_plan(state, config).await?;
+                        let error = file_errors::of_opening(error);
+                        let columns = table.schema();
+                        let task = state.task_ctx();
+                        return Err(Lines::Json.of_reading(error, 0, columns, plan, &task).await);
+                    }
+                }
             }
         };
         for field in schema.fields() {
@@ -232,11 +247,21 @@ impl Format {
             units.push(Unit {
                 name: name.to_owned(),
                 columns: Arc::clone(&schema),
-                has_header: matches!(self, Self::Csv { .. }) && has_header(copy)?,
+                lines: self.lines(copy)?,
                 plan: format.create_physical_plan(state, config).await?,
             });
         }
         Ok(units)
+    }
+
+    fn lines(self, copy: &CopyFrom) -> Result<Lines> {
+        Ok(match self {
+            Self::Parquet => Lines::None,
+            Self::Csv { .. } => Lines::Csv {
+                has_header: has_header(copy)?,
+            },
+            Self::Json { .. } => Lines::Json,
+        })
     }
 
     /// Text is read whole, so that errors can name the line.
@@ -379,20 +404,40 @@ fn read(units: Vec<Unit>, state: &SessionState, table: &Arc<Table>) -> Rows {
     let (task, table) = (state.task_ctx(), Arc::clone(table));
     stream::iter(units)
         .map(move |unit| {
-            let table = Arc::clone(&table);
-            let at = {
-                let name = unit.name.clone();
-                move |error: Error| error.at(format!("file {name}"))
-            };
-            let rows = execute_stream(unit.plan, Arc::clone(&task))
-                .map_err(|error| at(Error::from(error)))?;
-            let (columns, has_header) = (unit.columns, unit.has_header);
-            Ok::<_, Error>(rows.map(move |batch| {
-                let fit = |batch| fit::by_name(table.name(), table.schema(), &batch);
-                let of_row = |error| file_errors::of_row(Error::from(error), &columns, has_header);
-                batch.map_err(of_row).and_then(fit).map_err(&at)
-            }))
+            let rows = rows_of(&unit, &table, &task);
+            let name = unit.name;
+            let at = move |error: Error| error.at(format!("file {name}"));
+            match rows {
+                Ok(rows) => Ok(rows.map_err(at)),
+                Err(error) => Err(at(error)),
+            }
         })
         .try_flatten()
         .boxed()
+}
+
+fn rows_of(unit: &Unit, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<Rows> {
+    let rows = execute_stream(Arc::clone(&unit.plan), Arc::clone(task))?;
+    let (lines, columns, plan) = (
+        unit.lines,
+        Arc::clone(&unit.columns),
+        Arc::clone(&unit.plan),
+    );
+    let (table, task) = (Arc::clone(table), Arc::clone(task));
+    let fitted = rows.scan(0, move |read, batch| {
+        let before = *read;
+        *read += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+        let (columns, plan) = (Arc::clone(&columns), Arc::clone(&plan));
+        let (table, task) = (Arc::clone(&table), Arc::clone(&task));
+        async move {
+            Some(match batch {
+                Ok(batch) => fit::by_name(table.name(), table.schema(), &batch)
+                    .map_err(|error| lines.of_null(error, before, &batch, table.schema())),
+                Err(error) => Err(lines
+                    .of_reading(error.into(), before, &columns, plan, &task)
+                    .await),
+            })
+        }
+    });
+    Ok(fitted.boxed())
 }

@@ -9,6 +9,8 @@ mod file_errors;
 pub mod files;
 /// Rows as the table's columns want them.
 pub mod fit;
+/// Which line of a text file an error is about.
+mod lines;
 /// Loads that run, for system.loads.
 pub mod progress;
 /// The stream of rows to one worker.
@@ -20,11 +22,14 @@ pub mod route;
 /// Where rows come from.
 pub mod source;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use tokio::task::JoinSet;
+use volary_flight_proto::control::{AbortWrite, control};
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
@@ -81,9 +86,9 @@ pub async fn run(
     source: Source,
 ) -> Result<u64> {
     let mut abort = AbortOnDrop {
-        catalog: Some(parts.catalog.clone()),
+        parts: Some(parts.clone()),
+        table: Arc::clone(table),
         write,
-        runtimes: parts.runtimes.clone(),
     };
     let progress = parts.loads.start(context.query_id, table.name());
     let workers = put::open(&parts, context.query_id, table, write)?;
@@ -112,35 +117,59 @@ pub async fn run(
         }
         Ok::<_, Error>(results)
     };
-    // A worker that fails makes the senders fail too; the worker's own error says why.
-    let results = match futures::future::join(routed, written).await {
-        (Ok(()), Ok(results)) => results,
-        (_, Err(error)) if error.code() != ErrorCode::Cancelled => return Err(error),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
+    // What fails first ends the other: rows for a worker that takes none would wait for ever.
+    let results = match select(pin!(routed), pin!(written)).await {
+        Either::Right((results, routed)) => {
+            let results = results?;
+            routed.await?;
+            results
+        }
+        Either::Left((Ok(()), written)) => written.await?,
+        // A worker that fails makes the senders fail too; the worker's own error says why.
+        Either::Left((Err(error), written)) if error.code() == ErrorCode::Cancelled => {
+            written.await?;
+            return Err(error);
+        }
+        Either::Left((Err(error), _)) => return Err(error),
     };
     let summary = WriteSummary::new(table, &results)?;
     let rows = summary.rows();
     parts.catalog.commit_write(write, summary).await?;
-    abort.catalog = None;
+    abort.parts = None;
     Ok(rows)
 }
 
 /// Aborts the write unless it was committed.
 struct AbortOnDrop {
-    catalog: Option<Catalog>,
+    parts: Option<Parts>,
+    table: Arc<Table>,
     write: WriteId,
-    runtimes: Runtimes,
 }
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        if let Some(catalog) = self.catalog.take() {
-            let write = self.write;
-            self.runtimes.io().spawn(async move {
-                if let Err(error) = catalog.abort_write(write).await {
-                    tracing::warn!(%write, %error, "a failed write stays open until the next start");
-                }
-            });
+        if let Some(parts) = self.parts.take() {
+            let io = parts.runtimes.io().clone();
+            io.spawn(abort(parts, Arc::clone(&self.table), self.write));
+        }
+    }
+}
+
+/// Aborts the write in the catalog, which is what makes it void, and tells the workers to delete its rows. A worker that is not
+/// reached learns of it with its next report.
+async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
+    if let Err(error) = parts.catalog.abort_write(write).await {
+        tracing::warn!(%write, %error, "a failed write stays open until the next start");
+        return;
+    }
+    let telling = table.workers().iter().map(|worker| {
+        let command = AbortWrite { write_id: write.0 };
+        let command = control::Command::AbortWrite(command);
+        parts.cluster.control(*worker, command)
+    });
+    for told in futures::future::join_all(telling).await {
+        if let Err(error) = told {
+            tracing::debug!(%write, %error, "a worker deletes the rows of a failed write later");
         }
     }
 }

@@ -29,6 +29,9 @@ use crate::gather::stream::worker_error;
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;
+/// Batches are of a size that suits the network already; only much larger ones are split. Each part of a batch is sent with all
+/// strings of the batch.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// How long a descriptor opens a stream.
 const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);
 
@@ -79,35 +82,40 @@ async fn put(
     let sealed = cluster
         .sealer()
         .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
-    let waiting = Arc::new(Mutex::new(Waiting::ForSource));
+    let progress = Arc::new(Mutex::new(Progress {
+        heard: Instant::now(),
+        waiting_since: None,
+    }));
     let rows = HandedOver {
         rows,
-        waiting: Arc::clone(&waiting),
+        progress: Arc::clone(&progress),
     };
     let failed: Failed = Arc::default();
     let messages = messages(&table, sealed, rows, Arc::clone(&failed));
     let mut client = cluster.client(worker).map_err(|error| error.at(&name))?;
-    let mut answer: BoxFuture<'static, Result<Vec<PutResult>>> = Box::pin(async move {
+    let heard = Arc::clone(&progress);
+    let mut answer: BoxFuture<'static, Result<Option<PutResult>>> = Box::pin(async move {
         let answered = client.do_put(messages).await;
         let mut answers = answered.map_err(worker_error)?.into_inner();
-        let mut all = Vec::new();
+        let mut last = None;
+        // All but the last are empty: signs of life.
         while let Some(answer) = answers.message().await.map_err(worker_error)? {
-            all.push(answer);
+            heard.lock().heard = Instant::now();
+            last = Some(answer);
         }
-        Ok(all)
+        Ok(last)
     });
-    let answers = loop {
+    let answer = loop {
         match tokio::time::timeout(idle / CHECKS_PER_TIMEOUT, &mut answer).await {
-            Ok(answers) => break answers.map_err(|error| error.at(&name))?,
-            Err(_) => waiting.lock().check(idle, &name)?,
+            Ok(answer) => break answer.map_err(|error| error.at(&name))?,
+            Err(_) => progress.lock().check(idle, &name)?,
         }
     };
     if let Some(error) = failed.lock().take() {
         return Err(Error::from(error));
     }
-    let answer = answers
-        .last()
-        .ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
+    let answer =
+        answer.ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
     let result = WriteResult::decode(answer.app_metadata.clone()).map_err(|source| {
         Error::with_source(
             ErrorCode::Internal,
@@ -125,6 +133,7 @@ type Failed = Arc<Mutex<Option<FlightError>>>;
 fn messages(table: &Table, sealed: Bytes, rows: HandedOver, failed: Failed) -> Messages {
     let messages = FlightDataEncoderBuilder::new()
         .with_schema(sent_schema(table))
+        .with_max_flight_data_size(MAX_MESSAGE_BYTES)
         .with_flight_descriptor(Some(FlightDescriptor::new_cmd(sealed)))
         .build(rows)
         .map(move |message| message.map_err(|error| *failed.lock() = Some(error)))
@@ -146,35 +155,39 @@ impl Stream for Messages {
     }
 }
 
-/// What the stream to a worker waits for.
-enum Waiting {
-    /// For the next rows: that is not the worker's fault.
-    ForSource,
-    /// For the worker to take rows, since then.
-    ForWorker(Instant),
-    /// For the answer: sorting and syncing take as long as they take, and the connection's keep-alive says whether the worker
-    /// lives.
-    ForAnswer,
+/// What the worker has let know of itself.
+struct Progress {
+    /// When it last said anything. It says something all the time, also while it sorts and syncs, which take as long as they take.
+    heard: Instant,
+    /// Since when there are rows that it does not take; none while it waits for rows.
+    waiting_since: Option<Instant>,
 }
 
-impl Waiting {
+impl Progress {
     fn check(&self, idle: Duration, name: &str) -> Result<()> {
-        match self {
-            Self::ForWorker(since) if since.elapsed() > idle => Err(Error::new(
-                ErrorCode::DeadlineExceeded,
-                format!(
-                    "{name} took no rows for {idle:?}; nothing of the statement is kept; retry it"
-                ),
-            )),
-            _ => Ok(()),
-        }
+        let did_not = if self.heard.elapsed() > idle {
+            "sent no sign of life"
+        } else if self
+            .waiting_since
+            .is_some_and(|since| since.elapsed() > idle)
+        {
+            "took no rows"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(
+            ErrorCode::DeadlineExceeded,
+            format!(
+                "{name} {did_not} for {idle:?}; nothing of the statement is kept; check that the worker is alive and reachable, and run it again"
+            ),
+        ))
     }
 }
 
-/// Rows for a worker, noting who is waited for.
+/// Rows for a worker, noting whether it takes them.
 struct HandedOver {
     rows: mpsc::Receiver<RecordBatch>,
-    waiting: Arc<Mutex<Waiting>>,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl Stream for HandedOver {
@@ -182,11 +195,8 @@ impl Stream for HandedOver {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = self.rows.poll_recv(cx);
-        *self.waiting.lock() = match &next {
-            Poll::Ready(Some(_)) => Waiting::ForWorker(Instant::now()),
-            Poll::Ready(None) => Waiting::ForAnswer,
-            Poll::Pending => Waiting::ForSource,
-        };
+        let has_rows = matches!(next, Poll::Ready(Some(_)));
+        self.progress.lock().waiting_since = has_rows.then(Instant::now);
         next.map(|batch| batch.map(Ok))
     }
 }

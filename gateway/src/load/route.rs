@@ -10,6 +10,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::batches::target_rows;
 
 use super::fit;
 use super::progress::Progress;
@@ -17,8 +18,8 @@ use super::source::Rows;
 use crate::catalog::{Table, TableKind};
 use crate::shard_key::shards_of;
 
-/// Rows of a batch that is sent.
-const SENT_ROWS: usize = 16 * 1024;
+/// Bytes of a batch that is sent, about: so few that they stay in a core's cache while they are split, encoded, sent and decoded.
+const SENT_BYTES: usize = 512 << 10;
 
 /// Where a worker's rows go.
 pub type Sender = mpsc::Sender<RecordBatch>;
@@ -40,6 +41,7 @@ pub struct Router {
     table: Arc<Table>,
     schema: SchemaRef,
     senders: Vec<Sender>,
+    /// One per worker, once the first rows tell how many of them make a batch.
     coalescers: Vec<BatchCoalescer>,
     /// By shard: the position of its worker among the senders.
     worker_of_shard: Vec<usize>,
@@ -63,15 +65,11 @@ impl Router {
                     .unwrap_or(0)
             })
             .collect();
-        let coalescers = senders
-            .iter()
-            .map(|_| BatchCoalescer::new(Arc::clone(&schema), SENT_ROWS))
-            .collect();
         Self {
             table,
             schema,
             senders,
-            coalescers,
+            coalescers: Vec::new(),
             worker_of_shard,
         }
     }
@@ -84,13 +82,15 @@ impl Router {
             return Ok(());
         };
         let shard_of_row = shards_of(rows.column(*key).as_ref(), *shards)?;
-        let mut rows_of_worker: Vec<Vec<u32>> = vec![Vec::new(); self.senders.len()];
-        for (row, shard) in (0_u32..).zip(&shard_of_row) {
-            rows_of_worker[self.worker_of_shard[*shard as usize]].push(row);
-        }
+        let rows_of_worker = self.rows_of_worker(&shard_of_row);
         let mut columns = rows.columns().to_vec();
         columns.push(Arc::new(UInt32Array::from(shard_of_row)) as ArrayRef);
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(internal)?;
+        if self.coalescers.is_empty() {
+            let sent_rows = target_rows(&rows, SENT_BYTES);
+            let new = || BatchCoalescer::new(Arc::clone(&self.schema), sent_rows);
+            self.coalescers = self.senders.iter().map(|_| new()).collect();
+        }
         for (position, indices) in rows_of_worker.into_iter().enumerate() {
             if indices.is_empty() {
                 continue;
@@ -104,6 +104,31 @@ impl Router {
             }
         }
         Ok(())
+    }
+
+    /// A worker's rows by shard: it copies the rows of one shard together, which is quicker where they lie together.
+    fn rows_of_worker(&self, shard_of_row: &[u32]) -> Vec<Vec<u32>> {
+        // Where the rows of a shard begin, and then end, in the order of shards.
+        let mut ends = vec![0; self.worker_of_shard.len() + 1];
+        for shard in shard_of_row {
+            ends[*shard as usize + 1] += 1;
+        }
+        for shard in 1..ends.len() {
+            ends[shard] += ends[shard - 1];
+        }
+        let mut by_shard = vec![0; shard_of_row.len()];
+        for (row, shard) in (0..).zip(shard_of_row) {
+            let end: &mut usize = &mut ends[*shard as usize];
+            by_shard[*end] = row;
+            *end += 1;
+        }
+        let mut rows_of_worker = vec![Vec::new(); self.senders.len()];
+        let mut start = 0;
+        for (worker, end) in self.worker_of_shard.iter().zip(ends) {
+            rows_of_worker[*worker].extend_from_slice(&by_shard[start..end]);
+            start = end;
+        }
+        rows_of_worker
     }
 
     async fn finish(mut self) -> Result<()> {

@@ -19,6 +19,7 @@ use volary_flight_proto::ids::WorkerId;
 use crate::catalog::TableKind;
 use crate::gather::{GatherExec, Target};
 use crate::planning::encode;
+use crate::planning::late_materialisation;
 use crate::planning::locality::{Locality, locality};
 use crate::planning::shard_scan::ShardScanExec;
 
@@ -38,7 +39,7 @@ impl PhysicalOptimizerRule for Cut {
         let cutter = Cutter {
             target_partitions: config.execution.target_partitions.max(1),
         };
-        let (plan, place) = cutter.cut(plan)?;
+        let CutPlan { plan, place, .. } = cutter.cut(plan)?;
         match place {
             Locality::Gateway(_) => Ok(plan),
             local => cutter.gather(plan, &local, None, "it is the whole query".into()),
@@ -58,26 +59,43 @@ struct Cutter {
     target_partitions: usize,
 }
 
+/// A plan with fragments below its gateway parts.
+struct CutPlan {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Where its root can run.
+    place: Locality,
+    /// See [`encode::levels`].
+    levels: usize,
+}
+
 impl Cutter {
-    /// The plan with fragments below its gateway parts, and where its root can run.
-    fn cut(&self, plan: Arc<dyn ExecutionPlan>) -> Result<(Arc<dyn ExecutionPlan>, Locality)> {
+    fn cut(&self, plan: Arc<dyn ExecutionPlan>) -> Result<CutPlan> {
         let mut children = Vec::new();
         let mut places = Vec::new();
+        let mut levels = Vec::new();
         for child in plan.children() {
-            let (child, place) = self.cut(Arc::clone(child))?;
-            children.push(child);
-            places.push(place);
+            let cut = self.cut(Arc::clone(child))?;
+            children.push(cut.plan);
+            places.push(cut.place);
+            levels.push(cut.levels);
         }
         let mut place = locality(&plan, &places);
-        if !matches!(place, Locality::Gateway(_))
-            && !children.is_empty()
-            && !encode::can_encode_node(&plan)
-        {
-            place = Locality::Gateway(format!("{} cannot be sent to a worker", plan.name()).into());
+        let levels = encode::levels(&plan, levels.into_iter())?;
+        if !matches!(place, Locality::Gateway(_)) && !children.is_empty() {
+            if levels > encode::MAX_LEVELS {
+                place = Locality::Gateway("a fragment may not be nested deeper".into());
+            } else if !encode::can_encode_node(&plan) {
+                let name = plan.name();
+                place = Locality::Gateway(format!("{name} cannot be sent to a worker").into());
+            }
         }
         let Locality::Gateway(reason) = &place else {
             // Below a local root nothing was gathered: the children are as they were.
-            return Ok((plan, place));
+            return Ok(CutPlan {
+                plan,
+                place,
+                levels,
+            });
         };
         for (child, child_place) in children.iter_mut().zip(&places) {
             if !matches!(child_place, Locality::Gateway(_)) {
@@ -85,14 +103,17 @@ impl Cutter {
                     self.gather(Arc::clone(child), child_place, Some(&plan), reason.clone())?;
             }
         }
-        if children.is_empty() {
-            return Ok((plan, place));
-        }
-        let plan = plan.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )?;
-        Ok((plan, place))
+        let plan = if children.is_empty() {
+            plan
+        } else {
+            let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            plan.replace_children(children, recompute)?
+        };
+        Ok(CutPlan {
+            plan,
+            place,
+            levels,
+        })
     }
 
     fn gather(
@@ -102,6 +123,7 @@ impl Cutter {
         parent: Option<&Arc<dyn ExecutionPlan>>,
         ends_because: Cow<'static, str>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let fragment = late_materialisation::mark(fragment)?;
         let scans = scans_of(&fragment)?;
         let targets = match place {
             Locality::Replicated { copies } | Locality::OneWorker { copies } => {

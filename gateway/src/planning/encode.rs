@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::Schema;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ScalarValue, internal_err, not_impl_err};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
@@ -13,7 +14,8 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::to_proto::serialize_physical_expr_with_converter;
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
@@ -23,8 +25,8 @@ use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
 use volary_flight_proto::fragment::ShardScan;
 use volary_flight_proto::ipc;
+use volary_node::key_set::KeySetExpr;
 
-use crate::catalog::TableKind;
 use crate::planning::shard_scan::ShardScanExec;
 
 /// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
@@ -39,6 +41,29 @@ pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
 /// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
 pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
     encode_with(plan, Converter::Root).is_ok()
+}
+
+/// Messages within messages that a fragment may have. Protobuf's reader stops at 100, so that no input overflows its stack; what
+/// is left is for the filters that joins add when the fragment is sent.
+pub const MAX_LEVELS: usize = 70;
+
+/// How deep the message of `plan` is, whose inputs are so deep.
+///
+/// # Errors
+/// Those of walking its expressions.
+pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>) -> Result<usize> {
+    // An operator or expression is a message that says which one it is, and the one itself.
+    const OF_A_NODE: usize = 2;
+    fn of(expression: &Arc<dyn PhysicalExpr>) -> usize {
+        let children = expression.children().into_iter().map(of);
+        OF_A_NODE + children.max().unwrap_or(0)
+    }
+    let mut deepest = inputs.max().unwrap_or(0);
+    plan.apply_expressions(&mut |expression| {
+        deepest = deepest.max(of(expression));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(OF_A_NODE + deepest)
 }
 
 fn encode_with(plan: &Arc<dyn ExecutionPlan>, converter: Converter) -> Result<PhysicalPlanNode> {
@@ -84,18 +109,27 @@ impl PhysicalExtensionCodec for ScanCodec {
                 .iter()
                 .map(|column| to_u32(*column))
                 .collect(),
-            planned_partitions: to_u32(node.output_partitioning().partition_count()),
             reference: scan.is_reference(),
             ordinal: self.next_ordinal.fetch_add(1, Ordering::Relaxed),
             table_schema: ipc::schema_to_bytes(table.schema()),
-            shard_key: match table.kind() {
-                TableKind::Sharded { key, .. } => Some(to_u32(*key)),
-                TableKind::Reference { .. } => None,
-            },
+            late_materialisation: scan.has_late_materialisation(),
         };
         message
             .encode(buffer)
             .map_err(|source| datafusion::error::DataFusionError::External(Box::new(source)))
+    }
+
+    fn try_encode_expr(
+        &self,
+        expression: &Arc<dyn PhysicalExpr>,
+        buffer: &mut Vec<u8>,
+        _: &PhysicalExprEncodeCtx<'_>,
+    ) -> Result<()> {
+        let Some(keys) = expression.downcast_ref::<KeySetExpr>() else {
+            return not_impl_err!("the expression {expression} cannot be sent to a worker");
+        };
+        buffer.extend(keys.values_to_bytes()?);
+        Ok(())
     }
 }
 

@@ -1,17 +1,16 @@
 //! EXPLAIN's text, fragments included.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
-use std::time::Instant;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::display::PlanType;
 use datafusion::common::format::ExplainFormat;
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::logical_expr::{Analyze, Explain};
-use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, execute_stream};
-use futures::TryStreamExt;
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::Explain;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use volary_flight_proto::{Error, Result};
 
 use crate::engine::context::StatementContext;
@@ -51,98 +50,83 @@ pub async fn explain(
         logical.display_indent().to_string(),
     ));
     let physical = context.state.create_physical_plan(&explain.plan).await?;
-    rows.push((
-        PlanType::FinalPhysicalPlan.to_string(),
-        render(&physical, false),
-    ));
-    to_rows(&rows)
-}
-
-/// Runs the statement and shows its plan with what was measured. Its rows are counted and thrown away.
-///
-/// # Errors
-/// Those of the statement.
-pub async fn analyze(
-    context: &StatementContext,
-    analyze: &Analyze,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let planning = Instant::now();
-    let physical = context.state.create_physical_plan(&analyze.input).await?;
-    let planning = planning.elapsed();
-    let running = Instant::now();
-    let mut stream = execute_stream(Arc::clone(&physical), context.state.task_ctx())?;
-    let mut rows = 0;
-    while let Some(batch) = stream.try_next().await? {
-        rows += batch.num_rows();
-    }
-    let text = format!(
-        "{}query: {} rows={rows} planning={:.2}ms running={:.2}ms\n",
-        render(&physical, true),
-        context.query_id,
-        planning.as_secs_f64() * 1000.0,
-        running.elapsed().as_secs_f64() * 1000.0,
-    );
-    let mut shown = vec![("Plan with Metrics".to_owned(), text)];
-    if analyze.verbose {
-        add_worker_plans(&physical, &mut shown);
-    }
-    to_rows(&shown)
-}
-
-fn to_rows(rows: &[(String, String)]) -> Result<Arc<dyn ExecutionPlan>> {
-    let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
-    let columns = vec![
-        column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
-        column(rows.iter().map(|(_, text)| text.as_str()).collect()),
-    ];
-    let batch = RecordBatch::try_new(schema(), columns)
-        .map_err(datafusion::error::DataFusionError::from)?;
+    rows.push((PlanType::FinalPhysicalPlan.to_string(), render(&physical)));
     Ok(MemorySourceConfig::try_new_exec(
-        &[vec![batch]],
+        &[vec![to_batch(&rows)?]],
         schema(),
         None,
     )?)
 }
 
-/// The plan, one operator a line, with fragments below their gathers.
-pub fn render(plan: &Arc<dyn ExecutionPlan>, with_metrics: bool) -> String {
-    let mut text = String::new();
-    let mut fragments = 0;
-    write_node(plan, 0, with_metrics, &mut fragments, &mut text);
-    text
+/// EXPLAIN's columns of such kinds and texts.
+pub(super) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
+    let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
+    let columns = vec![
+        column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
+        column(rows.iter().map(|(_, text)| text.as_str()).collect()),
+    ];
+    Ok(RecordBatch::try_new(schema(), columns)?)
 }
 
-fn write_node(
-    plan: &Arc<dyn ExecutionPlan>,
-    depth: usize,
+/// The plan, one operator a line, with fragments below their gathers.
+pub fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
+    Rendering::default().finish(plan)
+}
+
+/// The same with what operators and gathers measured while it ran.
+pub fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let rendering = Rendering {
+        with_metrics: true,
+        ..Rendering::default()
+    };
+    rendering.finish(plan)
+}
+
+#[derive(Default)]
+struct Rendering {
     with_metrics: bool,
-    fragments: &mut usize,
-    text: &mut String,
-) {
-    let indent = "  ".repeat(depth);
-    let line = one_line(plan, with_metrics);
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{indent}{line}");
-    if let Some(gather) = plan.downcast_ref::<GatherExec>() {
-        if with_metrics {
+    fragments: usize,
+    text: String,
+}
+
+impl Rendering {
+    fn finish(mut self, plan: &Arc<dyn ExecutionPlan>) -> String {
+        self.add(plan, 0);
+        self.text
+    }
+
+    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
+        self.add_line(depth, one_line(plan, self.with_metrics));
+        let Some(gather) = plan.downcast_ref::<GatherExec>() else {
+            for child in plan.children() {
+                self.add(child, depth + 1);
+            }
+            return;
+        };
+        if self.with_metrics {
             for line in gather.reports().to_string().lines() {
-                let _ = writeln!(text, "{indent}  | {line}");
+                self.add_line(depth + 1, format_args!("| {line}"));
             }
         }
-        *fragments += 1;
-        let _ = writeln!(text, "{indent}  fragment {}:", *fragments);
-        write_node(gather.fragment(), depth + 2, false, fragments, text);
-        return;
+        self.fragments += 1;
+        let title = format!("fragment {}:", self.fragments);
+        self.add_line(depth + 1, title);
+        // It ran elsewhere: the metrics of its operators here are all zero.
+        let with_metrics = std::mem::replace(&mut self.with_metrics, false);
+        self.add(gather.fragment(), depth + 2);
+        self.with_metrics = with_metrics;
     }
-    for child in plan.children() {
-        write_node(child, depth + 1, with_metrics, fragments, text);
+
+    fn add_line(&mut self, depth: usize, line: impl fmt::Display) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{}{line}", "  ".repeat(depth));
     }
 }
 
 fn one_line(plan: &Arc<dyn ExecutionPlan>, with_metrics: bool) -> String {
     struct OneLine<'a>(&'a dyn ExecutionPlan);
-    impl std::fmt::Display for OneLine<'_> {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    impl fmt::Display for OneLine<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             self.0.fmt_as(DisplayFormatType::Default, f)
         }
     }
@@ -156,18 +140,5 @@ fn one_line(plan: &Arc<dyn ExecutionPlan>, with_metrics: bool) -> String {
             format!("{line}, metrics=[{metrics}]")
         }
         None => line,
-    }
-}
-
-/// The plan of each gather's slowest worker, as it ran there.
-fn add_worker_plans(plan: &Arc<dyn ExecutionPlan>, shown: &mut Vec<(String, String)>) {
-    if let Some(gather) = plan.downcast_ref::<GatherExec>()
-        && let Some(slowest) = gather.reports().slowest()
-    {
-        let title = format!("fragment of worker {} (the slowest)", slowest.worker);
-        shown.push((title, slowest.end.plan_metrics));
-    }
-    for child in plan.children() {
-        add_worker_plans(child, shown);
     }
 }

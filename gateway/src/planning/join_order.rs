@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::catalog::{Table, TableKind};
+use crate::planning::key_reference::type_of_key;
 use crate::planning::table::ShardedTable;
 use crate::shard_key::hash_agrees;
 
@@ -132,13 +133,12 @@ fn reorder(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         sides: &sides,
         used: HashSet::new(),
     };
-    let Some((joined, shape)) = builder.join_groups(&groups)? else {
+    let Some((mut joined, shape)) = builder.join_groups(&groups)? else {
         return Ok(None);
     };
     if shape == flat.shape {
         return Ok(None);
     }
-    let mut joined = joined;
     if let Some(predicate) = conjunction(flat.filters.iter().cloned()) {
         joined = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(joined))?);
     }
@@ -252,22 +252,17 @@ fn colocated(
     else {
         return false;
     };
-    let (left_key, right_key) = (
-        left.schema().field(*left_key),
-        right.schema().field(*right_key),
-    );
-    left_shards == right_shards
-        && hash_agrees(left_key.data_type(), right_key.data_type())
-        && reads(left_on, left_key.name())
-        && reads(right_on, right_key.name())
-}
-
-fn reads(expression: &Expr, name: &str) -> bool {
-    match expression {
-        Expr::Column(column) => column.name == name,
-        Expr::Cast(cast) => reads(&cast.expr, name),
-        _ => false,
-    }
+    let compared_as = |table: &Table, key: usize, on: &Expr| {
+        let field = table.schema().field(key);
+        type_of_key(on, field.name(), field.data_type())
+    };
+    let (Some(left_type), Some(right_type)) = (
+        compared_as(left, *left_key, left_on),
+        compared_as(right, *right_key, right_on),
+    ) else {
+        return false;
+    };
+    left_shards == right_shards && hash_agrees(&left_type, &right_type)
 }
 
 struct Builder<'a> {

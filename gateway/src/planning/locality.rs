@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{Distribution, PhysicalExpr};
+use datafusion::physical_expr::Distribution;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::output_requirements::OutputRequirementExec;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -25,7 +24,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -269,7 +268,7 @@ pub fn emits_right_side_only(join_type: JoinType) -> bool {
 }
 
 fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
-    if !plan.is::<UnionExec>() && !plan.is::<InterleaveExec>() {
+    if !plan.is::<UnionExec>() {
         return gateway(why_not(plan));
     }
     let mut workers = BTreeSet::new();
@@ -312,7 +311,54 @@ fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Cow<'static, str> {
     }
 }
 
-/// The column that `expression` is, if it is one.
-pub fn as_column(expression: &Arc<dyn PhysicalExpr>) -> Option<&Column> {
-    (expression.as_ref() as &dyn std::any::Any).downcast_ref::<Column>()
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_expr::Partitioning;
+    use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::union::InterleaveExec;
+
+    use super::*;
+
+    /// Rows that are partitioned by their only column.
+    fn partitioned() -> Arc<dyn ExecutionPlan> {
+        let fields = vec![Field::new("k", DataType::Int64, true)];
+        let schema = Arc::new(Schema::new(fields));
+        let key = col("k", &schema).unwrap();
+        let rows = Arc::new(EmptyExec::new(schema));
+        Arc::new(RepartitionExec::try_new(rows, Partitioning::Hash(vec![key], 4)).unwrap())
+    }
+
+    fn on_shards() -> Locality {
+        Locality::Sharded {
+            workers: BTreeSet::from([WorkerId(1)]),
+        }
+    }
+
+    #[test]
+    fn operators_that_are_not_known_run_on_the_gateway() {
+        let branches = vec![partitioned(), partitioned()];
+        let known = UnionExec::try_new(branches.clone()).unwrap();
+        assert_eq!(locality(&known, &[on_shards(), on_shards()]), on_shards());
+        let unknown: Arc<dyn ExecutionPlan> = Arc::new(InterleaveExec::try_new(branches).unwrap());
+        assert_eq!(
+            locality(&unknown, &[on_shards(), on_shards()]),
+            gateway("InterleaveExec does not run on workers")
+        );
+    }
+
+    #[test]
+    fn a_union_with_a_branch_on_the_gateway_runs_there() {
+        let union = UnionExec::try_new(vec![partitioned(), partitioned()]).unwrap();
+        let copy = Locality::Replicated {
+            copies: BTreeSet::from([WorkerId(1)]),
+        };
+        for other in [gateway("a reason"), copy] {
+            assert!(matches!(
+                locality(&union, &[on_shards(), other]),
+                Locality::Gateway(_)
+            ));
+        }
+    }
 }

@@ -5,6 +5,8 @@
 //! ([`joins`], [`cut`]) decide by [`locality`] which subtrees run on the workers. What the cut leaves below a
 //! [`crate::gather::GatherExec`] is a fragment, which [`encode`] puts into tickets.
 
+/// EXPLAIN ANALYZE.
+pub mod analysis;
 /// The maximal shard-local subtrees become fragments.
 pub mod cut;
 /// From a fragment to the bytes of a ticket.
@@ -15,6 +17,10 @@ pub mod explain;
 pub mod join_order;
 /// Joins that can run on the workers.
 pub mod joins;
+/// Whether an expression is a shard key.
+pub mod key_reference;
+/// Where a worker should read a filter's columns first.
+pub mod late_materialisation;
 /// Where a subtree can run, and why not on the workers.
 pub mod locality;
 /// Which shards can hold matching rows.

@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::DataType;
-use datafusion::common::{Column, ScalarValue};
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TryCast};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
+use crate::planning::key_reference::type_of_key;
 use crate::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 
 /// The shards of a table that a scan reads.
@@ -82,7 +83,7 @@ impl ShardKey<'_> {
                 .iter()
                 .map(|item| self.equal(expr, item))
                 .fold(Selection::none(), Selection::or),
-            Expr::IsNull(inner) if self.reads(inner).is_some() => null_keys(inner),
+            Expr::IsNull(inner) if self.type_in(inner).is_some() => null_keys(inner),
             Expr::Literal(ScalarValue::Boolean(Some(false)), _) => Selection::none(),
             Expr::Alias(alias) => self.of(&alias.expr),
             _ => Selection::All,
@@ -118,22 +119,12 @@ impl ShardKey<'_> {
             (key, Expr::Literal(value, _)) | (Expr::Literal(value, _), key) => (key, value),
             _ => return None,
         };
-        Some((self.reads(key)?, value))
+        Some((self.type_in(key)?, value))
     }
 
-    /// The type of `expr` if it is the shard key, as such or through a cast that keeps values and their hashes.
-    fn reads(self, expr: &Expr) -> Option<DataType> {
-        match expr {
-            Expr::Column(Column { name, .. }) if name == self.column => {
-                Some(self.data_type.clone())
-            }
-            Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-                let inner = self.reads(expr)?;
-                hash_agrees(&inner, field.data_type()).then(|| field.data_type().clone())
-            }
-            Expr::Alias(alias) => self.reads(&alias.expr),
-            _ => None,
-        }
+    /// The type of `expr` if it is the shard key.
+    fn type_in(self, expr: &Expr) -> Option<DataType> {
+        type_of_key(expr, self.column, self.data_type)
     }
 
     fn shard_of(self, compared_as: &DataType, value: &ScalarValue) -> Selection {

@@ -61,8 +61,15 @@ pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// Settings of the planner that the cut relies on.
-pub fn planner_config(config: SessionConfig, target_partitions: usize) -> SessionConfig {
+/// Keys of a join's build side, in bytes, that are listed for its other side at most.
+const MAX_KEYS_BYTES: usize = 1 << 20;
+
+/// Settings of the planner that the cut relies on. `runtime_filter_keys`: see [`crate::config::Gather`].
+pub fn planner_config(
+    config: SessionConfig,
+    target_partitions: usize,
+    runtime_filter_keys: usize,
+) -> SessionConfig {
     // With one partition the planner collects the left side of every join, and no join would be co-located.
     let mut config = config.with_target_partitions(target_partitions.max(2));
     let options = config.options_mut();
@@ -74,10 +81,12 @@ pub fn planner_config(config: SessionConfig, target_partitions: usize) -> Sessio
     optimizer.enable_round_robin_repartition = false;
     // A worker's scans do not declare the hash partitioning that an InterleaveExec insists on.
     optimizer.prefer_existing_union = true;
-    // A filter that is filled while the query runs cannot travel in a ticket. Workers make their own.
-    optimizer.enable_dynamic_filter_pushdown = false;
+    // The keys of a join's build side are known before its other side is asked, and travel in the tickets.
+    optimizer.enable_join_dynamic_filter_pushdown = true;
+    optimizer.hash_join_inlist_pushdown_max_distinct_values = runtime_filter_keys;
+    optimizer.hash_join_inlist_pushdown_max_size = MAX_KEYS_BYTES;
+    // Other filters change while rows arrive, and tickets do not. Workers make their own.
     optimizer.enable_topk_dynamic_filter_pushdown = false;
-    optimizer.enable_join_dynamic_filter_pushdown = false;
     optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     config
 }

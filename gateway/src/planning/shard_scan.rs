@@ -38,6 +38,7 @@ pub struct ShardScanExec {
     selection: Selection,
     filters: Vec<String>,
     statistics_exact: bool,
+    late_materialisation: bool,
     properties: Arc<PlanProperties>,
 }
 
@@ -81,6 +82,7 @@ impl ShardScanExec {
             selection,
             filters,
             statistics_exact,
+            late_materialisation: false,
             properties: Arc::new(properties),
         })
     }
@@ -93,6 +95,19 @@ impl ShardScanExec {
     /// Columns of the table, in output order.
     pub fn projection(&self) -> &[usize] {
         &self.projection
+    }
+
+    /// The same, reading the filter's columns first, and the others only for rows that pass.
+    pub fn with_late_materialisation(&self) -> Self {
+        Self {
+            late_materialisation: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether other columns than the filter's are read only for rows that pass it.
+    pub fn has_late_materialisation(&self) -> bool {
+        self.late_materialisation
     }
 
     /// Whether every worker that has a copy holds all rows.
@@ -197,6 +212,9 @@ impl DisplayAs for ShardScanExec {
         }
         if !self.filters.is_empty() {
             write!(f, ", filters=[{}]", self.filters.join(", "))?;
+        }
+        if self.late_materialisation {
+            f.write_str(", late materialisation")?;
         }
         Ok(())
     }

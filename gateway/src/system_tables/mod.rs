@@ -1,7 +1,9 @@
 //! The tables about the cluster itself, in the schema `system`.
 
-/// Rows of each table.
+/// Rows of the tables that the gateway knows by itself.
 mod rows;
+/// Rows of system.segments, which the workers know.
+mod segments;
 
 use std::sync::Arc;
 
@@ -47,7 +49,7 @@ impl Kind {
     }
 
     fn schema(self) -> SchemaRef {
-        use DataType::{Int64, Utf8};
+        use DataType::{Boolean, Int64, Utf8};
         let columns: &[(&str, DataType, bool)] = match self {
             Self::Nodes => &[
                 ("id", Utf8, false),
@@ -87,6 +89,7 @@ impl Kind {
                 ("file", Utf8, false),
                 ("rows", Int64, false),
                 ("bytes", Int64, false),
+                ("visible", Boolean, false),
             ],
             Self::Loads => &[
                 ("query_id", Utf8, false),
@@ -101,6 +104,11 @@ impl Kind {
             .collect();
         Arc::new(Schema::new(fields))
     }
+}
+
+/// The tables' names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.into_iter().map(Kind::name)
 }
 
 /// The tables' names and columns.
@@ -128,10 +136,7 @@ impl SystemSchema {
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        KINDS
-            .into_iter()
-            .map(|kind| kind.name().to_owned())
-            .collect()
+        names().map(str::to_owned).collect()
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
@@ -146,7 +151,7 @@ impl SchemaProvider for SystemSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        KINDS.into_iter().any(|kind| kind.name() == name)
+        names().any(|known| known == name)
     }
 }
 
@@ -164,7 +169,7 @@ impl SystemTable {
             Kind::Nodes => rows::nodes(self.engine.cluster())?,
             Kind::Tables => rows::tables(&self.catalog)?,
             Kind::Shards => rows::shards(&self.catalog)?,
-            Kind::Segments => rows::segments(&self.catalog, self.engine.cluster()).await?,
+            Kind::Segments => segments::rows(&self.catalog, self.engine.cluster()).await?,
             Kind::Loads => rows::loads(self.engine.loads())?,
         })
     }

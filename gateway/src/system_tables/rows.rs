@@ -1,14 +1,10 @@
-//! Rows of each table.
+//! Rows of the tables that the gateway knows by itself.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::error::DataFusionError;
-use futures::future::join_all;
-use prost::Message;
-use volary_flight_proto::control::{ListSegments, SegmentList, control};
-use volary_flight_proto::ids::TableId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::Result;
 
 use super::Kind;
 use crate::catalog::{State, TableKind};
@@ -20,7 +16,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn texts<T: Into<String>>(values: impl IntoIterator<Item = T>) -> ArrayRef {
+pub(super) fn texts<T: Into<String>>(values: impl IntoIterator<Item = T>) -> ArrayRef {
     Arc::new(
         values
             .into_iter()
@@ -33,7 +29,7 @@ fn optional_texts(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef 
     Arc::new(values.into_iter().collect::<StringArray>())
 }
 
-fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
+pub(super) fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
     Arc::new(
         values
             .into_iter()
@@ -51,7 +47,7 @@ fn optional_numbers(values: impl IntoIterator<Item = Option<u64>>) -> ArrayRef {
     )
 }
 
-fn batch(kind: Kind, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+pub(super) fn batch(kind: Kind, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(kind.schema(), columns).map_err(DataFusionError::from)?)
 }
 
@@ -113,8 +109,8 @@ pub(super) fn tables(state: &State) -> Result<RecordBatch> {
 }
 
 pub(super) fn shards(state: &State) -> Result<RecordBatch> {
-    let mut names = Vec::new();
-    let (mut numbers_, mut workers, mut rows, mut bytes) = (vec![], vec![], vec![], vec![]);
+    let (mut names, mut ids) = (vec![], vec![]);
+    let (mut workers, mut rows, mut bytes) = (vec![], vec![], vec![]);
     for table in state.tables() {
         for shard in 0..table.shards() {
             let holders = match table.kind() {
@@ -124,7 +120,7 @@ pub(super) fn shards(state: &State) -> Result<RecordBatch> {
             let held = table.statistics().shards.get(shard as usize);
             for worker in holders {
                 names.push(table.name());
-                numbers_.push(u64::from(shard));
+                ids.push(u64::from(shard));
                 workers.push(worker.to_string());
                 rows.push(held.map_or(0, |held| held.rows));
                 bytes.push(held.map_or(0, |held| held.bytes));
@@ -135,47 +131,10 @@ pub(super) fn shards(state: &State) -> Result<RecordBatch> {
         Kind::Shards,
         vec![
             texts(names),
-            numbers(numbers_),
+            numbers(ids),
             texts(workers),
             numbers(rows),
             numbers(bytes),
-        ],
-    )
-}
-
-/// Asks all workers that live; a worker that does not answer fails the query, as its rows would be missing.
-pub(super) async fn segments(state: &State, cluster: &Arc<Cluster>) -> Result<RecordBatch> {
-    let asked = cluster.live_workers().into_iter().map(|worker| async move {
-        let command = control::Command::ListSegments(ListSegments {});
-        let answer = cluster.control(worker, command).await?;
-        let list = SegmentList::decode(answer).map_err(|source| {
-            Error::with_source(
-                ErrorCode::Internal,
-                "a list of segments cannot be decoded",
-                source,
-            )
-        })?;
-        Ok::<_, Error>((worker, list))
-    });
-    let mut found = Vec::new();
-    for answer in join_all(asked).await {
-        let (worker, list) = answer?;
-        for segment in list.segments {
-            if let Some(table) = state.table_by_id(TableId(segment.table_id)) {
-                found.push((table.name(), worker, segment));
-            }
-        }
-    }
-    batch(
-        Kind::Segments,
-        vec![
-            texts(found.iter().map(|(table, ..)| *table)),
-            numbers(found.iter().map(|(.., segment)| u64::from(segment.shard))),
-            texts(found.iter().map(|(_, worker, _)| worker.to_string())),
-            numbers(found.iter().map(|(.., segment)| segment.write_id)),
-            texts(found.iter().map(|(.., segment)| segment.file.clone())),
-            numbers(found.iter().map(|(.., segment)| segment.rows)),
-            numbers(found.iter().map(|(.., segment)| segment.bytes)),
         ],
     )
 }

@@ -17,7 +17,8 @@ URI_VARIABLE = "VOLARY_URI"
 
 # The server's batches are about 1 MiB, but one row is never split; the driver's own limit is 16 MiB.
 _MAX_MESSAGE_BYTES = 1 << 30
-_SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
+_TLS_SCHEME = "grpc+tls"
+_SCHEMES = ("grpc", "grpc+tcp", _TLS_SCHEME)
 
 
 def connect(
@@ -39,14 +40,28 @@ def connect(
     files of this client's own certificate. `timeout`, in seconds, bounds each call of each statement; without one
     a query may take as long as it needs. `headers` go with every call.
 
-    Raises `UnavailableError` if nobody answers there, `UnauthenticatedError` if the credentials are wrong.
+    Raises `InvalidArgumentError` for arguments that do not fit together, `OSError` for a file that cannot be read,
+    `UnavailableError` if nobody answers at `uri`, `UnauthenticatedError` if the credentials are wrong.
     """
     uri = uri or os.environ.get(URI_VARIABLE) or DEFAULT_URI
-    _check(uri)
+    tls_files = {
+        option: Path(file)
+        for option, file in (
+            (DatabaseOptions.TLS_ROOT_CERTS, tls_ca),
+            (DatabaseOptions.MTLS_CERT_CHAIN, tls_certificate),
+            (DatabaseOptions.MTLS_PRIVATE_KEY, tls_key),
+        )
+        if file is not None
+    }
+    if _scheme(uri) != _TLS_SCHEME and tls_files:
+        raise InvalidArgumentError(f'TLS files were given and "{uri}" does not encrypt: write {_TLS_SCHEME}://')
     if token is not None and username is not None:
         raise InvalidArgumentError("give either a token or a username and password, not both")
-    # The server knows a session without credentials by its cookie.
+    if password is not None and username is None:
+        raise InvalidArgumentError("a password was given without a username")
     options = {
+        # `token` may be an API key, which many connections share: then a cookie names the session. Without credentials
+        # the driver takes over the bearer token of the gateway's first answer.
         DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true",
         DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(_MAX_MESSAGE_BYTES),
     }
@@ -57,13 +72,8 @@ def connect(
     if timeout is not None:
         for option in (DatabaseOptions.TIMEOUT_QUERY, DatabaseOptions.TIMEOUT_FETCH, DatabaseOptions.TIMEOUT_UPDATE):
             options[option.value] = str(float(timeout))
-    for option, file in (
-        (DatabaseOptions.TLS_ROOT_CERTS, tls_ca),
-        (DatabaseOptions.MTLS_CERT_CHAIN, tls_certificate),
-        (DatabaseOptions.MTLS_PRIVATE_KEY, tls_key),
-    ):
-        if file is not None:
-            options[option.value] = Path(file).read_text(encoding="ascii")
+    for option, file in tls_files.items():
+        options[option.value] = file.read_text(encoding="ascii")
     for name, value in (headers or {}).items():
         options[DatabaseOptions.RPC_CALL_HEADER_PREFIX.value + name.lower()] = value
     try:
@@ -72,8 +82,11 @@ def connect(
         raise UnavailableError(f"no gateway answers at {uri}: {error.message}") from error
 
 
-def _check(uri: str) -> None:
-    """The driver takes any text for an address and fails later, with words that do not name it."""
+def _scheme(uri: str) -> str:
+    """The scheme of an address that is complete.
+
+    The driver takes any text for an address and fails later, with words that do not name it.
+    """
     parts = urlsplit(uri)
     try:
         is_complete = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port is not None
@@ -81,3 +94,4 @@ def _check(uri: str) -> None:
         is_complete = False
     if not is_complete:
         raise InvalidArgumentError(f'"{uri}" is not grpc://HOST:PORT or grpc+tls://HOST:PORT')
+    return parts.scheme

@@ -15,7 +15,7 @@ from ._parameters import Parameters, to_batches
 from ._result import Result
 from ._stream import BatchStream
 from ._translate import translated
-from .errors import InvalidArgumentError, UnimplementedError
+from .errors import InvalidArgumentError
 
 # GetSqlInfo's ids, as ADBC numbers them.
 _VENDOR_VERSION = 1
@@ -106,8 +106,10 @@ class Connection:
             stream.close()
         self._interruptible.close()
         with translated():
-            self._connection.close()
-            self._database.close()
+            try:
+                self._connection.close()
+            finally:
+                self._database.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -134,12 +136,7 @@ class Connection:
         with translated():
             statement.set_sql_query(query)
             self._interruptible.run(statement.prepare, statement.cancel)
-        try:
-            with translated():
-                schema = pa.schema(statement.execute_schema())  # type: ignore[arg-type]  # the stubs lack PyCapsules
-        except UnimplementedError:
-            # Prepared without a schema: its columns depend on its parameters, so it has some.
-            return True
+            schema = pa.schema(statement.execute_schema())  # type: ignore[arg-type]  # the stubs lack PyCapsules
         return len(schema) > 0
 
     def _update(self, statement: adbc.AdbcStatement) -> int | None:

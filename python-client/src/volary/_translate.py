@@ -95,7 +95,6 @@ def parse(text: str, fallback: ErrorCode) -> Error:
     if (said := _CODE.match(text)) is not None:
         text = text[said.end() :]
         code = ErrorCode(said["code"])
-    for words, meaning in _OWN_WORDS.items():
-        if words in text:
-            text = meaning
+    else:
+        text = next((meaning for words, meaning in _OWN_WORDS.items() if words in text), text)
     return ERROR_CLASSES[code](text.strip() or "no message was given")

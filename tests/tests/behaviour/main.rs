@@ -8,4 +8,5 @@
 mod nycflights;
 mod plans;
 mod properties;
+mod runtime_filters;
 mod traps;

@@ -311,3 +311,70 @@ fn groups_with_and_without_the_key_are_whole() {
         "SELECT o, string_agg(name, ',' ORDER BY name) AS n FROM kinds GROUP BY o",
     ]);
 }
+
+/// Some casts keep the hash of a key and some do not; what is compared is the same.
+#[test]
+fn keys_that_are_compared_through_casts_join_the_right_rows() {
+    let mut queries = Vec::new();
+    for to in [
+        "TINYINT UNSIGNED",
+        "INT",
+        "BIGINT",
+        "DOUBLE",
+        "VARCHAR",
+        "DECIMAL(10, 0)",
+    ] {
+        for join in ["JOIN", "LEFT JOIN", "FULL JOIN"] {
+            queries.push(format!(
+                "SELECT f.v, p.w FROM facts f {join} partners p ON TRY_CAST(f.k AS {to}) = TRY_CAST(p.k AS {to})"
+            ));
+        }
+        if to != "TINYINT UNSIGNED" {
+            queries.push(format!(
+                "SELECT f.v, p.w, o.v AS u FROM facts f JOIN others o ON f.o = o.x JOIN partners p ON CAST(p.k AS {to}) = CAST(f.k AS {to}) WHERE o.v < 200"
+            ));
+            queries.push(format!(
+                "SELECT v FROM facts WHERE CAST(k AS {to}) = CAST(7 AS {to})"
+            ));
+        }
+    }
+    same_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// A test of the plan, as the rows are right in either place.
+#[test]
+fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
+    run(async {
+        let mut clusters = tables().await;
+        let cluster = &mut clusters.each()[1];
+        for (join, gathers) in [
+            ("f.k = p.k", 1),
+            ("CAST(f.k AS BIGINT) = CAST(p.k AS BIGINT)", 1),
+            ("CAST(f.k AS VARCHAR) = CAST(p.k AS VARCHAR)", 2),
+        ] {
+            let sql = format!("SELECT f.v, p.w FROM facts f JOIN partners p ON {join}");
+            let plan = cluster.physical_plan(&sql).await.unwrap();
+            assert_eq!(plan.matches("GatherExec").count(), gathers, "{sql}\n{plan}");
+        }
+        clusters.stop().await;
+    });
+}
+
+/// Protobuf's reader stops at 100 levels of messages: what is nested deeper runs on the gateway.
+#[test]
+fn plans_that_nest_deeper_than_a_ticket_may_have_the_right_rows() {
+    let terms: Vec<_> = (0..90)
+        .map(|term| if term % 2 == 0 { "v" } else { "o" })
+        .collect();
+    let sum = terms.join(" + ");
+    let calls = format!("{}v{}", "abs(".repeat(40), " + 1)".repeat(40));
+    let joins: String = (1..24)
+        .map(|n| format!(" JOIN (SELECT DISTINCT k FROM partners) p{n} ON p{n}.k = p0.k"))
+        .collect();
+    same_rows(&[
+        &format!("SELECT v, {sum} AS s FROM facts WHERE {sum} > 1000"),
+        &format!("SELECT k, sum({sum}) AS s FROM facts GROUP BY k"),
+        &format!("SELECT count(*) FROM facts WHERE {calls} % 7 = 3"),
+        &format!("SELECT count(*) FROM (SELECT DISTINCT k FROM partners) p0{joins}"),
+    ]);
+}

@@ -22,6 +22,10 @@ use volary_flight_proto::{Error, Result, ipc};
 
 use crate::storage::{Segment, Storage};
 
+/// Where the writer of segments begins another page of a column: Parquet's defaults.
+const PAGE_ROWS: u64 = 20_000;
+const PAGE_BYTES: u64 = 1 << 20;
+
 /// Binds the scans of one fragment.
 ///
 /// All sharded scans of a fragment get the same partitions: the shards of all of them, in order, are dealt out, so that equal
@@ -79,14 +83,17 @@ impl Binder {
     /// `INVALID_ARGUMENT` if the scan does not fit its ticket, `NOT_FOUND` if the table was dropped.
     pub fn bind(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(ipc::schema_from_bytes(&scan.table_schema)?);
-        let groups = self.file_groups(scan)?;
+        let Files { groups, have_pages } = self.files(scan)?;
+        let mut parquet = self.parquet.clone();
+        parquet.global.enable_page_index = have_pages;
         let store = ObjectStoreUrl::local_filesystem();
         let readers = CachedParquetFileReaderFactory::new(
             self.runtime_env.object_store(&store)?,
             self.runtime_env.cache_manager.get_file_metadata_cache(),
         );
         let source = ParquetSource::new(TableSchema::from(schema))
-            .with_table_parquet_options(self.parquet.clone())
+            .with_table_parquet_options(parquet)
+            .with_pushdown_filters(scan.late_materialisation)
             .with_parquet_file_reader_factory(Arc::new(readers));
         let projection = scan
             .projection
@@ -100,11 +107,13 @@ impl Binder {
         Ok(DataSourceExec::from_data_source(config))
     }
 
-    fn file_groups(&self, scan: &ShardScan) -> Result<Vec<FileGroup>> {
+    fn files(&self, scan: &ShardScan) -> Result<Files> {
         let table = TableId(scan.table_id);
         let at = |error: Error| error.at(format!("table {}", scan.table_name));
         if scan.reference {
-            return Ok(vec![self.files(table, 0).map_err(at)?]);
+            let mut files = Files::new(1);
+            self.add_files(table, 0, &mut files, 0).map_err(at)?;
+            return Ok(files);
         }
         let shards = self.scans.get(scan.ordinal as usize).ok_or_else(|| {
             Error::invalid(format!(
@@ -112,35 +121,54 @@ impl Binder {
                 scan.table_name
             ))
         })?;
-        let mut groups = vec![FileGroup::default(); self.partitions];
+        let mut files = Files::new(self.partitions);
         for shard in &shards.shards {
-            let files = self.files(table, *shard).map_err(at)?;
             // Every shard of the ticket has a partition.
             if let Some(partition) = self.partition_of_shard.get(shard) {
-                for file in files.into_inner() {
-                    groups[*partition].push(file);
-                }
+                self.add_files(table, *shard, &mut files, *partition)
+                    .map_err(at)?;
             }
         }
-        Ok(groups)
+        Ok(files)
     }
 
-    fn files(&self, table: TableId, shard: u32) -> Result<FileGroup> {
+    fn add_files(
+        &self,
+        table: TableId,
+        shard: u32,
+        files: &mut Files,
+        partition: usize,
+    ) -> Result<()> {
         let segments = self.storage.segments(table, shard, &self.snapshot)?;
-        let files = segments
-            .iter()
-            .map(|segment| {
-                Ok(PartitionedFile::new_from_meta(ObjectMeta {
-                    location: segment.object_path()?,
-                    // A segment never changes, so that a fixed time keeps what is cached of it valid.
-                    last_modified: DateTime::<Utc>::UNIX_EPOCH,
-                    size: segment.bytes(),
-                    e_tag: None,
-                    version: None,
-                }))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        for segment in &segments {
+            files.have_pages |= segment.rows() > PAGE_ROWS || segment.bytes() > PAGE_BYTES;
+            files.groups[partition].push(PartitionedFile::new_from_meta(ObjectMeta {
+                location: segment.object_path()?,
+                // A segment never changes, so that a fixed time keeps what is cached of it valid.
+                last_modified: DateTime::<Utc>::UNIX_EPOCH,
+                size: segment.bytes(),
+                e_tag: None,
+                version: None,
+            }));
+        }
         self.segments.lock().extend(segments);
-        Ok(FileGroup::new(files))
+        Ok(())
+    }
+}
+
+/// What a scan reads.
+struct Files {
+    /// By partition.
+    groups: Vec<FileGroup>,
+    /// Whether a segment has several pages in a column, so that the index of its pages is of use.
+    have_pages: bool,
+}
+
+impl Files {
+    fn new(partitions: usize) -> Self {
+        Self {
+            groups: vec![FileGroup::default(); partitions],
+            have_pages: false,
+        }
     }
 }

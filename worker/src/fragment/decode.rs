@@ -10,6 +10,7 @@ use datafusion::common::{internal_err, not_impl_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::from_proto::parse_physical_expr_with_converter;
 use datafusion_proto::physical_plan::{
@@ -21,6 +22,7 @@ use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
 use volary_flight_proto::fragment::ShardScan;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::key_set::KeySetExpr;
 
 use super::bind::Binder;
 
@@ -165,5 +167,17 @@ impl PhysicalExtensionCodec for Binder {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<(), DataFusionError> {
         internal_err!("a worker encodes no fragments")
+    }
+
+    fn try_decode_expr(
+        &self,
+        buffer: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        _: &PhysicalExprDecodeCtx<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+        match inputs {
+            [key] => Ok(Arc::new(KeySetExpr::from_bytes(Arc::clone(key), buffer)?)),
+            _ => not_impl_err!("a set of keys has one key"),
+        }
     }
 }

@@ -42,7 +42,8 @@ pub fn session_config(
     let options = config.options_mut();
     // A partition is a set of shards: it must not read the files of another one.
     options.execution.enable_file_stream_work_stealing = false;
-    options.execution.parquet.pushdown_filters = true;
+    // Scans say for themselves whether they filter while they read: see ShardScan::late_materialisation.
+    options.execution.parquet.pushdown_filters = false;
     options.execution.parquet.reorder_filters = true;
     if !time_zone.is_empty() {
         options.execution.time_zone = Some(time_zone.to_owned());

@@ -59,6 +59,20 @@ impl Columns {
         Ok(())
     }
 
+    /// Adds what other rows of the same table hold.
+    pub(super) fn merge(&mut self, other: Self) -> Result<()> {
+        for (column, other) in self.columns.iter_mut().zip(other.columns) {
+            column.nulls += other.nulls;
+            if let (Some((min, max)), Some((mut other_min, mut other_max))) =
+                (&mut column.bounds, other.bounds)
+            {
+                min.update_batch(&[other_min.evaluate()?.to_array()?])?;
+                max.update_batch(&[other_max.evaluate()?.to_array()?])?;
+            }
+        }
+        Ok(())
+    }
+
     /// In the table's order.
     pub(super) fn finish(self) -> Result<Vec<ColumnWritten>> {
         let fields = self.schema.fields().iter();

@@ -3,7 +3,6 @@
 //! Any tool reads them. What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
 //! `ARROW:schema` entry, except for views, which are a layout in memory and which older readers do not know.
 
-use std::error::Error as StdError;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{
     ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema,
 };
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -26,6 +25,9 @@ use crate::config;
 
 /// Keys that a bloom filter says are there and are not.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
+/// Above this a column goes on without a dictionary. Parquet's usual 1 MiB is for larger row groups: in these, it holds
+/// dictionaries of almost as many values as there are rows, which cost much time and no less space.
+const MAX_DICTIONARY_BYTES: usize = 128 << 10;
 /// As Parquet's specification wants it: readers parse it to know whose statistics they may trust.
 const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 
@@ -60,12 +62,21 @@ impl Format {
             .set_created_by(CREATED_BY.to_owned())
             .set_compression(compression)
             .set_dictionary_enabled(true)
+            .set_dictionary_page_size_limit(MAX_DICTIONARY_BYTES)
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_max_row_group_row_count(Some(config.row_group_rows))
             .set_sorting_columns(Some(sorting))
             .set_key_value_metadata(Some(vec![arrow_schema]));
+        let path_of = |column: usize| ColumnPath::new(vec![schema.field(column).name().clone()]);
+        if let Some(key) = layout.sort_key().first()
+            && is_integral(schema.field(*key).data_type())
+        {
+            properties = properties
+                .set_column_dictionary_enabled(path_of(*key), false)
+                .set_column_encoding(path_of(*key), Encoding::DELTA_BINARY_PACKED);
+        }
         if let Some(key) = layout.shard_key() {
-            let path = ColumnPath::new(vec![schema.field(key).name().clone()]);
+            let path = path_of(key);
             // Sized for a row group of different keys, and folded to what it needs when the row group is complete.
             let keys = u64::try_from(config.row_group_rows).unwrap_or(u64::MAX);
             properties = properties
@@ -87,30 +98,14 @@ impl Format {
     }
 }
 
-/// What went wrong with a segment's file. A full disk hides in a Parquet error.
+/// What went wrong with a segment's file.
 pub(super) fn failed(path: &Path, error: ParquetError) -> Error {
-    let what = format!("cannot write segment {}", path.display());
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
-    while let Some(current) = cause {
-        if let Some(io) = current.downcast_ref::<std::io::Error>() {
-            let source = io
-                .raw_os_error()
-                .map_or_else(|| io.kind().into(), std::io::Error::from_raw_os_error);
-            return Error::io(what, source);
-        }
-        cause = current.source();
-    }
-    match os_error(&error.to_string()) {
-        Some(source) => Error::io(what, source),
-        None => Error::with_source(ErrorCode::Internal, what, error),
-    }
+    Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 
-/// Of an error while it writes a bloom filter, parquet keeps the text only: `… No space left on device (os error 28)`.
-fn os_error(text: &str) -> Option<std::io::Error> {
-    let (_, code) = text.rsplit_once("(os error ")?;
-    let code = code.split_once(')')?.0.parse().ok()?;
-    Some(std::io::Error::from_raw_os_error(code))
+/// Whether values are kept as Parquet's integers, whose differences are small when they are sorted.
+fn is_integral(data_type: &DataType) -> bool {
+    data_type.is_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
 }
 
 /// Parquet numbers the leaves of nested columns, too.
@@ -162,26 +157,5 @@ fn without_views_in_type(data_type: &DataType) -> DataType {
             DataType::Dictionary(key.clone(), Box::new(without_views_in_type(value)))
         }
         other => other.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_found_also_where_parquet_keeps_its_text_only() {
-        let full = std::io::Error::from_raw_os_error(28);
-        let text = ParquetError::General(format!("Could not write bloom filter bit set: {full}"));
-        let external = ParquetError::from(full);
-        for error in [text, external] {
-            let error = failed(Path::new("a.parquet"), error);
-            assert_eq!(error.code(), ErrorCode::ResourceExhausted);
-        }
-        let other = failed(
-            Path::new("a.parquet"),
-            ParquetError::General("x".to_owned()),
-        );
-        assert_eq!(other.code(), ErrorCode::Internal);
     }
 }

@@ -1,12 +1,14 @@
 //! From rows that arrive to sealed segments.
 //!
-//! Rows are checked against the table ([`layout`]), sorted by shard and sort key with a sort that spills when memory is short
-//! ([`sort`]), cut where the shard changes and encoded as Parquet ([`segments`], [`format`]). Only then do the manifests name
-//! them, all at the end: a write that fails or is dropped midway leaves nothing but files that its guards delete.
+//! Rows are checked against the table ([`layout`]), sorted by shard and sort key, in memory ([`buffer`]) or with a sort that
+//! spills ([`sort`]), and encoded as Parquet ([`segments`], [`format`]): several shards at the same time if the rows are in
+//! memory. Only then do the manifests name them, all at the end: a write that fails or is dropped midway leaves nothing but
+//! files that its guards delete.
 //!
 //! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes to the page cache, not to the disk. What
 //! waits for the disk (creating files, fsync, manifests) runs on its blocking threads.
 
+mod buffer;
 mod columns;
 mod format;
 mod layout;
@@ -19,8 +21,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use futures::{Stream, StreamExt};
+use tokio::task::JoinSet;
 use tracing::Instrument;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::write::{ShardWritten, WriteRequest, WriteResult};
@@ -29,10 +33,12 @@ use volary_node::Runtimes;
 
 use crate::config;
 use crate::storage::{Segment, Storage};
+use buffer::Part;
 use columns::Columns;
 use format::Format;
 use layout::Layout;
 use segments::SegmentsWriter;
+use sort::Sorted;
 
 /// What a write needs.
 #[derive(Debug, Clone)]
@@ -41,6 +47,8 @@ pub struct WriteContext {
     pub storage: Storage,
     /// How segments are made.
     pub config: config::Storage,
+    /// Segments of one write that are made at the same time.
+    pub parallelism: usize,
     /// Memory and spill space of the sort.
     pub runtime_env: Arc<RuntimeEnv>,
     /// Where the work is done.
@@ -79,19 +87,30 @@ async fn run(
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
 ) -> Result<WriteResult> {
     let layout = Arc::new(layout);
-    let format = Format::new(&layout, &context.config)?;
+    let format = Arc::new(Format::new(&layout, &context.config)?);
+    let new_writer = || SegmentsWriter::new(&context, &layout, &format, write);
     let mut columns = Columns::new(layout.schema())?;
-    let mut sorted = sort::sorted(&layout, rows, &context.runtime_env)?;
-    let mut writer = SegmentsWriter::new(&context, &layout, format, write);
-    while let Some(batch) = sorted.next().await {
-        let batch = batch?;
-        columns.update(&batch)?;
-        writer.write(&batch).await?;
-        // Rows that are sorted in memory never let the task wait, and only a task that waits can be cancelled.
-        tokio::task::yield_now().await;
-    }
-    drop(sorted);
-    let segments = writer.finish().await?;
+    let segments =
+        match sort::sorted(&layout, rows, &context.runtime_env, context.parallelism).await? {
+            Sorted::Stream(rows) => write_stream(rows, new_writer(), &mut columns).await?,
+            Sorted::Parts(parts) => {
+                let mut writing = JoinSet::new();
+                for part in parts {
+                    let columns = Columns::new(layout.schema())?;
+                    writing.spawn(write_part(part, new_writer(), columns).in_current_span());
+                }
+                let mut segments = Vec::new();
+                while let Some(ended) = writing.join_next().await {
+                    let (more, others) = ended.map_err(|source| {
+                        Error::with_source(ErrorCode::Internal, "writing segments panicked", source)
+                    })??;
+                    segments.extend(more);
+                    columns.merge(others)?;
+                }
+                segments.sort_by_key(Segment::shard);
+                segments
+            }
+        };
     let result = WriteResult {
         shards: summary(&segments),
         columns: columns.finish()?,
@@ -102,6 +121,37 @@ async fn run(
     }
     tracing::debug!(shards = result.shards.len(), "rows are durable");
     Ok(result)
+}
+
+async fn write_stream(
+    mut rows: SendableRecordBatchStream,
+    mut writer: SegmentsWriter,
+    columns: &mut Columns,
+) -> Result<Vec<Segment>> {
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        columns.update(&batch)?;
+        writer.write(&batch).await?;
+        // Rows that are at hand never let the task wait, and only a task that waits can be cancelled.
+        tokio::task::yield_now().await;
+    }
+    drop(rows);
+    writer.finish().await
+}
+
+async fn write_part(
+    mut part: Part,
+    mut writer: SegmentsWriter,
+    mut columns: Columns,
+) -> Result<(Vec<Segment>, Columns)> {
+    while let Some((shard, rows)) = part.next_rows()? {
+        columns.update(&rows)?;
+        writer.append(shard, &rows).await?;
+        // As above.
+        tokio::task::yield_now().await;
+    }
+    drop(part);
+    Ok((writer.finish().await?, columns))
 }
 
 fn summary(segments: &[Segment]) -> Vec<ShardWritten> {

@@ -20,13 +20,13 @@ use crate::storage::{NewSegment, Segment, Storage};
 /// Files that are made durable while the next one is written.
 const FILES_SYNCING: usize = 8;
 /// The shard of a reference table.
-const REFERENCE_SHARD: u32 = 0;
+pub(super) const REFERENCE_SHARD: u32 = 0;
 
 /// Writes rows that are sorted by shard into segments, one file at a time. Dropping it deletes the files.
 pub(super) struct SegmentsWriter {
     storage: Storage,
     layout: Arc<Layout>,
-    format: Format,
+    format: Arc<Format>,
     write: WriteId,
     /// The encoded part of a row group. It is counted, not asked for: it is bounded, and refusing it would fail the write while
     /// the sort, which could spill, holds all memory.
@@ -49,7 +49,7 @@ impl SegmentsWriter {
     pub(super) fn new(
         context: &WriteContext,
         layout: &Arc<Layout>,
-        format: Format,
+        format: &Arc<Format>,
         write: WriteId,
     ) -> Self {
         let memory = MemoryConsumer::new(format!("segments of write {write}"))
@@ -57,7 +57,7 @@ impl SegmentsWriter {
         Self {
             storage: context.storage.clone(),
             layout: Arc::clone(layout),
-            format,
+            format: Arc::clone(format),
             write,
             memory,
             current: None,
@@ -66,7 +66,7 @@ impl SegmentsWriter {
         }
     }
 
-    /// Takes the next rows; their shards are not below those of earlier rows.
+    /// Takes the next rows with their shards, which are not below those of earlier rows.
     pub(super) async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let Some(column) = self.layout.shard_column() else {
             return self.append(REFERENCE_SHARD, batch).await;
@@ -88,18 +88,8 @@ impl SegmentsWriter {
         Ok(())
     }
 
-    /// All segments, when their files are durable.
-    pub(super) async fn finish(mut self) -> Result<Vec<Segment>> {
-        self.close_file().await?;
-        while !self.syncing.is_empty() {
-            self.take_synced().await?;
-        }
-        let mut segments = self.complete;
-        segments.sort_by_key(Segment::shard);
-        Ok(segments)
-    }
-
-    async fn append(&mut self, shard: u32, rows: &RecordBatch) -> Result<()> {
+    /// Takes the next rows of a shard, which is not below that of earlier rows.
+    pub(super) async fn append(&mut self, shard: u32, rows: &RecordBatch) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -124,6 +114,17 @@ impl SegmentsWriter {
             self.close_file().await?;
         }
         Ok(())
+    }
+
+    /// All segments, when their files are durable.
+    pub(super) async fn finish(mut self) -> Result<Vec<Segment>> {
+        self.close_file().await?;
+        while !self.syncing.is_empty() {
+            self.take_synced().await?;
+        }
+        let mut segments = self.complete;
+        segments.sort_by_key(Segment::shard);
+        Ok(segments)
     }
 
     // Mutable, because a shared reference to a Parquet writer may not go from thread to thread.

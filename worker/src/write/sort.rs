@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -17,10 +18,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::prelude::SessionConfig;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
+use super::buffer::{Buffer, Part};
 use super::layout::Layout;
 
 /// What a sort keeps free for its last merge, of all memory. DataFusion's default is a fixed 10 MiB, which a small limit does not have.
@@ -32,27 +34,67 @@ pub(super) const ORDER: SortOptions = SortOptions {
     nulls_first: false,
 };
 
-/// The rows, checked, by shard and within a shard by the sort key. What does not fit into memory is spilled.
+/// Rows, checked and sorted by shard and within a shard by the sort key.
+pub(super) enum Sorted {
+    /// One batch after the other, with the shard's column.
+    Stream(SendableRecordBatchStream),
+    /// In memory, in parts that are written at the same time.
+    Parts(Vec<Part>),
+}
+
+/// Waits for all rows and sorts them, in memory or, when they do not fit, with a sort that spills. Rows that need no order come as
+/// they arrive.
 ///
 /// # Errors
-/// The stream has those of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and `RESOURCE_EXHAUSTED`.
-pub(super) fn sorted(
+/// Those of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and `RESOURCE_EXHAUSTED`; a stream has them, too.
+pub(super) async fn sorted(
     layout: &Arc<Layout>,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+    runtime_env: &Arc<RuntimeEnv>,
+    parts: usize,
+) -> Result<Sorted> {
+    let mut checked = rows.map({
+        let layout = Arc::clone(layout);
+        move |batch| layout.check(&batch?)
+    });
+    let Some(ordering) = ordering(layout) else {
+        let schema = Arc::clone(layout.input());
+        let rows = checked.map_err(DataFusionError::from);
+        let stream = RecordBatchStreamAdapter::new(schema, rows);
+        return Ok(Sorted::Stream(Box::pin(stream)));
+    };
+    let mut waiting = Vec::new();
+    if let Some(mut buffer) = Buffer::new(layout, runtime_env)? {
+        loop {
+            let Some(batch) = checked.try_next().await? else {
+                return Ok(Sorted::Parts(buffer.into_parts(parts)?));
+            };
+            if !buffer.push(&batch)? {
+                waiting = buffer.into_batches();
+                waiting.push(batch);
+                break;
+            }
+        }
+    }
+    let rows = futures::stream::iter(waiting.into_iter().map(Ok)).chain(checked);
+    let sorted = spilling(layout, ordering, Box::pin(rows), runtime_env)?;
+    Ok(Sorted::Stream(sorted))
+}
+
+fn spilling(
+    layout: &Layout,
+    ordering: LexOrdering,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     runtime_env: &Arc<RuntimeEnv>,
 ) -> Result<SendableRecordBatchStream> {
     let schema = Arc::clone(layout.input());
-    let checked = rows.map({
-        let layout = Arc::clone(layout);
-        move |batch| Ok(layout.check(&batch?)?)
-    });
-    let checked = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), checked));
-    let Some(ordering) = ordering(layout) else {
-        return Ok(checked);
-    };
+    let rows = rows.map_err(DataFusionError::from);
     let rows = Rows {
         schema: Arc::clone(&schema),
-        stream: Mutex::new(Some(checked)),
+        stream: Mutex::new(Some(Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&schema),
+            rows,
+        )))),
     };
     let input = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None)?;
     let sort = SortExec::new(ordering, Arc::new(input));

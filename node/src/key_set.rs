@@ -1,0 +1,194 @@
+//! An expression that gateways and workers share: whether a key is one of many.
+//!
+//! An `IN` list is an expression for each of its values: with thousands of them it costs more to send, and to rewrite for
+//! every file that is opened, than to evaluate. A set is one array.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::{exec_err, internal_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, InListExpr};
+use volary_flight_proto::ipc;
+
+/// `key IN (values)`, for many values; NULL where the key is.
+#[derive(Debug, Clone)]
+pub struct KeySetExpr {
+    key: Arc<dyn PhysicalExpr>,
+    set: Arc<KeySet>,
+}
+
+#[derive(Debug)]
+struct KeySet {
+    values: ArrayRef,
+    /// Of one column, the key.
+    schema: SchemaRef,
+    /// Looks that column up; it hashes the values once.
+    lookup: InListExpr,
+}
+
+impl KeySetExpr {
+    /// Whether `key` is one of `values`, which are of its type.
+    ///
+    /// # Errors
+    /// If values of this type cannot be looked up.
+    pub fn try_new(key: Arc<dyn PhysicalExpr>, values: ArrayRef) -> Result<Self> {
+        let field = Field::new("key", values.data_type().clone(), true);
+        let schema = Arc::new(Schema::new(vec![field]));
+        let column = Arc::new(Column::new("key", 0));
+        let lookup = InListExpr::try_new_from_array(column, Arc::clone(&values), false, &schema)?;
+        let set = KeySet {
+            values,
+            schema,
+            lookup,
+        };
+        Ok(Self {
+            key,
+            set: Arc::new(set),
+        })
+    }
+
+    /// What is looked up.
+    pub fn key(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.key
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.set.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values, as they travel; the key travels beside them.
+    ///
+    /// # Errors
+    /// If they cannot be written as Arrow IPC.
+    pub fn values_to_bytes(&self) -> Result<Vec<u8>> {
+        let schema = Arc::clone(&self.set.schema);
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(&self.set.values)])?;
+        Ok(ipc::batches_to_bytes(&schema, &[batch])?.into())
+    }
+
+    /// Reads what [`Self::values_to_bytes`] made.
+    ///
+    /// # Errors
+    /// If it is nothing of the kind.
+    pub fn from_bytes(key: Arc<dyn PhysicalExpr>, bytes: &[u8]) -> Result<Self> {
+        let (_, batches) = ipc::batches_from_bytes(bytes)?;
+        match batches.as_slice() {
+            [batch] if batch.num_columns() == 1 => Self::try_new(key, Arc::clone(batch.column(0))),
+            _ => exec_err!("a set of keys is one column of one batch"),
+        }
+    }
+}
+
+impl PhysicalExpr for KeySetExpr {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.key.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let keys = self.key.evaluate(batch)?.into_array(batch.num_rows())?;
+        let keys = RecordBatch::try_new(Arc::clone(&self.set.schema), vec![keys])?;
+        self.set.lookup.evaluate(&keys)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.key]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(key), true) => Ok(Arc::new(Self {
+                key,
+                set: Arc::clone(&self.set),
+            })),
+            _ => internal_err!("a set of keys has one key"),
+        }
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key.fmt_sql(f)?;
+        write!(f, " IN ({} values)", self.len())
+    }
+}
+
+impl fmt::Display for KeySetExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} IN ({} values)", self.key, self.len())
+    }
+}
+
+// Sets are compared by identity: copies of one are equal, and others need not be found equal.
+impl PartialEq for KeySetExpr {
+    fn eq(&self, other: &Self) -> bool {
+        self.key.as_ref() == other.key.as_ref() && Arc::ptr_eq(&self.set, &other.set)
+    }
+}
+
+impl Eq for KeySetExpr {}
+
+impl Hash for KeySetExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+        Arc::as_ptr(&self.set).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array, StringArray};
+
+    use super::*;
+
+    fn lookup(column: ArrayRef, values: ArrayRef) -> Vec<Option<bool>> {
+        let key = Arc::new(Column::new("k", 0));
+        let made = KeySetExpr::try_new(Arc::clone(&key) as _, values).unwrap();
+        let bytes = made.values_to_bytes().unwrap();
+        let read = KeySetExpr::from_bytes(key, &bytes).unwrap();
+        let batch = RecordBatch::try_from_iter_with_nullable([("k", column, true)]).unwrap();
+        let answer = read.evaluate(&batch).unwrap();
+        let answer = answer.into_array(batch.num_rows()).unwrap();
+        answer.as_boolean().iter().collect()
+    }
+
+    #[test]
+    fn a_key_is_found_after_the_journey_and_null_is_unknown() {
+        assert_eq!(
+            lookup(
+                Arc::new(Int64Array::from(vec![Some(1), None, Some(3)])),
+                Arc::new(Int64Array::from(vec![3, 4])),
+            ),
+            [Some(false), None, Some(true)]
+        );
+        assert_eq!(
+            lookup(
+                Arc::new(StringArray::from(vec!["a", "b"])),
+                Arc::new(StringArray::from(vec!["b", "c"])),
+            ),
+            [Some(false), Some(true)]
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_set_are_refused() {
+        let key = Arc::new(Column::new("k", 0));
+        assert!(KeySetExpr::from_bytes(key, b"nonsense").is_err());
+    }
+}

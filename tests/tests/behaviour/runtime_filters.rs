@@ -1,0 +1,142 @@
+//! The small side of a join on the gateway narrows the scans of its other side. It is seen in what workers send, and not
+//! in what a query answers.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, AsArray, Date32Array, Decimal128Array, Int64Array, RecordBatch, StringArray,
+};
+use volary_tests::cluster::{Clusters, Same, Table, run};
+use volary_tests::reference::Reference;
+
+const SALES: i64 = 20_000;
+
+/// `sales (id, item, shop, day, price)` sharded by `id`; `items (item, name, day, price)` by `item`; `shops (shop, city)` by
+/// `shop`: no two of them meet on their shard keys. `item` and `shop` of a sale may be NULL.
+async fn tables() -> Clusters {
+    let mut clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await.unwrap();
+    let column = |of: &dyn Fn(i64) -> Option<i64>, rows: i64| {
+        Arc::new((0..rows).map(of).collect::<Int64Array>()) as ArrayRef
+    };
+    let text = |of: &dyn Fn(i64) -> String, rows: i64| {
+        Arc::new((0..rows).map(|row| Some(of(row))).collect::<StringArray>()) as ArrayRef
+    };
+    let days = |rows: i64| {
+        let days = (0..rows).map(|row| i32::try_from(row % 300).ok());
+        Arc::new(days.collect::<Date32Array>()) as ArrayRef
+    };
+    let prices = |rows: i64| {
+        let prices = (0..rows).map(|row| Some(i128::from(row % 977)));
+        let prices = prices.collect::<Decimal128Array>();
+        Arc::new(prices.with_precision_and_scale(15, 2).unwrap()) as ArrayRef
+    };
+    let sales = vec![
+        ("id", column(&Some, SALES)),
+        (
+            "item",
+            column(&|row| (row % 31 != 0).then_some(row * 17 % 4_000), SALES),
+        ),
+        (
+            "shop",
+            column(&|row| (row % 57 != 0).then_some(row % 90), SALES),
+        ),
+        ("day", days(SALES)),
+        ("price", prices(SALES)),
+    ];
+    let items = vec![
+        ("item", column(&|row| (row != 13).then_some(row), 4_000)),
+        ("name", text(&|row| format!("item {}", row % 800), 4_000)),
+        ("day", days(4_000)),
+        ("price", prices(4_000)),
+    ];
+    let shops = vec![
+        ("shop", column(&|row| (row != 5).then_some(row), 100)),
+        ("city", text(&|row| format!("city {}", row % 20), 100)),
+    ];
+    for (name, key, columns) in [
+        ("sales", "id", sales),
+        ("items", "item", items),
+        ("shops", "shop", shops),
+    ] {
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true));
+        let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        clusters
+            .load(&Table::sharded(name, key, 16, rows))
+            .await
+            .unwrap();
+    }
+    clusters
+}
+
+const QUERIES: [&str; 14] = [
+    "SELECT s.id, i.name FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'item 7'",
+    // Nothing on the small side: nobody is asked for the other one.
+    "SELECT s.id FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'no such item'",
+    // Several keys, and keys of several types.
+    "SELECT s.id FROM sales s JOIN items i ON s.item = i.item AND s.day = i.day",
+    "SELECT s.id FROM sales s JOIN items i ON s.day = i.day AND s.price = i.price WHERE i.name LIKE 'item 1_'",
+    // One small side, narrowed through another join, an aggregate and a projection.
+    "SELECT c.city, count(*) FROM sales s JOIN items i ON s.item = i.item JOIN shops c ON s.shop = c.shop \
+     WHERE i.name = 'item 3' AND c.city <> 'city 4' GROUP BY c.city",
+    "SELECT t.shop, t.n FROM (SELECT shop, count(*) AS n FROM sales GROUP BY shop) t JOIN shops c ON t.shop = c.shop \
+     WHERE c.city = 'city 2'",
+    "SELECT t.k FROM (SELECT item + 1 AS k, id FROM sales) t JOIN items i ON t.k = i.item WHERE i.name = 'item 9'",
+    // Outer, semi and anti joins keep rows without a partner.
+    "SELECT s.id, i.name FROM sales s LEFT JOIN items i ON s.item = i.item AND i.name = 'item 7'",
+    "SELECT s.id, i.name FROM items i LEFT JOIN sales s ON s.item = i.item WHERE i.name = 'item 7'",
+    "SELECT s.id FROM sales s FULL JOIN (SELECT * FROM items WHERE name = 'item 7') i ON s.item = i.item",
+    "SELECT id FROM sales WHERE item IN (SELECT item FROM items WHERE name = 'item 7')",
+    "SELECT id FROM sales WHERE item NOT IN (SELECT item FROM items WHERE name <> 'item 7' AND item IS NOT NULL)",
+    "SELECT id FROM sales s WHERE NOT EXISTS (SELECT 1 FROM items i WHERE i.item = s.item AND i.name <> 'item 7')",
+    // A limit chooses its rows before they are joined.
+    "SELECT count(*) FROM (SELECT * FROM sales ORDER BY id LIMIT 100) s JOIN items i ON s.item = i.item \
+     WHERE i.name LIKE 'item 1%'",
+];
+
+#[test]
+fn answers_are_those_of_one_process() {
+    run(async {
+        let mut clusters = tables().await;
+        let mut wrong = Vec::new();
+        for sql in QUERIES {
+            wrong.extend(clusters.difference(sql, Same::Rows).await.unwrap());
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+        clusters.stop().await;
+    });
+}
+
+#[test]
+fn workers_send_only_rows_with_a_partner() {
+    run(async {
+        let mut clusters = tables().await;
+        let analyze = |sql| format!("EXPLAIN ANALYZE {sql}");
+        for cluster in clusters.each() {
+            let shown = cluster.sql(&analyze(QUERIES[0])).await.unwrap();
+            let text = shown.column(1).as_string::<i32>().value(0).to_owned();
+            assert!(text.contains("narrowed at run time by [item@1]"), "{text}");
+            assert!(text.contains("item@1 IN (5 values)"), "{text}");
+            // 25 sales of 20,000 are of one of the five items with that name.
+            let sent = rows_sent(&text);
+            assert!(sent <= 60, "{sent} rows sent:\n{text}");
+            let shown = cluster.sql(&analyze(QUERIES[1])).await.unwrap();
+            let text = shown.column(1).as_string::<i32>().value(0).to_owned();
+            assert!(text.contains("scanned_rows=0"), "{text}");
+        }
+        clusters.stop().await;
+    });
+}
+
+/// The sum of the gathers' output rows.
+fn rows_sent(plan: &str) -> usize {
+    plan.lines()
+        .filter(|line| line.contains("GatherExec"))
+        .map(|line| {
+            let (_, rest) = line.split_once("output_rows=").expect("a row count");
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<usize>().expect("a number")
+        })
+        .sum()
+}

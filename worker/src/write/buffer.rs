@@ -1,0 +1,240 @@
+//! Sorting rows that fit into memory: each shard by itself, and every row is copied once.
+//!
+//! DataFusion's sort knows neither that the shards are apart nor that rows often arrive in order: it sorts every batch, copies it,
+//! and merges the copies with comparisons of all rows. It also spills early: for each column of strings it counts the whole message
+//! that the strings came in. Here a row is a position until it is written, and sorting positions is quick where runs of them are
+//! in order already.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::interleave_record_batch;
+use arrow::datatypes::UInt32Type;
+use arrow::row::{Row, RowConverter, Rows, SortField};
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use volary_flight_proto::Result;
+
+use super::layout::Layout;
+use super::segments::REFERENCE_SHARD;
+use super::sort::ORDER;
+
+/// Rows that are copied together: few enough that a file ends near the size that it shall have.
+const COPIED_ROWS: usize = 8 * 1024;
+/// The part of all memory above which DataFusion's sort takes over, which spills: it needs the rest to begin with.
+const MEMORY_SHARE: usize = 2;
+/// What a row's position takes, and its place in a sort with the half of it that merging needs.
+const POSITION_BYTES: usize = size_of::<Position>() + size_of::<Place>() / 2 * 3;
+
+/// The batch of a row, and the row in it.
+type Position = (u32, u32);
+
+/// A row's position and the beginning of its key, which decides most comparisons without a look at the key.
+type Place = (u128, Position);
+
+/// Rows that wait in memory until all have arrived.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    layout: Arc<Layout>,
+    converter: RowConverter,
+    arrived: Arrived,
+    limit_bytes: usize,
+    /// By shard, in the order of their arrival.
+    positions: BTreeMap<u32, Vec<Position>>,
+}
+
+/// The rows themselves, and the memory that they take.
+#[derive(Debug)]
+struct Arrived {
+    batches: Vec<RecordBatch>,
+    /// The sort keys of each batch's rows as bytes that compare as the rows do.
+    keys: Vec<Rows>,
+    reservation: MemoryReservation,
+}
+
+impl Buffer {
+    /// None if the sort key has a type that does not become bytes.
+    pub(super) fn new(layout: &Arc<Layout>, runtime_env: &RuntimeEnv) -> Result<Option<Self>> {
+        let schema = layout.schema();
+        let fields: Vec<_> = layout
+            .sort_key()
+            .iter()
+            .map(|column| {
+                SortField::new_with_options(schema.field(*column).data_type().clone(), ORDER)
+            })
+            .collect();
+        if !RowConverter::supports_fields(&fields) {
+            return Ok(None);
+        }
+        let pool = &runtime_env.memory_pool;
+        let limit_bytes = match pool.memory_limit() {
+            MemoryLimit::Finite(limit) => limit / MEMORY_SHARE,
+            _ => usize::MAX,
+        };
+        let arrived = Arrived {
+            batches: Vec::new(),
+            keys: Vec::new(),
+            // It gives way like what spills: the sort that takes over does.
+            reservation: MemoryConsumer::new("rows of a write")
+                .with_can_spill(true)
+                .register(pool),
+        };
+        Ok(Some(Self {
+            layout: Arc::clone(layout),
+            converter: RowConverter::new(fields).map_err(DataFusionError::from)?,
+            arrived,
+            limit_bytes,
+            positions: BTreeMap::new(),
+        }))
+    }
+
+    /// Takes checked rows, unless there is no memory for them: false.
+    pub(super) fn push(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let key_columns: Vec<_> = self
+            .layout
+            .sort_key()
+            .iter()
+            .map(|column| Arc::clone(batch.column(*column)))
+            .collect();
+        let keys = if key_columns.is_empty() {
+            self.converter.empty_rows(0, 0)
+        } else {
+            let converted = self.converter.convert_columns(&key_columns);
+            converted.map_err(DataFusionError::from)?
+        };
+        let bytes =
+            get_record_batch_memory_size(batch) + keys.size() + batch.num_rows() * POSITION_BYTES;
+        let arrived = &mut self.arrived;
+        if arrived.reservation.size().saturating_add(bytes) > self.limit_bytes
+            || arrived.reservation.try_grow(bytes).is_err()
+        {
+            return Ok(false);
+        }
+        // A message is never so small that there could be 2³² of them in memory.
+        let position = u32::try_from(arrived.batches.len()).unwrap_or(u32::MAX);
+        match self.layout.shard_column() {
+            Some(column) => {
+                let shards = batch.column(column).as_primitive::<UInt32Type>().values();
+                for (row, shard) in (0..).zip(shards) {
+                    let positions = self.positions.entry(*shard).or_default();
+                    positions.push((position, row));
+                }
+            }
+            None => {
+                let rows = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
+                let positions = self.positions.entry(REFERENCE_SHARD).or_default();
+                positions.extend((0..rows).map(|row| (position, row)));
+            }
+        }
+        arrived.batches.push(batch.clone());
+        arrived.keys.push(keys);
+        Ok(true)
+    }
+
+    /// What was taken, for another sort. The memory is not reserved any more: who takes the batches does that.
+    pub(super) fn into_batches(self) -> Vec<RecordBatch> {
+        self.arrived.batches
+    }
+
+    /// The rows in so many parts of about equal size that are written at the same time; a shard is in one of them.
+    pub(super) fn into_parts(mut self, count: usize) -> Result<Vec<Part>> {
+        let columns: Vec<usize> = (0..self.layout.schema().fields().len()).collect();
+        for batch in &mut self.arrived.batches {
+            // The shard's column is not written.
+            *batch = batch.project(&columns).map_err(DataFusionError::from)?;
+        }
+        let arrived = Arc::new(self.arrived);
+        let mut parts: Vec<_> = (0..count.max(1))
+            .map(|_| Part {
+                arrived: Arc::clone(&arrived),
+                shards: Vec::new(),
+                rows: 0,
+                next: 0,
+                current: None,
+            })
+            .collect();
+        for (shard, positions) in self.positions {
+            if let Some(part) = parts.iter_mut().min_by_key(|part| part.rows) {
+                part.rows += positions.len();
+                part.shards.push((shard, positions));
+            }
+        }
+        for part in &mut parts {
+            part.shards.reverse();
+        }
+        parts.retain(|part| part.rows > 0);
+        Ok(parts)
+    }
+}
+
+impl Arrived {
+    fn sorted(&self, positions: Vec<Position>) -> Vec<Position> {
+        let place = |position| (beginning(self.key(position).as_ref()), position);
+        let mut places: Vec<Place> = positions.into_iter().map(place).collect();
+        // A stable sort: it finds runs that are in order, of which there are few where rows arrive in order.
+        places.sort_by(|(left_key, left), (right_key, right)| {
+            let keys = left_key.cmp(right_key);
+            keys.then_with(|| self.key(*left).cmp(&self.key(*right)))
+        });
+        places.into_iter().map(|(_, position)| position).collect()
+    }
+
+    fn key(&self, (batch, row): Position) -> Row<'_> {
+        self.keys[batch as usize].row(row as usize)
+    }
+}
+
+/// The first bytes of a key as a number that compares as they do.
+fn beginning(key: &[u8]) -> u128 {
+    let mut bytes = [0; size_of::<u128>()];
+    let length = key.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&key[..length]);
+    u128::from_be_bytes(bytes)
+}
+
+/// The rows of some shards.
+#[derive(Debug)]
+pub(super) struct Part {
+    arrived: Arc<Arrived>,
+    /// The last one is written first.
+    shards: Vec<(u32, Vec<Position>)>,
+    rows: usize,
+    /// Where the rows of the current shard begin that are still to be written.
+    next: usize,
+    current: Option<(u32, Vec<Position>)>,
+}
+
+impl Part {
+    /// The next rows and their shard: shards ascend, and a shard's rows are sorted. Sorts a shard when its first rows are asked for.
+    pub(super) fn next_rows(&mut self) -> Result<Option<(u32, RecordBatch)>> {
+        if self.current.is_none() {
+            let Some((shard, mut positions)) = self.shards.pop() else {
+                return Ok(None);
+            };
+            if self.arrived.keys.iter().any(|keys| keys.num_rows() > 0) {
+                positions = self.arrived.sorted(positions);
+            }
+            self.next = 0;
+            self.current = Some((shard, positions));
+        }
+        let Some((shard, positions)) = &self.current else {
+            return Ok(None);
+        };
+        let end = positions.len().min(self.next + COPIED_ROWS);
+        let indices: Vec<_> = positions[self.next..end]
+            .iter()
+            .map(|(batch, row)| (*batch as usize, *row as usize))
+            .collect();
+        let batches: Vec<_> = self.arrived.batches.iter().collect();
+        let rows = interleave_record_batch(&batches, &indices).map_err(DataFusionError::from)?;
+        let (shard, is_last) = (*shard, end == positions.len());
+        self.next = end;
+        if is_last {
+            self.current = None;
+        }
+        Ok(Some((shard, rows)))
+    }
+}
