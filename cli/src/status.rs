@@ -31,8 +31,11 @@ const QUESTIONS: [(&str, &str); 3] = [
 
 const INDENT: &str = "  ";
 
-/// Columns whose numbers are too long to read, with their headings and forms.
-const FORMS: [(&str, &str, fn(u64) -> String); 4] = [
+/// A column, its heading, and how its numbers are shown.
+type Form = (&'static str, &'static str, fn(u64) -> String);
+
+/// Columns whose numbers are too long to read.
+const FORMS: [Form; 4] = [
     ("memory_reserved_bytes", "memory", terminal::bytes),
     ("bytes", "size", terminal::bytes),
     ("rows", "rows", terminal::count),

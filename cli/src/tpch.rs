@@ -316,7 +316,7 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let mut last_progress = Vec::new();
         let written = write_parquet(dir.path(), SCALE, &mut |table, rows| {
-            last_progress.push((table.to_owned(), rows))
+            last_progress.push((table.to_owned(), rows));
         })?;
         assert_eq!(written, last_progress);
         assert_eq!(fs::read_dir(dir.path())?.count(), tables().len());

@@ -13,6 +13,10 @@ pub struct Control {
 }
 
 /// The commands of [`Control`].
+#[allow(
+    clippy::module_inception,
+    reason = "prost looks for the choices of a message in a module of its name"
+)]
 pub mod control {
     /// One command.
     #[derive(Clone, PartialEq, prost::Oneof)]

@@ -10,6 +10,10 @@ pub struct Frame {
 }
 
 /// The kinds of [`Frame`].
+#[allow(
+    clippy::module_inception,
+    reason = "prost looks for the choices of a message in a module of its name"
+)]
 pub mod frame {
     /// What a frame says.
     #[derive(Clone, PartialEq, prost::Oneof)]

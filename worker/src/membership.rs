@@ -143,7 +143,9 @@ pub async fn heartbeats(
             tracing::debug!(%error, "the gateway was not told that the worker stops");
         }
         Err(_) => {
-            tracing::debug!("the gateway was not told within {LAST_REPORT:?} that the worker stops")
+            tracing::debug!(
+                "the gateway was not told within {LAST_REPORT:?} that the worker stops"
+            );
         }
     }
 }

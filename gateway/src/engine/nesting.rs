@@ -74,7 +74,7 @@ pub(super) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
                     end_chains(&mut chains, OR);
                 }
                 Keyword::ON | Keyword::WHEN | Keyword::THEN | Keyword::ELSE => {
-                    end_chains(&mut chains, OR)
+                    end_chains(&mut chains, OR);
                 }
                 _ => {}
             },

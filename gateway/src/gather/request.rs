@@ -143,7 +143,7 @@ impl Fragment {
         };
         let plan = match narrowed {
             Narrowed::All => Some(Arc::clone(&self.plan)),
-            Narrowed::To(filter) => Some(place(Arc::clone(&self.plan), filter)?),
+            Narrowed::To(filter) => Some(place(Arc::clone(&self.plan), &filter)?),
             Narrowed::None => None,
         };
         let request = match plan {

@@ -88,7 +88,7 @@ pub fn narrowed(
             Keep::All => {}
             Keep::None => return Ok(Narrowed::None),
             Keep::Where(conditions) => {
-                let conditions = without_wide_bounds(without_dense_lists(conditions), statistics);
+                let conditions = without_wide_bounds(&without_dense_lists(&conditions), statistics);
                 for condition in conditions {
                     parts.push(reader.write(condition)?);
                 }
@@ -106,14 +106,14 @@ pub fn narrowed(
 ///
 /// # Errors
 /// If an operator cannot be rebuilt.
-pub fn place(fragment: Arc<dyn ExecutionPlan>, filter: Expr) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn place(fragment: Arc<dyn ExecutionPlan>, filter: &Expr) -> Result<Arc<dyn ExecutionPlan>> {
     let mut config = ConfigOptions::new();
     // Operators of the fragment add filters of their own on the workers.
     config.optimizer.enable_dynamic_filter_pushdown = false;
     config.optimizer.enable_join_dynamic_filter_pushdown = false;
     config.optimizer.enable_topk_dynamic_filter_pushdown = false;
     config.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    let filters = split_conjunction(&filter).into_iter().cloned().collect();
+    let filters = split_conjunction(filter).into_iter().cloned().collect();
     place_all(fragment, filters, &config)
 }
 
@@ -420,9 +420,9 @@ fn only_null_checks(expression: &Expr) -> bool {
 }
 
 /// Where a list holds most integers between its key's bounds, the bounds say almost as much, and cost nothing.
-fn without_dense_lists(conditions: Vec<Condition>) -> Vec<Condition> {
+fn without_dense_lists(conditions: &[Condition]) -> Vec<Condition> {
     let is_dense = |condition: &Condition| match condition {
-        Condition::In(key, values) => bounds(&conditions, key).is_some_and(|(min, max)| {
+        Condition::In(key, values) => bounds(conditions, key).is_some_and(|(min, max)| {
             let range = max.abs_diff(min).saturating_add(1);
             (values.len() as u128).saturating_mul(2) >= range
         }),
@@ -436,7 +436,7 @@ fn without_dense_lists(conditions: Vec<Condition>) -> Vec<Condition> {
 }
 
 /// Bounds that almost all rows keep would only be compared with every row and with the statistics of every file.
-fn without_wide_bounds(conditions: Vec<Condition>, statistics: &Statistics) -> Vec<Condition> {
+fn without_wide_bounds(conditions: &[Condition], statistics: &Statistics) -> Vec<Condition> {
     let are_wide = |key: &Expr| {
         let column = key.downcast_ref::<Column>();
         let known = column.and_then(|column| statistics.column_statistics.get(column.index()));
@@ -444,7 +444,7 @@ fn without_wide_bounds(conditions: Vec<Condition>, statistics: &Statistics) -> V
             let min = integer(known.min_value.get_value()?)?;
             Some((min, integer(known.max_value.get_value()?)?))
         });
-        let (Some((least, most)), Some((min, max))) = (known, bounds(&conditions, key)) else {
+        let (Some((least, most)), Some((min, max))) = (known, bounds(conditions, key)) else {
             return false;
         };
         let kept = most.min(max).saturating_sub(least.max(min)).max(0);

@@ -142,7 +142,7 @@ impl Reader {
             let message = self.receive().await;
             self.report.network += started.elapsed();
             let started = Instant::now();
-            let received = self.decode(message?);
+            let received = self.decode(&message?);
             self.report.decode += started.elapsed();
             match received? {
                 Received::Rows(batch) => return Ok(Some(batch)),
@@ -218,7 +218,7 @@ impl Reader {
         })
     }
 
-    fn decode(&mut self, message: FlightData) -> Result<Received> {
+    fn decode(&mut self, message: &FlightData) -> Result<Received> {
         self.report.bytes += (message.data_body.len() + message.data_header.len()) as u64;
         if !message.app_metadata.is_empty() {
             let frame = Frame::decode(message.app_metadata.clone()).map_err(|source| {
@@ -240,7 +240,7 @@ impl Reader {
             return Ok(Received::Nothing);
         }
         let schema = &self.request.schema;
-        let batch = flight_data_to_arrow_batch(&message, Arc::clone(schema), &HashMap::new())
+        let batch = flight_data_to_arrow_batch(message, Arc::clone(schema), &HashMap::new())
             .map_err(datafusion::error::DataFusionError::from)?;
         self.report.rows += batch.num_rows() as u64;
         self.report.batches += 1;

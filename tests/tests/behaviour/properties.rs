@@ -65,7 +65,6 @@ fn any_query_over_any_tables_has_the_rows_of_one_process() {
         run(check(&mut clusters, &tables, &queries))
             .map_err(|error| TestCaseError::fail(format!("{error:#}")))
     });
-    drop(cell);
     if let Err(error) = outcome {
         panic!("{error}");
     }

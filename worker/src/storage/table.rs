@@ -168,9 +168,11 @@ impl Table {
 /// Does something that waits for the disk with all items, a few at a time, and returns the first error.
 fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let in_turn = &|items: &[T]| {
-        items
-            .iter()
-            .fold(Ok(()), |result, item| result.and(work(item)))
+        let mut result = Ok(());
+        for item in items {
+            result = result.and(work(item));
+        }
+        result
     };
     let per_thread = items.len().div_ceil(MANIFESTS_AT_ONCE).max(1);
     let mut chunks = items.chunks(per_thread);

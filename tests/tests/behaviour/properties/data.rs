@@ -126,18 +126,18 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn to_load(&self) -> Result<Vec<Table>> {
         let mut facts = self.common(&self.facts)?;
-        let number = |row: &Row| (row.2 % 11 != 0).then(|| i64::from(row.2) - 100);
+        let number = |row: &Row| (!row.2.is_multiple_of(11)).then(|| i64::from(row.2) - 100);
         facts.push((
             "v",
             Arc::new(self.facts.iter().map(number).collect::<Int64Array>()),
         ));
         // Sums of such floats are exact in any order.
-        let float = |row: &Row| (row.2 % 7 != 0).then(|| f64::from(row.2) * 0.25);
+        let float = |row: &Row| (!row.2.is_multiple_of(7)).then(|| f64::from(row.2) * 0.25);
         facts.push((
             "f",
             Arc::new(self.facts.iter().map(float).collect::<Float64Array>()),
         ));
-        let text = |row: &Row| (row.2 % 5 != 0).then(|| format!("s{}", row.2 % 13));
+        let text = |row: &Row| (!row.2.is_multiple_of(5)).then(|| format!("s{}", row.2 % 13));
         facts.push((
             "s",
             Arc::new(self.facts.iter().map(text).collect::<StringArray>()),
