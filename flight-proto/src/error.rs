@@ -78,22 +78,6 @@ impl ErrorCode {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing it.
-    pub fn is_retryable(self) -> bool {
-        match self {
-            Self::ResourceExhausted | Self::Unavailable | Self::DeadlineExceeded => true,
-            Self::InvalidArgument
-            | Self::NotFound
-            | Self::AlreadyExists
-            | Self::Unauthenticated
-            | Self::PermissionDenied
-            | Self::Cancelled
-            | Self::DataLoss
-            | Self::Unimplemented
-            | Self::Internal => false,
-        }
-    }
-
     fn to_grpc(self) -> Code {
         match self {
             Self::InvalidArgument => Code::InvalidArgument,

@@ -1,4 +1,9 @@
+use std::time::Duration;
+
 use bytes::Bytes;
+
+/// How often a worker that takes a write says that it lives: with an empty answer. Gateways wait for many times as long.
+pub const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
 /// The descriptor of a DoPut at a worker: whose rows follow. The rows have the table's columns and, unless the table is a
 /// reference table, a last column [`SHARD_COLUMN`].

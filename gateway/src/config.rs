@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use volary_flight_proto::write::SIGN_OF_LIFE;
 use volary_flight_proto::{Error, Result};
 use volary_node::memory;
 use volary_node::size::MemorySize;
@@ -85,7 +86,7 @@ pub struct Gather {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub connect_timeout: Duration,
-    /// A worker that sends nothing for so long, not even a sign of life, is given up. Workers send one four times as often.
+    /// A worker that sends nothing for so long, not even a sign of life, is given up. Workers send one four times as often. At least 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
@@ -109,7 +110,7 @@ pub struct Gather {
 pub struct Load {
     /// Directories and URLs below which COPY may read ("/data", "s3://bucket/prefix"). None: COPY is refused.
     pub allowed_roots: Vec<String>,
-    /// A worker that takes no rows and gives no answer for so long fails the load.
+    /// A worker that takes no rows, or gives no sign of life, for so long fails the load. At least 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
@@ -204,6 +205,18 @@ impl Config {
                 "gateway.query.target_partitions must be at most {MAX_TARGET_PARTITIONS}"
             )));
         }
+        // Shorter ones give up workers that are only busy.
+        let timeouts = [
+            ("gateway.gather.idle_timeout", self.gather.idle_timeout),
+            ("gateway.load.idle_timeout", self.load.idle_timeout),
+        ];
+        for (key, value) in timeouts {
+            if value < MIN_IDLE_TIMEOUT {
+                return Err(Error::invalid(format!(
+                    "{key} must be at least {MIN_IDLE_TIMEOUT:?}"
+                )));
+            }
+        }
         if self.cluster.lost_after < self.cluster.heartbeat_interval * 2 {
             return Err(Error::invalid(
                 "gateway.cluster.lost_after must be at least twice gateway.cluster.heartbeat_interval",
@@ -218,6 +231,10 @@ impl Config {
         Ok(())
     }
 }
+
+/// Several signs of life must fit in.
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+const _: () = assert!(MIN_IDLE_TIMEOUT.as_millis() >= 5 * SIGN_OF_LIFE.as_millis());
 
 /// The planner's partition numbers for shard scans start above it, so that the two can never be mistaken for each other.
 pub const MAX_TARGET_PARTITIONS: usize = 1024;

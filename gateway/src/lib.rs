@@ -14,6 +14,8 @@ pub mod config;
 pub mod engine;
 /// The Flight SQL surface that clients meet.
 pub mod flight_sql;
+/// What workers run: the leaf of plans, and the encoding of fragments.
+pub mod fragment;
 /// The plan node that pulls a fragment's rows from all its workers.
 pub mod gather;
 /// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.

@@ -21,7 +21,6 @@ use crate::flight_sql::FlightSql;
 #[derive(Debug)]
 pub struct Gateway {
     cluster: Arc<Cluster>,
-    engine: Arc<Engine>,
     serving: Serving,
 }
 
@@ -55,18 +54,14 @@ impl Gateway {
         ));
         let max_message = config.query.max_message.bytes();
         let service = FlightSql::new(
-            Arc::clone(&engine),
+            engine,
             Arc::clone(&cluster),
             cluster.sealer().clone(),
             config,
         );
         let serving = Serving::start(listener, service, max_message, data_dir, runtimes.io());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
-        Ok(Self {
-            cluster,
-            engine,
-            serving,
-        })
+        Ok(Self { cluster, serving })
     }
 
     /// The address it listens on.
@@ -77,16 +72,6 @@ impl Gateway {
     /// The cluster's id.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster.id()
-    }
-
-    /// The workers.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
-    }
-
-    /// Plans and runs statements, for tests and benches that go below Flight SQL.
-    pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
     }
 
     /// Waits until so many workers have joined and live.

@@ -173,35 +173,21 @@ fn used_bytes(array: &dyn Array) -> usize {
     }
 }
 
-/// The whole of a stream as one vector.
-///
-/// # Errors
-/// The stream's first error.
-pub async fn collect<S>(mut stream: S) -> Result<Vec<RecordBatch>, DataFusionError>
-where
-    S: Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
-{
-    let mut batches = Vec::new();
-    while let Some(batch) = stream.next().await {
-        batches.push(batch?);
-    }
-    Ok(batches)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use arrow::array::{Int64Array, StringViewArray};
     use arrow::datatypes::{Field, Schema};
-    use futures::stream;
+    use futures::{TryStreamExt, stream};
 
     use super::*;
 
     async fn coalesce(batches: Vec<RecordBatch>, target_bytes: usize) -> Vec<RecordBatch> {
         let schema = batches[0].schema();
         let input = stream::iter(batches.into_iter().map(Ok));
-        collect(CoalesceBytes::new(input, schema, target_bytes))
+        CoalesceBytes::new(input, schema, target_bytes)
+            .try_collect()
             .await
             .unwrap()
     }

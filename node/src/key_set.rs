@@ -53,19 +53,9 @@ impl KeySetExpr {
         })
     }
 
-    /// What is looked up.
-    pub fn key(&self) -> &Arc<dyn PhysicalExpr> {
-        &self.key
-    }
-
     /// How many values there are.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.set.values.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The values, as they travel; the key travels beside them.

@@ -5,6 +5,8 @@
 
 /// Settings.
 pub mod config;
+/// What all calls share.
+pub mod context;
 /// From a ticket to rows: decoding, binding, running.
 pub mod fragment;
 /// Joining a gateway and reporting to it.

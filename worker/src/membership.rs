@@ -22,7 +22,7 @@ use volary_node::channel::{ChannelOptions, flight_client};
 use volary_node::{DataDir, Runtimes};
 
 use crate::config::Config;
-use crate::service::WorkerContext;
+use crate::context::WorkerContext;
 use crate::storage::Collected;
 
 /// Until one attempt to reach the gateway is given up.

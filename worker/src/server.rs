@@ -14,8 +14,9 @@ use volary_node::serving::Serving;
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::config::Config;
+use crate::context::WorkerContext;
 use crate::membership;
-use crate::service::{WorkerContext, WorkerService};
+use crate::service::WorkerService;
 use crate::storage::Storage;
 
 /// A worker that serves. Dropping it stops it without draining.
@@ -98,11 +99,6 @@ impl Worker {
     /// Its id.
     pub fn id(&self) -> WorkerId {
         self.context.id
-    }
-
-    /// What all calls share; for tests and benches.
-    pub fn context(&self) -> &Arc<WorkerContext> {
-        &self.context
     }
 
     /// Stops accepting, lets open calls end for a while, and closes.

@@ -11,70 +11,21 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use datafusion::execution::runtime_env::RuntimeEnv;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
-use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
-use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::write::WriteRequest;
+use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::Runtimes;
-use volary_node::admission::Admission;
 
-use crate::config::Config;
+use crate::context::WorkerContext;
 use crate::fragment::run::{self, StreamOptions};
-use crate::storage::Storage;
 use crate::write::{self, WriteContext};
-
-/// How often a worker that writes says that it lives. Gateways wait for many times as long.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
-
-/// What all calls share.
-#[derive(Debug)]
-pub struct WorkerContext {
-    /// The worker.
-    pub id: WorkerId,
-    /// Its cluster.
-    pub cluster_id: ClusterId,
-    /// Settings.
-    pub config: Config,
-    /// Shards on disk.
-    pub storage: Storage,
-    /// Memory, spill space and caches.
-    pub runtime_env: Arc<RuntimeEnv>,
-    /// Where work runs.
-    pub runtimes: Runtimes,
-    /// Opens what gateways sealed.
-    pub sealer: Sealer,
-    /// Fragments that run and wait.
-    pub admission: Admission,
-}
-
-impl WorkerContext {
-    /// Parallelism of one fragment.
-    pub fn target_partitions(&self) -> usize {
-        self.config
-            .execution
-            .target_partitions
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-    }
-
-    fn check_addressee(&self, worker_id: u64) -> Result<()> {
-        if worker_id == self.id.0 {
-            return Ok(());
-        }
-        Err(Error::unavailable(format!(
-            "this is worker {}, and the call is for worker {}; the gateway learns the new address with the worker's next join",
-            self.id,
-            WorkerId(worker_id)
-        )))
-    }
-}
 
 /// The Flight service of a worker. It takes nothing that no gateway of its cluster sealed.
 #[derive(Debug, Clone)]
@@ -92,7 +43,7 @@ impl WorkerService {
         let arrived = Instant::now();
         let context = Arc::clone(&self.context);
         let ticket: FragmentTicket = context.sealer.open(Purpose::Fragment, ticket)?;
-        context.check_addressee(ticket.worker_id)?;
+        self.check_addressee(ticket.worker_id)?;
         if ticket.cluster_id != context.cluster_id.to_string() {
             return Err(Error::new(
                 ErrorCode::PermissionDenied,
@@ -138,7 +89,7 @@ impl WorkerService {
             .as_ref()
             .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
-        self.context.check_addressee(request.worker_id)?;
+        self.check_addressee(request.worker_id)?;
         let span = tracing::info_span!(
             "write",
             query_id = %request.query_id,
@@ -166,7 +117,7 @@ impl WorkerService {
 
     async fn control(&self, body: &[u8]) -> Result<Vec<u8>> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
-        self.context.check_addressee(command.worker_id)?;
+        self.check_addressee(command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
@@ -184,6 +135,17 @@ impl WorkerService {
         tokio::task::spawn_blocking(work).await.map_err(|source| {
             Error::with_source(ErrorCode::Internal, "a control command panicked", source)
         })?
+    }
+
+    fn check_addressee(&self, worker_id: u64) -> Result<()> {
+        if worker_id == self.context.id.0 {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "this is worker {}, and the call is for worker {}; the gateway learns the new address with the worker's next join",
+            self.context.id,
+            WorkerId(worker_id)
+        )))
     }
 }
 

@@ -106,6 +106,11 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_place() {
         "{message}"
     );
     assert!(message.contains("write for example 512MiB"), "{message}");
+    let message = refusal("[gateway.load]\nidle_timeout = \"10ms\"", &[]);
+    assert!(
+        message.contains("gateway.load.idle_timeout must be at least 1s"),
+        "{message}"
+    );
     let message = refusal("[local]\nworkers = 0", &[]);
     assert!(
         message.contains("local.workers is 0; it takes 1 to"),

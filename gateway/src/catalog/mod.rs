@@ -24,15 +24,17 @@ mod tables;
 mod tests;
 mod views;
 mod workers;
+mod write_summary;
 mod writes;
 
 pub use definition::{DefinitionKind, MAX_SHARDS, TableDefinition};
 pub use records::{PlacementRecord, TableKind, WorkerRecord};
 pub use redb_store::RedbStore;
 pub use state::State;
-pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics, WriteSummary};
+pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
 pub use store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 pub use table::{Table, View};
+pub use write_summary::WriteSummary;
 
 use std::sync::Arc;
 

@@ -204,8 +204,23 @@ impl State {
             })
     }
 
+    /// The error for a table that does not exist, with the names that are most like the one that was asked for.
+    pub fn no_such_table(&self, name: &str) -> Error {
+        let alike: Vec<_> = self
+            .names_like(name)
+            .iter()
+            .map(|known| format!("\"{known}\""))
+            .collect();
+        let advice = if alike.is_empty() {
+            "SHOW TABLES lists what there is".to_owned()
+        } else {
+            format!("did you mean {}?", alike.join(" or "))
+        };
+        Error::not_found(format!("table \"{name}\" does not exist; {advice}"))
+    }
+
     /// Names of tables and views that are most like this one, the most alike first.
-    pub fn names_like(&self, name: &str) -> Vec<&str> {
+    fn names_like(&self, name: &str) -> Vec<&str> {
         let wanted = name.to_lowercase();
         let tables = self.tables().map(|table| table.name());
         let mut names: Vec<(f64, f64, &str)> = tables
@@ -223,21 +238,6 @@ impl State {
             .take(SUGGESTIONS)
             .map(|(_, _, known)| known)
             .collect()
-    }
-
-    /// The error for a table that does not exist, with the names that are most like the one that was asked for.
-    pub fn no_such_table(&self, name: &str) -> Error {
-        let alike: Vec<_> = self
-            .names_like(name)
-            .iter()
-            .map(|known| format!("\"{known}\""))
-            .collect();
-        let advice = if alike.is_empty() {
-            "SHOW TABLES lists what there is".to_owned()
-        } else {
-            format!("did you mean {}?", alike.join(" or "))
-        };
-        Error::not_found(format!("table \"{name}\" does not exist; {advice}"))
     }
 }
 

@@ -2,15 +2,11 @@
 
 use std::cmp::Ordering;
 
-use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use volary_flight_proto::ids::{TableId, WorkerId};
-use volary_flight_proto::write::{ColumnWritten, WriteResult};
-use volary_flight_proto::{Error, Result, ipc};
+use volary_flight_proto::ids::TableId;
 
 use super::encoding;
-use super::records::{ColumnRecord, ShardRecord, StatisticsRecord, TableKind};
-use super::table::Table;
+use super::records::{ColumnRecord, ShardRecord, StatisticsRecord};
 
 /// What a table holds as of the last committed write.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,121 +43,6 @@ pub struct ColumnStatistics {
     pub max: Option<ScalarValue>,
 }
 
-/// What a write adds to its table, from the answers of all workers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WriteSummary {
-    added: TableStatistics,
-}
-
-impl WriteSummary {
-    /// Of the answers of all workers that took rows of the write. Every copy of a reference table reports the same rows:
-    /// they are counted once.
-    ///
-    /// # Errors
-    /// `INTERNAL` if an answer does not fit the table, or if copies of a reference table differ.
-    pub fn new(table: &Table, results: &[(WorkerId, WriteResult)]) -> Result<Self> {
-        let mut added = TableStatistics::empty(table.shards(), table.schema().fields().len());
-        let mut first_copy: Option<(WorkerId, u64)> = None;
-        for (worker, result) in results {
-            let written = of_one_worker(table, result).map_err(|error| {
-                error.at(format!(
-                    "worker {worker}'s answer to a write to table \"{}\"",
-                    table.name()
-                ))
-            })?;
-            if let TableKind::Reference { .. } = table.kind() {
-                if let Some((other, rows)) = first_copy {
-                    if rows != written.rows {
-                        return Err(Error::internal(format!(
-                            "worker {other} wrote {rows} rows to its copy of table \"{}\" and worker {worker} {}; please report this",
-                            table.name(),
-                            written.rows
-                        )));
-                    }
-                    continue;
-                }
-                first_copy = Some((*worker, written.rows));
-            }
-            added.add(&written);
-        }
-        Ok(Self { added })
-    }
-
-    /// Rows that the write adds.
-    pub fn rows(&self) -> u64 {
-        self.added.rows
-    }
-
-    /// Bytes of the segments that the write adds.
-    pub fn bytes(&self) -> u64 {
-        self.added.bytes
-    }
-}
-
-fn of_one_worker(table: &Table, result: &WriteResult) -> Result<TableStatistics> {
-    let fields = table.schema().fields();
-    let mut written = TableStatistics::empty(table.shards(), fields.len());
-    for shard in &result.shards {
-        let known = usize::try_from(shard.shard)
-            .ok()
-            .and_then(|index| written.shards.get_mut(index));
-        let Some(known) = known else {
-            return Err(Error::internal(format!(
-                "it names shard {} of {}; please report this",
-                shard.shard,
-                table.shards()
-            )));
-        };
-        known.rows = known.rows.saturating_add(shard.rows);
-        known.bytes = known.bytes.saturating_add(shard.bytes);
-        known.segments = known.segments.saturating_add(u64::from(shard.segments));
-    }
-    written.count();
-    if result.columns.len() == fields.len() {
-        for (index, column) in result.columns.iter().enumerate() {
-            written.columns[index] = of_column(fields[index].data_type(), column)?;
-        }
-    } else if written.rows > 0 {
-        written.columns.fill(ColumnStatistics::default());
-    }
-    Ok(written)
-}
-
-fn of_column(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStatistics> {
-    let [min, max] = if column.min_max.is_empty() {
-        [None, None]
-    } else {
-        read_min_max(data_type, &column.min_max)?
-    };
-    Ok(ColumnStatistics {
-        nulls: Some(column.nulls),
-        min,
-        max,
-    })
-}
-
-fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarValue>; 2]> {
-    let (_, batches) = ipc::batches_from_bytes(stream)?;
-    let mut found = [None, None];
-    for batch in batches {
-        // Another type than the table's cannot be compared with what is known: then it is as good as unknown.
-        if batch.num_columns() != 1
-            || batch.num_rows() != 2
-            || batch.column(0).data_type() != data_type
-        {
-            continue;
-        }
-        for (index, value) in found.iter_mut().enumerate() {
-            *value = ScalarValue::try_from_array(batch.column(0), index)
-                .map_err(Error::from)
-                .map(|value| {
-                    (!value.is_null() && encoding::scalar_to_hex(&value).is_some()).then_some(value)
-                })?;
-        }
-    }
-    Ok(found)
-}
-
 impl TableStatistics {
     /// Of a table without rows.
     pub fn empty(shards: u32, columns: usize) -> Self {
@@ -179,13 +60,14 @@ impl TableStatistics {
 
     /// These and those of a write.
     #[must_use]
-    pub fn with(&self, summary: &WriteSummary) -> Self {
+    pub fn with(&self, added: &Self) -> Self {
         let mut sum = self.clone();
-        sum.add(&summary.added);
+        sum.add(added);
         sum
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds those of other rows of the same table.
+    pub(super) fn add(&mut self, other: &Self) {
         for (index, column) in self.columns.iter_mut().enumerate() {
             if let Some(added) = other.columns.get(index) {
                 column.add(self.rows, added, other.rows);
@@ -199,7 +81,8 @@ impl TableStatistics {
         self.count();
     }
 
-    fn count(&mut self) {
+    /// Sets the sums to those of the shards.
+    pub(super) fn count(&mut self) {
         let sum = |of: fn(&ShardStatistics) -> u64| {
             self.shards.iter().map(of).fold(0, u64::saturating_add)
         };

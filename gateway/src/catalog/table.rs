@@ -134,11 +134,6 @@ impl Table {
         &self.statistics
     }
 
-    /// When it was created, in milliseconds since 1970.
-    pub fn created_at_ms(&self) -> i64 {
-        self.record.created_at_ms
-    }
-
     /// What a worker must know to keep its rows.
     pub fn description(&self) -> TableDescription {
         TableDescription {
@@ -220,11 +215,6 @@ impl View {
     /// Its columns, as of its creation.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
-    }
-
-    /// When it was created, in milliseconds since 1970.
-    pub fn created_at_ms(&self) -> i64 {
-        self.record.created_at_ms
     }
 
     pub(super) fn record(&self) -> &ViewRecord {

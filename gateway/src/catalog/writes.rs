@@ -9,8 +9,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::Catalog;
 use super::draft::Draft;
 use super::records::{TableState, WriteRecord, WriteState};
-use super::statistics::WriteSummary;
 use super::table::Table;
+use super::write_summary::WriteSummary;
 
 impl Catalog {
     /// Opens a write to a table. What workers keep under its number is unseen until [`Self::commit_write`].
@@ -78,7 +78,7 @@ impl Catalog {
                 return Err(dropped(&record.table_name));
             };
             let was_created = table.state() == TableState::Creating(write);
-            let table = Arc::new(table.live_with(table.statistics().with(&summary)));
+            let table = Arc::new(table.live_with(table.statistics().with(summary.added())));
             if was_created {
                 draft.put_table(&table)?;
             }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
@@ -18,7 +19,6 @@ use volary_node::size::MemorySize;
 
 use super::Cluster;
 use crate::config;
-use crate::gather::stream::worker_error;
 
 /// Until a command is answered: the largest one deletes a table's files.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
@@ -126,4 +126,21 @@ impl Cluster {
         let first = answer.into_inner().message().await.map_err(worker_error)?;
         Ok(first.map(|result| result.body).unwrap_or_default())
     }
+}
+
+/// What a worker says, or the way to it. A connection that breaks is reported by tonic under several codes, none of which a worker uses by itself.
+pub fn worker_error(status: Status) -> Error {
+    let broken = std::error::Error::source(&status).is_some()
+        && matches!(
+            status.code(),
+            Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
+        );
+    if broken {
+        return Error::with_source(
+            ErrorCode::Unavailable,
+            "the connection to the worker is lost; run the statement again",
+            status,
+        );
+    }
+    status.into()
 }

@@ -73,7 +73,7 @@ impl Members {
         else {
             return false;
         };
-        let was_live = !self.is_lost(member) && !member.is_draining();
+        let was_live = self.is_live(member);
         member.heard_at = Instant::now();
         member.report = Some(report);
         drop(members);
@@ -83,14 +83,28 @@ impl Members {
         true
     }
 
-    /// Those that report and do not drain, ascending.
+    /// Whether it reports and does not drain.
+    fn is_live(&self, member: &Member) -> bool {
+        !self.is_lost(member) && !member.is_draining()
+    }
+
+    /// Those that do, ascending.
     pub(super) fn live(&self) -> Vec<WorkerId> {
         self.members
             .lock()
             .iter()
-            .filter(|(_, member)| !self.is_lost(member) && !member.is_draining())
+            .filter(|(_, member)| self.is_live(member))
             .map(|(worker, _)| *worker)
             .collect()
+    }
+
+    /// Those that live come first.
+    pub(super) fn sort_live_first(&self, workers: &mut [WorkerId]) {
+        let members = self.members.lock();
+        workers.sort_by_key(|worker| {
+            let member = members.get(worker);
+            !member.is_some_and(|member| self.is_live(member))
+        });
     }
 
     pub(super) async fn until_live(&self, wanted: usize) {

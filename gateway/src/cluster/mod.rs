@@ -12,6 +12,7 @@ mod nodes;
 #[cfg(test)]
 mod tests;
 
+pub use connections::worker_error;
 pub use nodes::{NodeState, NodeStatus, Report};
 
 use std::net::SocketAddr;
@@ -93,6 +94,11 @@ impl Cluster {
     /// Workers that report and do not drain, ascending: new tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()
+    }
+
+    /// Puts workers that live before others; otherwise they stay in their order.
+    pub fn sort_live_first(&self, workers: &mut [WorkerId]) {
+        self.members.sort_live_first(workers);
     }
 
     /// Waits until `wanted` workers live.

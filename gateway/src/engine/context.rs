@@ -12,57 +12,25 @@ use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
-use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as DfStatement;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
 
+use super::errors::with_advice;
+use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::{Engine, Session, settings};
 use crate::catalog::State;
-use crate::config::Config;
 use crate::gather::QueryContext;
-use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
 
-/// The one catalog.
-pub const CATALOG: &str = "volary";
-/// The schema of users' tables and views.
-pub const PUBLIC: &str = "public";
-/// The schema of tables about the cluster.
-pub const SYSTEM: &str = "system";
-/// DataFusion's own schema.
-const INFORMATION_SCHEMA: &str = "information_schema";
 /// Views within views within views.
 const MAX_VIEW_DEPTH: usize = 16;
-
-/// What all statements share: functions, rules, settings, memory.
-pub fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let target_partitions = config.query.target_partitions.unwrap_or(cores);
-    let session = SessionConfig::new()
-        .with_create_default_catalog_and_schema(false)
-        .with_default_catalog_and_schema(CATALOG, PUBLIC)
-        .with_information_schema(true)
-        .with_batch_size(config.query.batch_rows.max(1));
-    SessionStateBuilder::new()
-        .with_config(planner_config(
-            session,
-            target_partitions,
-            config.gather.runtime_filter_keys,
-        ))
-        .with_runtime_env(runtime_env)
-        .with_default_features()
-        .with_optimizer_rules(logical_rules())
-        .with_physical_optimizer_rules(physical_rules())
-        .build()
-}
 
 /// One statement's view of the world.
 pub struct StatementContext {
@@ -84,7 +52,7 @@ impl StatementContext {
     /// # Errors
     /// Those of the session's settings.
     pub fn new(
-        engine: &Arc<Engine>,
+        engine: &Engine,
         session: &Session,
         query_id: QueryId,
         snapshot: Option<Snapshot>,
@@ -119,7 +87,11 @@ impl StatementContext {
             CATALOG.to_owned(),
             Arc::new(Schemas {
                 public: Arc::clone(&public),
-                system: Arc::new(SystemSchema::new(Arc::clone(engine), Arc::clone(&catalog))),
+                system: Arc::new(SystemSchema::new(
+                    Arc::clone(&engine.cluster),
+                    engine.loads.clone(),
+                    Arc::clone(&catalog),
+                )),
             }),
         );
         let mut state = SessionStateBuilder::new_from_existing(engine.base.clone())
@@ -138,15 +110,20 @@ impl StatementContext {
         })
     }
 
-    /// Finds the statement's tables and plans the views it reads. To be called before it is planned.
+    /// Plans the statement, and before it the views that it reads.
     ///
     /// # Errors
-    /// `NOT_FOUND` for a table that does not exist, with the nearest names.
-    pub async fn resolve(&self, statement: &DfStatement) -> Result<()> {
-        self.resolve_at(statement, 0).await
+    /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names; those of planning.
+    pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
+        self.resolve(&statement, 0).await?;
+        self.state
+            .statement_to_plan(statement)
+            .await
+            .map_err(with_advice)
     }
 
-    async fn resolve_at(&self, statement: &DfStatement, depth: usize) -> Result<()> {
+    /// Finds the statement's tables and plans the views it reads.
+    async fn resolve(&self, statement: &DfStatement, depth: usize) -> Result<()> {
         for name in self.state.resolve_table_references(statement)? {
             refuse_unknown_schema(&name)?;
             if let Some(name) = public_name(&name)
@@ -178,12 +155,12 @@ impl StatementContext {
             return Err(Error::invalid(format!("view {name} is no query")));
         };
         let at = |error: Error| error.at(format!("view {name}"));
-        self.resolve_at(&statement, depth + 1).await.map_err(at)?;
+        self.resolve(&statement, depth + 1).await.map_err(at)?;
         let plan = self
             .state
             .statement_to_plan(*statement)
             .await
-            .map_err(|error| at(super::errors::with_advice(error)))?;
+            .map_err(|error| at(with_advice(error)))?;
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())

@@ -15,10 +15,10 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 
 use super::Engine;
+use super::columns::coerced_schema;
 use super::context::StatementContext;
 use super::errors::with_advice;
 use super::parse::{identifier, object_name};
-use super::statement::{coerced_schema, engine_parts, plan};
 use crate::catalog::{DefinitionKind, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;
@@ -37,7 +37,7 @@ struct Options {
 
 /// Rows that CREATE TABLE AS has written; `None` without AS.
 pub(super) async fn create_table(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     context: &StatementContext,
     mut create: CreateTable,
 ) -> Result<Option<u64>> {
@@ -66,8 +66,8 @@ pub(super) async fn create_table(
     }
     let _place = engine.admission.enter().await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
-    let logical = plan(context, statement).await?;
-    let coerced = coerced_schema(context, &logical)?;
+    let logical = context.plan(statement).await?;
+    let coerced = coerced_schema(&context.state, &logical)?;
     let schema = stored_schema(&name, &coerced)?;
     let definition = definition(&name, schema, &options)?;
     let live = placeable_workers(engine)?;
@@ -78,7 +78,7 @@ pub(super) async fn create_table(
         .map_err(with_advice)?;
     let source = load::Source::of_plan(physical, context.state.task_ctx())?;
     let (table, write) = engine.catalog.begin_create(definition, &live).await?;
-    load::run(engine_parts(engine), context, &table, write, source)
+    load::run(engine.load_parts(), context.query_id, &table, write, source)
         .await
         .map(Some)
 }
@@ -329,7 +329,7 @@ fn query_text(statement: &str) -> Option<String> {
 }
 
 /// Drops the table from the catalog; its files follow. A worker that does not answer deletes them after its next heartbeat.
-pub(super) async fn drop_table(engine: &Arc<Engine>, name: &str, if_exists: bool) -> Result<()> {
+pub(super) async fn drop_table(engine: &Engine, name: &str, if_exists: bool) -> Result<()> {
     let Some(table) = engine.catalog.drop_table(name, if_exists).await? else {
         return Ok(());
     };

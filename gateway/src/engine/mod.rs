@@ -5,12 +5,18 @@
 
 /// How often the parser would go back.
 mod backtracking;
+/// What all statements share: functions, rules, settings, memory.
+mod base;
+/// The columns of the rows that a statement returns.
+mod columns;
 /// DataFusion's session for one statement: tables, settings, rules.
 pub mod context;
 /// CREATE, DROP, views.
 mod definition;
 /// Errors as users read them.
 mod errors;
+/// The names of the catalog and its schemas.
+pub mod names;
 /// How deep a statement's syntax tree is.
 mod nesting;
 /// Parameters: binding and casting.
@@ -29,13 +35,8 @@ mod statement;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
-use tracing::Instrument;
-use volary_flight_proto::Result;
-use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::snapshot::Snapshot;
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
 
@@ -45,8 +46,10 @@ pub use session::Session;
 use crate::catalog::Catalog;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::load::Loads;
+use crate::load::{self, Loads};
 use crate::system_tables;
+
+use names::{CATALOG, PUBLIC, SYSTEM};
 
 /// What a statement is, without running it.
 #[derive(Debug, Clone)]
@@ -109,7 +112,7 @@ impl Engine {
             config.query.max_waiting,
         );
         Self {
-            base: context::base_state(&config, runtime_env),
+            base: base::base_state(&config, runtime_env),
             admission: Arc::new(admission),
             loads: Loads::default(),
             config,
@@ -119,90 +122,12 @@ impl Engine {
         }
     }
 
-    /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are
-    /// known. `query_id`: see [`Self::execute`].
-    ///
-    /// # Errors
-    /// Those of the statement.
-    pub async fn describe(
-        self: &Arc<Self>,
-        session: &Session,
-        sql: &str,
-        parameters: Option<RecordBatch>,
-        query_id: QueryId,
-    ) -> Result<Description> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let work = async move {
-            Box::pin(statement::describe(
-                &engine, &session, &sql, parameters, query_id,
-            ))
-            .await
-        };
-        self.runtimes.on_cpu(work.in_current_span()).await
-    }
-
-    /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; columns are
-    /// cast to the types that the statement wants. `query_id`: what workers and logs call it; the caller says it in errors, as they
-    /// may come before anything is planned.
-    ///
-    /// # Errors
-    /// Those of the statement.
-    pub async fn execute(
-        self: &Arc<Self>,
-        session: &Session,
-        sql: &str,
-        parameters: Option<RecordBatch>,
-        query_id: QueryId,
-    ) -> Result<Outcome> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let work = async move {
-            Box::pin(statement::execute(
-                &engine, &session, &sql, parameters, query_id,
-            ))
-            .await
-        };
-        self.runtimes.on_cpu(work.in_current_span()).await
-    }
-
-    /// Plans a query that was planned before, as its ticket says: it keeps its id, which its client and the logs know, and sees
-    /// the same rows. `parameters`: see [`Self::execute`].
-    ///
-    /// # Errors
-    /// Those of the statement; `INTERNAL`, and nothing is run, if it is no query.
-    pub async fn plan_again(
-        self: &Arc<Self>,
-        session: &Session,
-        sql: &str,
-        parameters: Option<RecordBatch>,
-        query_id: QueryId,
-        snapshot: Option<Snapshot>,
-    ) -> Result<Query> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let work = async move {
-            Box::pin(statement::plan_again(
-                &engine, &session, &sql, parameters, query_id, snapshot,
-            ))
-            .await
-        };
-        self.runtimes.on_cpu(work.in_current_span()).await
-    }
-
-    /// The workers.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
-    }
-
-    /// Loads that run.
-    pub fn loads(&self) -> &Loads {
-        &self.loads
-    }
-
     /// The tables and views that a client may list, with their schemas (DataFusion's own types).
     pub fn tables(&self) -> Vec<TableListing> {
         let state = self.catalog.state();
         let listing =
             |schema_name: &str, name: &str, table_type, columns: &SchemaRef| TableListing {
-                catalog: context::CATALOG.to_owned(),
+                catalog: CATALOG.to_owned(),
                 schema_name: schema_name.to_owned(),
                 name: name.to_owned(),
                 table_type,
@@ -214,14 +139,24 @@ impl Engine {
             } else {
                 "TABLE"
             };
-            listing(context::PUBLIC, table.name(), table_type, table.schema())
+            listing(PUBLIC, table.name(), table_type, table.schema())
         });
         let views = state
             .views()
-            .map(|view| listing(context::PUBLIC, view.name(), "VIEW", view.schema()));
+            .map(|view| listing(PUBLIC, view.name(), "VIEW", view.schema()));
         let system = system_tables::all()
             .into_iter()
-            .map(|(name, columns)| listing(context::SYSTEM, name, "SYSTEM TABLE", &columns));
+            .map(|(name, columns)| listing(SYSTEM, name, "SYSTEM TABLE", &columns));
         tables.chain(views).chain(system).collect()
+    }
+
+    fn load_parts(&self) -> load::Parts {
+        load::Parts {
+            catalog: self.catalog.clone(),
+            cluster: Arc::clone(&self.cluster),
+            runtimes: self.runtimes.clone(),
+            loads: self.loads.clone(),
+            config: Arc::clone(&self.config),
+        }
     }
 }

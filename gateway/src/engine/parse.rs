@@ -12,7 +12,9 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::names::{CATALOG, PUBLIC};
 use super::{backtracking, nesting};
+use crate::load::CopyFrom;
 
 /// Nesting that the parser follows; what is deeper is refused.
 const RECURSION_LIMIT: usize = 200;
@@ -30,19 +32,6 @@ pub enum Statement {
     Transaction,
     /// ROLLBACK, of which nothing can be kept.
     Rollback,
-}
-
-/// COPY table FROM 'location'.
-#[derive(Debug, Clone)]
-pub struct CopyFrom {
-    /// The table.
-    pub table: String,
-    /// Columns in the file's order, where it has no header; empty for the table's own.
-    pub columns: Vec<String>,
-    /// A file, folder, glob or URL.
-    pub location: String,
-    /// Options as written, lower-case names.
-    pub options: HashMap<String, String>,
 }
 
 /// Parses one statement. `?` becomes `$1`, `$2` …
@@ -175,15 +164,12 @@ pub fn object_name(name: &ObjectName) -> Result<String> {
         .collect();
     match parts.as_deref() {
         Some([table]) => Ok(table.clone()),
-        Some([schema, table]) if schema == super::context::PUBLIC => Ok(table.clone()),
-        Some([catalog, schema, table])
-            if catalog == super::context::CATALOG && schema == super::context::PUBLIC =>
-        {
+        Some([schema, table]) if schema == PUBLIC => Ok(table.clone()),
+        Some([catalog, schema, table]) if catalog == CATALOG && schema == PUBLIC => {
             Ok(table.clone())
         }
         _ => Err(Error::invalid(format!(
-            "tables are created in the schema {}, not as {name}; write the name alone",
-            super::context::PUBLIC
+            "tables are created in the schema {PUBLIC}, not as {name}; write the name alone"
         ))),
     }
 }

@@ -11,10 +11,9 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
-use tokio::time::{Sleep, sleep};
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 use volary_node::admission::{Admission, Place};
 use volary_node::runtimes::CpuStream;
@@ -35,18 +34,16 @@ pub struct Query {
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
     pub(super) admission: Arc<Admission>,
-    pub(super) timeout: Duration,
 }
 
 impl Query {
-    /// Waits for a place and runs the query. The stream's batches have exactly `self.schema`.
+    /// Waits for a place and runs the query. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has
+    /// those of the call that the query belongs to.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many statements wait, `DEADLINE_EXCEEDED` if it waits too long.
+    /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub async fn start(self) -> Result<CpuStream> {
-        let place = tokio::time::timeout(self.timeout, self.admission.enter())
-            .await
-            .map_err(|_| timed_out(self.timeout))??;
+        let place = self.admission.enter().await?;
         let rows = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();
@@ -55,8 +52,6 @@ impl Query {
         let stream = QueryStream {
             rows,
             schema: self.schema,
-            deadline: Box::pin(sleep(self.timeout)),
-            timeout: self.timeout,
             _place: place,
         };
         Ok(self
@@ -65,19 +60,10 @@ impl Query {
     }
 }
 
-fn timed_out(timeout: Duration) -> Error {
-    Error::new(
-        ErrorCode::DeadlineExceeded,
-        format!("the statement ran longer than {timeout:?} (gateway.query.timeout) and was ended"),
-    )
-}
-
-/// Rows within the statement's time, with exactly the schema that was announced.
+/// Rows with exactly the schema that was announced, and the place of their statement among those that run.
 struct QueryStream {
     rows: SendableRecordBatchStream,
     schema: SchemaRef,
-    deadline: Pin<Box<Sleep>>,
-    timeout: Duration,
     _place: Place,
 }
 
@@ -85,9 +71,6 @@ impl Stream for QueryStream {
     type Item = DfResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.deadline.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err(timed_out(self.timeout).into())));
-        }
         let schema = Arc::clone(&self.schema);
         self.rows.poll_next_unpin(cx).map(|next| {
             // What was planned and what operators declare may differ in nullability and metadata.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -12,10 +11,12 @@ use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, Values, WriteOp,
 };
 use datafusion::sql::parser::Statement as DfStatement;
+use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
 
+use super::columns::{coerced_schema, rows_schema, with_types_of};
 use super::context::StatementContext;
 use super::errors::with_advice;
 use super::parse::{Statement, parse};
@@ -26,10 +27,75 @@ use crate::load;
 use crate::planning::table::ShardedTable;
 use crate::planning::{analysis, explain};
 
-pub(super) async fn describe(
-    engine: &Arc<Engine>,
-    session: &Session,
-    sql: &str,
+impl Engine {
+    /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are
+    /// known. `query_id`: see [`Self::execute`].
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn describe(
+        self: &Arc<Self>,
+        session: &Session,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+        query_id: QueryId,
+    ) -> Result<Description> {
+        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        self.on_cpu(describe(engine, session, sql, parameters, query_id))
+            .await
+    }
+
+    /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; columns are
+    /// cast to the types that the statement wants. `query_id`: what workers and logs call it; the caller says it in errors, as they
+    /// may come before anything is planned.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn execute(
+        self: &Arc<Self>,
+        session: &Session,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+        query_id: QueryId,
+    ) -> Result<Outcome> {
+        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        self.on_cpu(execute(engine, session, sql, parameters, query_id))
+            .await
+    }
+
+    /// Plans a query that was planned before, as its ticket says: it keeps its id, which its client and the logs know, and sees
+    /// the same rows. `parameters`: see [`Self::execute`].
+    ///
+    /// # Errors
+    /// Those of the statement; `INTERNAL`, and nothing is run, if it is no query.
+    pub async fn plan_again(
+        self: &Arc<Self>,
+        session: &Session,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+        query_id: QueryId,
+        snapshot: Option<Snapshot>,
+    ) -> Result<Query> {
+        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        self.on_cpu(plan_again(
+            engine, session, sql, parameters, query_id, snapshot,
+        ))
+        .await
+    }
+
+    /// Runs `work` on the CPU runtime, within the caller's span. It is boxed before anything holds it: it is large.
+    fn on_cpu<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> impl Future<Output = Result<T>> {
+        self.runtimes.on_cpu(Box::pin(work).in_current_span())
+    }
+}
+
+async fn describe(
+    engine: Arc<Engine>,
+    session: Session,
+    sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<Description> {
@@ -37,11 +103,11 @@ pub(super) async fn describe(
         rows: None,
         parameters: Vec::new(),
     };
-    let Statement::Planned(statement) = parse(sql)? else {
+    let Statement::Planned(statement) = parse(&sql)? else {
         return Ok(nothing);
     };
-    let context = StatementContext::new(engine, session, query_id, None, false)?;
-    let plan = plan(&context, *statement).await?;
+    let context = StatementContext::new(&engine, &session, query_id, None, false)?;
+    let plan = context.plan(*statement).await?;
     let parameters = parameters::types(&plan)?;
     if !returns_rows(&plan) {
         return Ok(Description {
@@ -54,7 +120,7 @@ pub(super) async fn describe(
         Some(_) => parameters::bind(plan, values.as_ref())?,
         None => plan,
     };
-    let rows = match coerced_schema(&context, &plan) {
+    let rows = match coerced_schema(&context.state, &plan) {
         Ok(schema) => schema,
         // A parameter without a type cannot be coerced; the values that are bound later have one.
         Err(_) if are_open => rows_schema(&plan),
@@ -66,41 +132,31 @@ pub(super) async fn describe(
     })
 }
 
-/// The columns as the query will send them. The planner leaves it to the analyzer to find the types that the branches of a UNION
-/// or a CASE have in common.
-pub(super) fn coerced_schema(context: &StatementContext, plan: &LogicalPlan) -> Result<SchemaRef> {
-    let stated = rows_schema(plan);
-    if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
-        return Ok(stated);
-    }
-    let analyzed = context
-        .state
-        .analyzer()
-        .execute_and_check(plan.clone(), context.state.config_options(), |_, _| {})
-        .map_err(with_advice)?;
-    Ok(with_types_of(&stated, analyzed.schema().inner()))
-}
-
-pub(super) async fn execute(
-    engine: &Arc<Engine>,
-    session: &Session,
-    sql: &str,
+async fn execute(
+    engine: Arc<Engine>,
+    session: Session,
+    sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<Outcome> {
-    let statement = parse(sql)?;
-    let context = context_of(engine, session, &statement, query_id, None)?;
+    let statement = parse(&sql)?;
+    let context = context_of(&engine, &session, &statement, query_id, None)?;
     match statement {
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
-            definition::create_table(engine, &context, *create)
+            definition::create_table(&engine, &context, *create)
                 .await
                 .map(Outcome::Done)
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
             let _place = engine.admission.enter().await?;
-            load::copy_from(engine_parts(engine), &context, &copy)
+            let table = context
+                .catalog
+                .table(&copy.table)
+                .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
+            let parts = engine.load_parts();
+            load::copy_from(parts, &context.state, query_id, table, &copy)
                 .await
                 .map(|rows| Outcome::Done(Some(rows)))
         }
@@ -109,33 +165,33 @@ pub(super) async fn execute(
         )),
         Statement::Transaction => Ok(Outcome::Done(None)),
         Statement::Planned(statement) => {
-            let plan = plan(&context, *statement).await?;
+            let plan = context.plan(*statement).await?;
             let plan = parameters::bind(plan, values.as_ref())?;
-            run_plan(engine, session, context, plan).await
+            run_plan(&engine, &session, context, plan).await
         }
     }
 }
 
 /// A query with the id and the snapshot of its ticket. No other statement has such a ticket: it would be run twice.
-pub(super) async fn plan_again(
-    engine: &Arc<Engine>,
-    session: &Session,
-    sql: &str,
+async fn plan_again(
+    engine: Arc<Engine>,
+    session: Session,
+    sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
     snapshot: Option<Snapshot>,
 ) -> Result<Query> {
-    let statement = parse(sql)?;
-    let context = context_of(engine, session, &statement, query_id, snapshot)?;
+    let statement = parse(&sql)?;
+    let context = context_of(&engine, &session, &statement, query_id, snapshot)?;
     let plan = match statement {
-        Statement::Planned(statement) => plan(&context, *statement).await?,
+        Statement::Planned(statement) => context.plan(*statement).await?,
         _ => return Err(no_query()),
     };
     if !returns_rows(&plan) {
         return Err(no_query());
     }
     let plan = parameters::bind(plan, values.as_ref())?;
-    plan_query(engine, &context, plan).await
+    plan_query(&engine, &context, plan).await
 }
 
 fn no_query() -> Error {
@@ -143,7 +199,7 @@ fn no_query() -> Error {
 }
 
 fn context_of(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     session: &Session,
     statement: &Statement,
     query_id: QueryId,
@@ -169,18 +225,6 @@ fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
     }
 }
 
-pub(super) async fn plan(
-    context: &StatementContext,
-    statement: DfStatement,
-) -> Result<LogicalPlan> {
-    context.resolve(&statement).await?;
-    context
-        .state
-        .statement_to_plan(statement)
-        .await
-        .map_err(with_advice)
-}
-
 /// Whether a client gets rows of the statement; by the kind of statement, as a plan of DDL has columns too.
 fn returns_rows(plan: &LogicalPlan) -> bool {
     !matches!(
@@ -192,30 +236,8 @@ fn returns_rows(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// The columns that a client is told of: what EXPLAIN returns is ours.
-fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
-    match plan {
-        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain::schema(),
-        _ => Arc::clone(plan.schema().inner()),
-    }
-}
-
-/// Names as the statement says; types as they come: a UNION has those of its first branch until it is analyzed.
-fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().zip(planned.fields());
-    let typed: Vec<_> = fields
-        .map(|(field, planned)| {
-            field
-                .as_ref()
-                .clone()
-                .with_data_type(planned.data_type().clone())
-        })
-        .collect();
-    Arc::new(Schema::new_with_metadata(typed, schema.metadata().clone()))
-}
-
 async fn run_plan(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     session: &Session,
     context: StatementContext,
     plan: LogicalPlan,
@@ -264,18 +286,18 @@ async fn run_plan(
 
 /// The physical plan of a statement that returns rows, with what it takes to run it.
 async fn plan_query(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     context: &StatementContext,
     plan: LogicalPlan,
 ) -> Result<Query> {
     let (schema, plan) = match plan {
         LogicalPlan::Explain(statement) => (
             explain::schema(),
-            explain::explain(context, &statement).await?,
+            explain::explain(&context.state, &statement).await?,
         ),
         LogicalPlan::Analyze(statement) => (
             explain::schema(),
-            analysis::analyze(context, &statement).await?,
+            analysis::analyze(&context.state, context.query_id, &statement).await?,
         ),
         rows => {
             let plan = context
@@ -294,12 +316,11 @@ async fn plan_query(
         task: context.state.task_ctx(),
         runtimes: engine.runtimes.clone(),
         admission: Arc::clone(&engine.admission),
-        timeout: engine.config.query.timeout,
     })
 }
 
 async fn insert(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     context: &StatementContext,
     table: &Arc<Table>,
     input: &LogicalPlan,
@@ -312,8 +333,8 @@ async fn insert(
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
     let write = engine.catalog.begin_write(table).await?;
     load::run(
-        engine_parts(engine),
-        context,
+        engine.load_parts(),
+        context.query_id,
         table,
         write,
         load::Source::of_plan(plan, context.state.task_ctx())?,
@@ -343,13 +364,13 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
 }
 
 async fn ddl_statement(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     context: &StatementContext,
     ddl: DdlStatement,
 ) -> Result<()> {
     match ddl {
         DdlStatement::CreateView(view) => {
-            let columns = coerced_schema(context, &view.input)?;
+            let columns = coerced_schema(&context.state, &view.input)?;
             definition::create_view(engine, view, columns).await
         }
         DdlStatement::DropTable(drop) => {
@@ -372,15 +393,5 @@ async fn ddl_statement(
             Ok(())
         }
         other => Err(Error::invalid(format!("{} is not supported", other.name()))),
-    }
-}
-
-pub(super) fn engine_parts(engine: &Arc<Engine>) -> load::Parts {
-    load::Parts {
-        catalog: engine.catalog.clone(),
-        cluster: Arc::clone(&engine.cluster),
-        runtimes: engine.runtimes.clone(),
-        loads: engine.loads.clone(),
-        config: Arc::clone(&engine.config),
     }
 }

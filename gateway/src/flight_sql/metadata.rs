@@ -17,10 +17,10 @@ use super::descriptor::{command, parse_any, unimplemented};
 use super::types::{Profile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;
-use crate::engine::context::{CATALOG, PUBLIC, SYSTEM};
+use crate::engine::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 
 /// The schemas that are always there.
-const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, "information_schema"];
+const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, INFORMATION_SCHEMA];
 
 /// The kinds of tables.
 const TABLE_TYPES: [&str; 4] = ["TABLE", "REFERENCE TABLE", "VIEW", "SYSTEM TABLE"];

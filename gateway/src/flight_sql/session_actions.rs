@@ -19,7 +19,7 @@ use super::call::Call;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
 use crate::engine::Session;
-use crate::engine::context::{CATALOG, PUBLIC};
+use crate::engine::names::{CATALOG, PUBLIC};
 
 const CATALOG_OPTION: &str = "catalog";
 const SCHEMA_OPTION: &str = "schema";

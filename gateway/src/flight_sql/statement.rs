@@ -213,7 +213,7 @@ impl FlightSql {
 }
 
 /// What a statement without rows answers as a query: `count` (Int64, not null), one row.
-pub(super) fn count_schema() -> SchemaRef {
+fn count_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new(
         "count",
         DataType::Int64,

@@ -26,22 +26,12 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{TryStreamExt, stream};
-use volary_flight_proto::fragment::ScanShards;
-use volary_flight_proto::ids::WorkerId;
 
 use super::context::QueryContext;
 use super::report::Reports;
 use super::request::Fragment;
 use super::stream::worker_stream;
-
-/// A worker and the shards that each scan of the fragment covers there.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target {
-    /// The worker.
-    pub worker: WorkerId,
-    /// By the scan's ordinal.
-    pub scans: Vec<ScanShards>,
-}
+use super::target::Target;
 
 /// Runs a fragment on its workers and gives the union of their rows, or their merge where the fragment is ordered.
 ///

@@ -16,6 +16,9 @@ pub mod request;
 pub mod runtime_filter;
 /// The rows of one worker: opening, retrying, deadlines, decoding.
 pub mod stream;
+/// Who is asked, and for what.
+pub mod target;
 
 pub use context::QueryContext;
-pub use exec::{GatherExec, Target};
+pub use exec::GatherExec;
+pub use target::Target;

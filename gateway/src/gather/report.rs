@@ -123,12 +123,13 @@ impl fmt::Display for Reports {
         };
         write!(
             f,
-            "workers={} min/median/max: {} {} {} {} {} {} {} {}",
+            "workers={} min/median/max: {} {} {} {} {} {} {} {} {}",
             all.len(),
             spread("rows", &count, &|report| report.rows),
             spread("bytes", &bytes, &|report| report.bytes),
             spread("scanned_rows", &count, &|report| report.end.scanned_rows),
             spread("worker_time", &time, &|report| report.end.total_us),
+            spread("worker_compute", &time, &|report| report.end.compute_us),
             spread("open", &time, &|report| micros(report.open)),
             spread("network_wait", &time, &|report| micros(report.network)),
             spread("decode", &time, &|report| micros(report.decode)),
@@ -136,11 +137,12 @@ impl fmt::Display for Reports {
         )?;
         write!(
             f,
-            "\nslowest: {} total={} worker_time={} queued={} rows={} scanned_rows={} scanned={} segments={} retries={}",
+            "\nslowest: {} total={} worker_time={} queued={} first_row={} rows={} scanned_rows={} scanned={} segments={} retries={}",
             slowest.worker,
             milliseconds(slowest.total),
             time(slowest.end.total_us),
             time(slowest.end.queued_us),
+            time(slowest.end.first_row_us),
             slowest.rows,
             slowest.end.scanned_rows,
             bytes(slowest.end.scanned_bytes),

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::context::QueryContext;
 use super::report::Reports;
 use super::runtime_filter::{Narrowed, narrowed, place};
-use crate::planning::encode;
+use crate::fragment::encode;
 
 /// Keys in the tickets of one gather, all workers together: a list that is short for one worker is long for thousands.
 const MAX_KEYS_SENT: usize = 4_000_000;

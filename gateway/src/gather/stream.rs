@@ -14,21 +14,26 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use tokio::time::{sleep, timeout};
-use tonic::{Code, Status, Streaming};
+use tonic::Streaming;
+use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::frame::{EndOfStream, Frame, frame};
+use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::context::QueryContext;
-use super::exec::Target;
 use super::report::WorkerReport;
 use super::request::{Fragment, FragmentRequest};
+use super::target::Target;
+use crate::cluster::worker_error;
 
 /// Workers send a sign of life so many times within the idle timeout.
 const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+/// Workers with the same rows that are asked one after another: each may take the whole idle timeout to fail.
+const MAX_COPIES_ASKED: usize = 3;
 
 /// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
 pub type WorkerStream = BoxStream<'static, Result<RecordBatch>>;
@@ -51,9 +56,15 @@ pub fn worker_stream(
 }
 
 fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
+    let mut copies = vec![target.worker];
+    copies.extend(target.others);
+    request.query.cluster.sort_live_first(&mut copies);
+    copies.truncate(MAX_COPIES_ASKED);
+    let mut copies = copies.into_iter();
+    let worker = copies.next().unwrap_or(target.worker);
     let reader = Reader {
         report: WorkerReport {
-            worker: target.worker,
+            worker,
             rows: 0,
             batches: 0,
             bytes: 0,
@@ -65,7 +76,9 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
             end: EndOfStream::default(),
         },
         request,
-        target,
+        worker,
+        other_copies: copies,
+        scans: target.scans,
         started: None,
         messages: None,
     };
@@ -86,7 +99,11 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
 
 struct Reader {
     request: Arc<FragmentRequest>,
-    target: Target,
+    /// The one that is asked now.
+    worker: WorkerId,
+    /// Those that were not asked yet.
+    other_copies: std::vec::IntoIter<WorkerId>,
+    scans: Vec<ScanShards>,
     report: WorkerReport,
     started: Option<Instant>,
     messages: Option<Streaming<FlightData>>,
@@ -106,8 +123,14 @@ impl Reader {
         loop {
             match self.attempt().await {
                 Err(error) if self.may_retry(&error, started) => {
+                    tracing::debug!(query_id = %self.request.query.query_id, worker = %self.worker, %error, "retrying a fragment");
                     self.messages = None;
                     self.report.retries += 1;
+                    if let Some(other) = self.other_copies.next() {
+                        self.worker = other;
+                        self.report.worker = other;
+                        continue;
+                    }
                     let waits = backoff.get_or_insert_with(|| {
                         backon::ExponentialBuilder::default()
                             .with_min_delay(FIRST_BACKOFF)
@@ -116,7 +139,6 @@ impl Reader {
                             .with_jitter()
                             .build()
                     });
-                    tracing::debug!(query_id = %self.request.query.query_id, worker = %self.target.worker, %error, "retrying a fragment");
                     sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
                 }
                 other => return other,
@@ -124,11 +146,18 @@ impl Reader {
         }
     }
 
-    /// Only what has shown no row can be had again from the start.
+    /// Only what has shown no row can be had again from the start: from another copy, or from the same worker, which may only have
+    /// restarted.
     fn may_retry(&self, error: &Error, started: Instant) -> bool {
-        error.code() == ErrorCode::Unavailable
-            && self.report.rows == 0
-            && started.elapsed() < self.request.query.config.retry_for
+        let has_other_copy = self.other_copies.len() > 0;
+        let may_recover = match error.code() {
+            ErrorCode::Unavailable => {
+                has_other_copy || started.elapsed() < self.request.query.config.retry_for
+            }
+            ErrorCode::DeadlineExceeded => has_other_copy,
+            _ => false,
+        };
+        may_recover && self.report.rows == 0
     }
 
     async fn attempt(&mut self) -> Result<Option<RecordBatch>> {
@@ -157,7 +186,7 @@ impl Reader {
 
     async fn open(&self) -> Result<Streaming<FlightData>> {
         let query = &self.request.query;
-        let mut client = query.cluster.client(self.target.worker)?;
+        let mut client = query.cluster.client(self.worker)?;
         let ticket = Ticket {
             ticket: self.ticket(),
         };
@@ -174,9 +203,9 @@ impl Reader {
         let ticket = FragmentTicket {
             query_id: query.query_id.to_string(),
             cluster_id: query.cluster.id().to_string(),
-            worker_id: self.target.worker.0,
+            worker_id: self.worker.0,
             plan: request.plan.clone(),
-            scans: self.target.scans.clone(),
+            scans: self.scans.clone(),
             snapshot: Some(query.snapshot.clone()),
             ordered: request.ordered,
             fetch: request.fetch.map(|rows| rows as u64),
@@ -266,23 +295,6 @@ impl Reader {
     }
 
     fn name(&self, error: Error) -> Error {
-        error.at(self.request.query.cluster.name(self.target.worker))
+        error.at(self.request.query.cluster.name(self.worker))
     }
-}
-
-/// A connection that breaks is reported by tonic under several codes, none of which a worker uses by itself.
-pub(crate) fn worker_error(status: Status) -> Error {
-    let broken = std::error::Error::source(&status).is_some()
-        && matches!(
-            status.code(),
-            Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
-        );
-    if broken {
-        return Error::with_source(
-            ErrorCode::Unavailable,
-            "the connection to the worker is lost; run the statement again",
-            status,
-        );
-    }
-    status.into()
 }

@@ -20,14 +20,13 @@ use object_store::{ObjectMeta, ObjectStore};
 use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::copy::CopyFrom;
 use super::lines::Lines;
 use super::roots::Roots;
 use super::source::{Rows, Source};
 use super::{file_errors, fit};
 use crate::catalog::Table;
 use crate::config::Load;
-use crate::engine::context::StatementContext;
-use crate::engine::parse::CopyFrom;
 
 /// A Parquet file is read in ranges of this size, by several partitions.
 const RANGE_BYTES: u64 = 64 << 20;
@@ -41,24 +40,30 @@ const JSON_NAMES_ROWS: usize = 1_000;
 /// `INVALID_ARGUMENT` for options and columns that do not fit; errors name the file.
 pub async fn open(
     config: &Load,
-    context: &StatementContext,
+    state: &SessionState,
     table: &Arc<Table>,
     copy: &CopyFrom,
 ) -> Result<Source> {
     let roots = Roots::parse(&config.allowed_roots)?;
     roots.check(&copy.location)?;
     let url = ListingTableUrl::parse(&copy.location)?;
-    let store = object_store(&context.state, &url)?;
-    let files = list(&context.state, &url, &store, copy).await?;
-    let partitions = context.state.config().target_partitions();
+    let location = Location {
+        store: object_store(state, &url)?,
+        url,
+        state,
+        table,
+        copy,
+    };
+    let files = location.files().await?;
+    let partitions = state.config().target_partitions();
     let mut units: Vec<Vec<Unit>> = (0..partitions).map(|_| Vec::new()).collect();
     let mut next = 0;
     for file in files {
-        let name = file_name(&url, &file);
+        let name = location.name_of(&file);
         roots.check_file(&name)?;
         let format = Format::of(copy, &name)?;
         for unit in format
-            .units(context, &url, &store, table, copy, file, &name)
+            .units(&location, file, &name)
             .await
             .map_err(|error| error.at(format!("file {name}")))?
         {
@@ -69,9 +74,49 @@ pub async fn open(
     let streams = units
         .into_iter()
         .filter(|units| !units.is_empty())
-        .map(|units| read(units, &context.state, table))
+        .map(|units| read(units, state, table))
         .collect();
     Ok(Source::new(streams))
+}
+
+/// Where the files of a COPY are, and what they are read for.
+struct Location<'a> {
+    state: &'a SessionState,
+    url: ListingTableUrl,
+    store: Arc<dyn ObjectStore>,
+    table: &'a Arc<Table>,
+    copy: &'a CopyFrom,
+}
+
+impl Location<'_> {
+    async fn files(&self) -> Result<Vec<ObjectMeta>> {
+        let mut files: Vec<ObjectMeta> = self
+            .url
+            .list_all_files(self.state, self.store.as_ref(), "")
+            .await?
+            .try_filter(|file| {
+                // Hidden files and markers such as _SUCCESS are no data.
+                let name = file.location.filename().unwrap_or_default();
+                futures::future::ready(!name.starts_with(['.', '_']) && file.size > 0)
+            })
+            .try_collect()
+            .await?;
+        if files.is_empty() {
+            return Err(Error::not_found(format!(
+                "COPY {}: there is no file at {}, or it is empty",
+                self.copy.table, self.copy.location
+            )));
+        }
+        files.sort_by(|left, right| left.location.cmp(&right.location));
+        Ok(files)
+    }
+
+    fn name_of(&self, file: &ObjectMeta) -> String {
+        match self.url.scheme() {
+            "file" => format!("/{}", file.location),
+            _ => format!("{}{}", self.url.object_store().as_str(), file.location),
+        }
+    }
 }
 
 /// The store of a URL, with credentials from the gateway's environment.
@@ -94,39 +139,6 @@ fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn O
         .runtime_env()
         .register_object_store(&base, Arc::clone(&store));
     Ok(store)
-}
-
-async fn list(
-    state: &SessionState,
-    url: &ListingTableUrl,
-    store: &Arc<dyn ObjectStore>,
-    copy: &CopyFrom,
-) -> Result<Vec<ObjectMeta>> {
-    let mut files: Vec<ObjectMeta> = url
-        .list_all_files(state, store.as_ref(), "")
-        .await?
-        .try_filter(|file| {
-            // Hidden files and markers such as _SUCCESS are no data.
-            let name = file.location.filename().unwrap_or_default();
-            futures::future::ready(!name.starts_with(['.', '_']) && file.size > 0)
-        })
-        .try_collect()
-        .await?;
-    if files.is_empty() {
-        return Err(Error::not_found(format!(
-            "COPY {}: there is no file at {}, or it is empty",
-            copy.table, copy.location
-        )));
-    }
-    files.sort_by(|left, right| left.location.cmp(&right.location));
-    Ok(files)
-}
-
-fn file_name(url: &ListingTableUrl, file: &ObjectMeta) -> String {
-    match url.scheme() {
-        "file" => format!("/{}", file.location),
-        _ => format!("{}{}", url.object_store().as_str(), file.location),
-    }
 }
 
 /// A file's format and how it is compressed.
@@ -188,18 +200,14 @@ impl Format {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // all of them say where and how one file is read
     async fn units(
         self,
-        context: &StatementContext,
-        url: &ListingTableUrl,
-        store: &Arc<dyn ObjectStore>,
-        table: &Arc<Table>,
-        copy: &CopyFrom,
+        location: &Location<'_>,
         file: ObjectMeta,
         name: &str,
     ) -> Result<Vec<Unit>> {
-        let state = &context.state;
+        let (url, store) = (&location.url, &location.store);
+        let (state, table, copy) = (location.state, location.table, location.copy);
         let format = self.file_format(copy)?;
         let schema = match self {
             Self::Parquet => {

@@ -3,6 +3,8 @@
 //! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and streamed to the workers, one
 //! DoPut each ([`put`]). They are durable there and unseen until the catalog commits the write: all of them at once, or never.
 
+/// COPY, as its statement says it.
+mod copy;
 /// Errors of a file's rows, as the owner of the file reads them.
 mod file_errors;
 /// COPY: which files, in which format.
@@ -25,23 +27,23 @@ pub mod source;
 use std::pin::pin;
 use std::sync::Arc;
 
+use datafusion::execution::session_state::SessionState;
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 use volary_flight_proto::control::{AbortWrite, control};
-use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
+pub use copy::CopyFrom;
 pub use progress::Loads;
 pub use source::Source;
 
 use crate::catalog::{Catalog, Table, WriteSummary};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::engine::context::StatementContext;
-use crate::engine::parse::CopyFrom;
 
 /// What a load needs of the gateway.
 #[derive(Debug, Clone)]
@@ -58,19 +60,20 @@ pub struct Parts {
     pub config: Arc<Config>,
 }
 
-/// COPY table FROM location: the number of rows.
+/// COPY table FROM location: the number of rows. `table` is the one that `copy` names.
 ///
 /// # Errors
 /// Those of the location and its files, which they name, and those of [`run`].
-pub async fn copy_from(parts: Parts, context: &StatementContext, copy: &CopyFrom) -> Result<u64> {
-    let table = context
-        .catalog
-        .table(&copy.table)
-        .cloned()
-        .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
-    let source = files::open(&parts.config.load, context, &table, copy).await?;
-    let write = parts.catalog.begin_write(&table).await?;
-    run(parts, context, &table, write, source).await
+pub async fn copy_from(
+    parts: Parts,
+    state: &SessionState,
+    query_id: QueryId,
+    table: &Arc<Table>,
+    copy: &CopyFrom,
+) -> Result<u64> {
+    let source = files::open(&parts.config.load, state, table, copy).await?;
+    let write = parts.catalog.begin_write(table).await?;
+    run(parts, query_id, table, write, source).await
 }
 
 /// Writes the rows of `source` to the table's workers and commits: the number of rows. Whatever goes wrong, and also when the
@@ -80,7 +83,7 @@ pub async fn copy_from(parts: Parts, context: &StatementContext, copy: &CopyFrom
 /// Those of the rows and of the workers, which they name.
 pub async fn run(
     parts: Parts,
-    context: &StatementContext,
+    query_id: QueryId,
     table: &Arc<Table>,
     write: WriteId,
     source: Source,
@@ -90,8 +93,9 @@ pub async fn run(
         table: Arc::clone(table),
         write,
     };
-    let progress = parts.loads.start(context.query_id, table.name());
-    let workers = put::open(&parts, context.query_id, table, write)?;
+    let progress = parts.loads.start(query_id, table.name());
+    let idle = parts.config.load.idle_timeout;
+    let workers = put::open(&parts.cluster, idle, query_id, table, write);
     let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
     let mut routing = JoinSet::new();
     for rows in source.into_partitions() {

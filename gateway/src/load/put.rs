@@ -21,11 +21,9 @@ use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::write::{WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::Parts;
 use super::route::{Sender, sent_schema};
 use crate::catalog::Table;
-use crate::cluster::Cluster;
-use crate::gather::stream::worker_error;
+use crate::cluster::{Cluster, worker_error};
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;
@@ -41,17 +39,14 @@ const CHECKS_PER_TIMEOUT: u32 = 8;
 /// Sends what its sender is given; ends with what the worker says that it keeps.
 pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
-/// A stream to each of the table's workers, in their order.
-///
-/// # Errors
-/// If a worker's address is not known.
+/// A stream to each of the table's workers, in their order. `idle`: how long a worker may give no sign of life, or take no rows.
 pub fn open(
-    parts: &Parts,
+    cluster: &Arc<Cluster>,
+    idle: Duration,
     query_id: QueryId,
     table: &Arc<Table>,
     write: WriteId,
-) -> Result<Vec<(Sender, Put)>> {
-    let idle = parts.config.load.idle_timeout;
+) -> Vec<(Sender, Put)> {
     table
         .workers()
         .iter()
@@ -63,9 +58,9 @@ pub fn open(
                 write_id: write.0,
                 table: Some(table.description()),
             };
-            let cluster = Arc::clone(&parts.cluster);
+            let cluster = Arc::clone(cluster);
             let put = put(cluster, *worker, Arc::clone(table), request, receiver, idle);
-            Ok((sender, Box::pin(put) as Put))
+            (sender, Box::pin(put) as Put)
         })
         .collect()
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as DfResult;
+use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Analyze;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -19,7 +20,6 @@ use tokio::sync::OnceCell;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
-use crate::engine::context::StatementContext;
 use crate::gather::GatherExec;
 use crate::planning::explain::{render_with_metrics, schema, to_batch};
 
@@ -28,14 +28,15 @@ use crate::planning::explain::{render_with_metrics, schema, to_batch};
 /// # Errors
 /// Those of planning the statement.
 pub async fn analyze(
-    context: &StatementContext,
+    state: &SessionState,
+    query_id: QueryId,
     analyze: &Analyze,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let started = Instant::now();
-    let plan = context.state.create_physical_plan(&analyze.input).await?;
+    let plan = state.create_physical_plan(&analyze.input).await?;
     let analysis = Analysis {
         plan,
-        query_id: context.query_id,
+        query_id,
         planning: started.elapsed(),
         verbose: analyze.verbose,
         schema: schema(),

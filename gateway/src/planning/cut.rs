@@ -1,7 +1,7 @@
 //! The maximal shard-local subtrees become fragments.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -17,11 +17,10 @@ use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
 use crate::catalog::TableKind;
+use crate::fragment::{ShardScanExec, encode};
 use crate::gather::{GatherExec, Target};
-use crate::planning::encode;
 use crate::planning::late_materialisation;
 use crate::planning::locality::{Locality, locality};
-use crate::planning::shard_scan::ShardScanExec;
 
 /// Puts every maximal shard-local subtree below a [`GatherExec`].
 ///
@@ -185,19 +184,24 @@ fn targets(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
     }
     by_worker
         .into_iter()
-        .map(|(worker, scans)| Target { worker, scans })
+        .map(|(worker, scans)| Target {
+            worker,
+            others: Vec::new(),
+            scans,
+        })
         .collect()
 }
 
 /// A fragment of reference tables alone runs on one worker; which one differs between queries, so that all get their part.
 fn one_target(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerId>) -> Vec<Target> {
-    let copies: Vec<_> = copies.iter().copied().collect();
-    if copies.is_empty() {
+    let mut copies: VecDeque<_> = copies.iter().copied().collect();
+    copies.rotate_left(next_index(copies.len()));
+    let Some(worker) = copies.pop_front() else {
         return Vec::new();
-    }
-    let worker = copies[next_index(copies.len())];
+    };
     vec![Target {
         worker,
+        others: copies.into(),
         scans: vec![ScanShards::default(); scans.len()],
     }]
 }

@@ -9,11 +9,11 @@ use datafusion::common::display::PlanType;
 use datafusion::common::format::ExplainFormat;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result as DfResult;
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::Explain;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use volary_flight_proto::{Error, Result};
 
-use crate::engine::context::StatementContext;
 use crate::gather::GatherExec;
 
 /// The columns of EXPLAIN: `plan_type` and `plan`, text.
@@ -28,10 +28,7 @@ pub fn schema() -> SchemaRef {
 ///
 /// # Errors
 /// Those of planning.
-pub async fn explain(
-    context: &StatementContext,
-    explain: &Explain,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn ExecutionPlan>> {
     if explain.explain_format != ExplainFormat::Indent {
         return Err(Error::invalid(
             "EXPLAIN has one format here; leave FORMAT out",
@@ -44,12 +41,12 @@ pub async fn explain(
             explain.plan.display_indent().to_string(),
         ));
     }
-    let logical = context.state.optimize(&explain.plan)?;
+    let logical = state.optimize(&explain.plan)?;
     rows.push((
         PlanType::FinalLogicalPlan.to_string(),
         logical.display_indent().to_string(),
     ));
-    let physical = context.state.create_physical_plan(&explain.plan).await?;
+    let physical = state.create_physical_plan(&explain.plan).await?;
     rows.push((PlanType::FinalPhysicalPlan.to_string(), render(&physical)));
     Ok(MemorySourceConfig::try_new_exec(
         &[vec![to_batch(&rows)?]],
@@ -69,12 +66,12 @@ pub(super) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
 }
 
 /// The plan, one operator a line, with fragments below their gathers.
-pub fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
+fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
     Rendering::default().finish(plan)
 }
 
 /// The same with what operators and gathers measured while it ran.
-pub fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
+pub(super) fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
     let rendering = Rendering {
         with_metrics: true,
         ..Rendering::default()

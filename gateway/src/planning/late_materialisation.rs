@@ -13,7 +13,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
-use super::shard_scan::ShardScanExec;
+use crate::fragment::ShardScanExec;
 
 /// One row in so many passes at most.
 const ROWS_PER_MATCH: usize = 200;

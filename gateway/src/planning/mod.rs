@@ -1,16 +1,16 @@
 //! What runs where.
 //!
-//! A sharded table is a [`table::ShardedTable`]: its scan becomes a [`shard_scan::ShardScanExec`] over the shards that
+//! A sharded table is a [`table::ShardedTable`]: its scan becomes a [`crate::fragment::ShardScanExec`] over the shards that
 //! [`pruning`] leaves. The planner's own rules then see a leaf that is partitioned by its shard key, and the rules here
 //! ([`joins`], [`cut`]) decide by [`locality`] which subtrees run on the workers. What the cut leaves below a
-//! [`crate::gather::GatherExec`] is a fragment, which [`encode`] puts into tickets.
+//! [`crate::gather::GatherExec`] is a fragment, which [`crate::fragment::encode`] puts into tickets.
 
 /// EXPLAIN ANALYZE.
 pub mod analysis;
+/// When rows that match are in the same shard.
+pub mod colocation;
 /// The maximal shard-local subtrees become fragments.
 pub mod cut;
-/// From a fragment to the bytes of a ticket.
-pub mod encode;
 /// EXPLAIN's text, fragments included.
 pub mod explain;
 /// Inner joins in an order that lets workers do more of them.
@@ -27,7 +27,5 @@ pub mod locality;
 pub mod pruning;
 /// The optimizer's rules, in their order.
 pub mod rules;
-/// The leaf: rows of some shards of a table.
-pub mod shard_scan;
 /// A table of the catalog as DataFusion sees it.
 pub mod table;

@@ -9,42 +9,9 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
+use crate::fragment::Selection;
 use crate::planning::key_reference::type_of_key;
 use crate::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
-
-/// The shards of a table that a scan reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
-    /// No filter says anything of the shard key.
-    All,
-    /// Only these, ascending; none for a contradiction.
-    Some(BTreeSet<u32>),
-}
-
-impl Selection {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::All, only) | (only, Self::All) => only,
-            (Self::Some(left), Self::Some(right)) => {
-                Self::Some(left.intersection(&right).copied().collect())
-            }
-        }
-    }
-
-    fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::All, _) | (_, Self::All) => Self::All,
-            (Self::Some(mut left), Self::Some(right)) => {
-                left.extend(right);
-                Self::Some(left)
-            }
-        }
-    }
-
-    fn none() -> Self {
-        Self::Some(BTreeSet::new())
-    }
-}
 
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]

@@ -10,8 +10,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::catalog::{Table, TableKind};
-use crate::planning::pruning::{self, Selection, ShardKey};
-use crate::planning::shard_scan::ShardScanExec;
+use crate::fragment::{Selection, ShardScanExec};
+use crate::planning::pruning::{self, ShardKey};
 
 /// A table within one query.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::Result;
 
-use super::Kind;
+use super::kind::Kind;
 use crate::catalog::{State, TableKind};
 use crate::cluster::Cluster;
 use crate::load::Loads;

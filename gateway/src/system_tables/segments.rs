@@ -10,7 +10,7 @@ use volary_flight_proto::control::{ListSegments, SegmentDescription, SegmentList
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::Kind;
+use super::kind::Kind;
 use super::rows::{batch, numbers, texts};
 use crate::catalog::State;
 use crate::cluster::Cluster;

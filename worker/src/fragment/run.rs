@@ -30,7 +30,7 @@ use volary_node::batches::CoalesceBytes;
 use super::bind::Binder;
 use super::decode::decode;
 use super::optimize::{optimize, session_config};
-use crate::service::WorkerContext;
+use crate::context::WorkerContext;
 use crate::storage::Segment;
 
 /// Larger messages than any batch: batches are sized before they are encoded.
@@ -156,7 +156,7 @@ pub fn stream(
         encoder,
         counted,
         plan: fragment.plan,
-        _segments: fragment.segments,
+        segments: fragment.segments,
         keep_alive: options.keep_alive.max(SHORTEST_KEEP_ALIVE),
         timer: Box::pin(sleep(options.keep_alive.max(SHORTEST_KEEP_ALIVE))),
         arrived: options.arrived,
@@ -193,7 +193,7 @@ pub struct FragmentStream {
     encoder: FlightDataEncoder,
     counted: Counted,
     plan: Arc<dyn ExecutionPlan>,
-    _segments: Vec<Arc<Segment>>,
+    segments: Vec<Arc<Segment>>,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
     arrived: Instant,
@@ -250,7 +250,7 @@ impl FragmentStream {
             compute_us: micros(work.compute),
             scanned_rows: work.scanned_rows,
             scanned_bytes: work.scanned_bytes,
-            segments: self._segments.len() as u64,
+            segments: self.segments.len() as u64,
             plan_metrics: if self.with_plan_metrics {
                 DisplayableExecutionPlan::with_metrics(self.plan.as_ref())
                     .indent(true)

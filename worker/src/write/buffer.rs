@@ -18,9 +18,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryRese
 use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::Result;
 
-use super::layout::Layout;
-use super::segments::REFERENCE_SHARD;
-use super::sort::ORDER;
+use super::layout::{Layout, ORDER, REFERENCE_SHARD};
 
 /// Rows that are copied together: few enough that a file ends near the size that it shall have.
 const COPIED_ROWS: usize = 8 * 1024;

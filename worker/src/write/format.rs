@@ -19,8 +19,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::layout::Layout;
-use super::sort::ORDER;
+use super::layout::{Layout, ORDER};
 use crate::config;
 
 /// Keys that a bloom filter says are there and are not.

@@ -3,11 +3,19 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::compute;
+use arrow::compute::{self, SortOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::write::{SHARD_COLUMN, TableDescription};
 use volary_flight_proto::{Error, Result, ipc};
+
+/// The shard of a reference table.
+pub(super) const REFERENCE_SHARD: u32 = 0;
+/// How segments are ordered: as `ORDER BY key` orders by default, so that a scan in this order need not sort.
+pub(super) const ORDER: SortOptions = SortOptions {
+    descending: false,
+    nulls_first: false,
+};
 
 /// The columns of a write, and what they are for.
 #[derive(Debug)]

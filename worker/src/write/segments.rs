@@ -13,14 +13,12 @@ use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::format::{Format, failed};
-use super::layout::Layout;
+use super::layout::{Layout, REFERENCE_SHARD};
 use super::{WriteContext, in_background};
 use crate::storage::{NewSegment, Segment, Storage};
 
 /// Files that are made durable while the next one is written.
 const FILES_SYNCING: usize = 8;
-/// The shard of a reference table.
-pub(super) const REFERENCE_SHARD: u32 = 0;
 
 /// Writes rows that are sorted by shard into segments, one file at a time. Dropping it deletes the files.
 pub(super) struct SegmentsWriter {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryLimit;
@@ -23,16 +22,10 @@ use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
 use super::buffer::{Buffer, Part};
-use super::layout::Layout;
+use super::layout::{Layout, ORDER};
 
 /// What a sort keeps free for its last merge, of all memory. DataFusion's default is a fixed 10 MiB, which a small limit does not have.
 const MERGE_SHARE: usize = 8;
-
-/// How segments are ordered: as `ORDER BY key` orders by default, so that a scan in this order need not sort.
-pub(super) const ORDER: SortOptions = SortOptions {
-    descending: false,
-    nulls_first: false,
-};
 
 /// Rows, checked and sorted by shard and within a shard by the sort key.
 pub(super) enum Sorted {

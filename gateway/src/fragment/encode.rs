@@ -27,7 +27,7 @@ use volary_flight_proto::fragment::ShardScan;
 use volary_flight_proto::ipc;
 use volary_node::key_set::KeySetExpr;
 
-use crate::planning::shard_scan::ShardScanExec;
+use super::shard_scan::ShardScanExec;
 
 /// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
 /// sent.

@@ -20,9 +20,9 @@ use datafusion::physical_plan::{
 };
 use volary_flight_proto::ids::WorkerId;
 
+use super::selection::Selection;
 use crate::catalog::{Table, TableKind};
 use crate::config::MAX_TARGET_PARTITIONS;
-use crate::planning::pruning::Selection;
 
 /// Reads some shards of one table. It exists on the gateway only while a query is planned: the cut puts it into a
 /// fragment, and a worker binds it to its segments.

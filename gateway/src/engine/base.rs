@@ -1,0 +1,34 @@
+//! What all statements share: functions, rules, settings, memory.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::SessionState;
+use datafusion::prelude::SessionConfig;
+
+use super::names::{CATALOG, PUBLIC};
+use crate::config::Config;
+use crate::planning::rules::{logical_rules, physical_rules, planner_config};
+
+/// DataFusion's session without the catalog's tables and a session's settings, which every statement adds.
+pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let target_partitions = config.query.target_partitions.unwrap_or(cores);
+    let session = SessionConfig::new()
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, PUBLIC)
+        .with_information_schema(true)
+        .with_batch_size(config.query.batch_rows.max(1));
+    SessionStateBuilder::new()
+        .with_config(planner_config(
+            session,
+            target_partitions,
+            config.gather.runtime_filter_keys,
+        ))
+        .with_runtime_env(runtime_env)
+        .with_default_features()
+        .with_optimizer_rules(logical_rules())
+        .with_physical_optimizer_rules(physical_rules())
+        .build()
+}

@@ -1,0 +1,88 @@
+//! What can be said of the keys that find a partner.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal};
+use datafusion::physical_expr::utils::conjunction;
+use volary_node::key_set::KeySetExpr;
+
+use super::Expr;
+
+/// Values of a list that readers of Parquet still compare with statistics; longer ones travel as a set.
+const MAX_LISTED: usize = 20;
+
+/// A condition on one expression of the probe side.
+#[derive(Clone)]
+pub(super) enum Condition {
+    AtLeast(Expr, ScalarValue),
+    AtMost(Expr, ScalarValue),
+    In(Expr, HashSet<ScalarValue>),
+    /// `(left) OR (right)` of what cannot be merged further; made for keys that may be NULL.
+    Either(Expr, Vec<Condition>),
+}
+
+impl Condition {
+    /// What holds where either holds, if they are about the same key in the same way.
+    pub(super) fn or(self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::AtLeast(key, left), Self::AtLeast(other, right)) if same(&key, other) => {
+                let smaller = if left <= *right { left } else { right.clone() };
+                Some(Self::AtLeast(key, smaller))
+            }
+            (Self::AtMost(key, left), Self::AtMost(other, right)) if same(&key, other) => {
+                let larger = if left >= *right { left } else { right.clone() };
+                Some(Self::AtMost(key, larger))
+            }
+            (Self::In(key, mut left), Self::In(other, right)) if same(&key, other) => {
+                left.extend(right.iter().cloned());
+                Some(Self::In(key, left))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same as an expression over rows of `schema`.
+    ///
+    /// # Errors
+    /// If it does not fit `schema`.
+    pub(super) fn into_expression(self, schema: &Schema) -> Result<Expr> {
+        let literal = |value| Arc::new(Literal::new(value)) as Expr;
+        Ok(match self {
+            Self::AtLeast(key, bound) => {
+                Arc::new(BinaryExpr::new(key, Operator::GtEq, literal(bound)))
+            }
+            Self::AtMost(key, bound) => {
+                Arc::new(BinaryExpr::new(key, Operator::LtEq, literal(bound)))
+            }
+            Self::In(key, values) if values.len() <= MAX_LISTED => {
+                let values = values.into_iter().map(literal).collect();
+                Arc::new(InListExpr::try_new(key, values, false, schema)?)
+            }
+            Self::In(key, values) => Arc::new(KeySetExpr::try_new(
+                key,
+                ScalarValue::iter_to_array(values)?,
+            )?),
+            Self::Either(nulls, conditions) => {
+                let mut parts = Vec::new();
+                for condition in conditions {
+                    parts.push(condition.into_expression(schema)?);
+                }
+                if parts.is_empty() {
+                    nulls
+                } else {
+                    Arc::new(BinaryExpr::new(nulls, Operator::Or, conjunction(parts)))
+                }
+            }
+        })
+    }
+}
+
+/// Whether two conditions are on the same key.
+pub(super) fn same(left: &Expr, right: &Expr) -> bool {
+    left.as_ref() == right.as_ref()
+}

@@ -1,0 +1,198 @@
+//! Reads what joins say of the keys that they have seen.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::array::StructArray;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, InListExpr, IsNullExpr, Literal,
+};
+use datafusion::physical_expr::utils::split_conjunction;
+
+use super::Expr;
+use super::condition::Condition;
+
+/// What a filter keeps, as a conjunction.
+pub(super) enum Keep {
+    All,
+    None,
+    Where(Vec<Condition>),
+}
+
+/// Reads filters of joins.
+pub(super) struct Reader {
+    /// Longer lists of keys are not kept.
+    pub(super) max_values: usize,
+}
+
+impl Reader {
+    /// Reads what [`datafusion::physical_plan::joins::HashJoinExec`] writes: bounds and lists of keys, by partition of the
+    /// join in a CASE. Whatever else it writes, such as a reference to its hash table, keeps all rows.
+    pub(super) fn read(&self, filter: &Expr) -> Keep {
+        let mut all = Vec::new();
+        for part in split_conjunction(filter) {
+            match self.read_part(part) {
+                Keep::All => {}
+                Keep::None => return Keep::None,
+                Keep::Where(conditions) => all.extend(conditions),
+            }
+        }
+        if all.is_empty() {
+            Keep::All
+        } else {
+            Keep::Where(all)
+        }
+    }
+
+    fn read_part(&self, part: &Expr) -> Keep {
+        if let Some(literal) = part.downcast_ref::<Literal>() {
+            return match literal.value() {
+                ScalarValue::Boolean(Some(true)) => Keep::All,
+                ScalarValue::Boolean(_) => Keep::None,
+                _ => Keep::All,
+            };
+        }
+        if let Some(binary) = part.downcast_ref::<BinaryExpr>() {
+            return self.read_binary(binary);
+        }
+        if let Some(list) = part.downcast_ref::<InListExpr>() {
+            return self.read_list(list);
+        }
+        if let Some(case) = part.downcast_ref::<CaseExpr>() {
+            let branches = case.when_then_expr().iter().map(|(_, then)| then);
+            let branches = branches
+                .chain(case.else_expr())
+                .map(|branch| self.read(branch));
+            return self.any_of(branches);
+        }
+        Keep::All
+    }
+
+    fn read_binary(&self, binary: &BinaryExpr) -> Keep {
+        let (left, right) = (binary.left(), binary.right());
+        if *binary.op() == Operator::Or {
+            // `key IS NULL OR …`, where NULL keys can match.
+            if !only_null_checks(left) {
+                return Keep::All;
+            }
+            return match self.read(right) {
+                Keep::All => Keep::All,
+                Keep::None => Keep::Where(vec![Condition::Either(Arc::clone(left), Vec::new())]),
+                Keep::Where(conditions) => {
+                    Keep::Where(vec![Condition::Either(Arc::clone(left), conditions)])
+                }
+            };
+        }
+        let Some(bound) = right.downcast_ref::<Literal>() else {
+            return Keep::All;
+        };
+        let (key, bound) = (Arc::clone(left), bound.value().clone());
+        match binary.op() {
+            _ if bound.is_null() => Keep::All,
+            Operator::GtEq => Keep::Where(vec![Condition::AtLeast(key, bound)]),
+            Operator::LtEq => Keep::Where(vec![Condition::AtMost(key, bound)]),
+            _ => Keep::All,
+        }
+    }
+
+    /// A list of several keys together becomes one list for each key: they can be compared with statistics, and encoded.
+    fn read_list(&self, list: &InListExpr) -> Keep {
+        if list.negated() {
+            return Keep::All;
+        }
+        let literals = list.list().iter().map(|item| {
+            let literal = item.downcast_ref::<Literal>();
+            literal.map(Literal::value)
+        });
+        let Some(values) = literals.collect::<Option<Vec<_>>>() else {
+            return Keep::All;
+        };
+        let keys = match list.expr().downcast_ref::<ScalarFunctionExpr>() {
+            Some(function) if function.name() == "struct" => function.args().to_vec(),
+            _ => {
+                let set = values.into_iter().cloned().collect();
+                return self.keep_lists(vec![Condition::In(Arc::clone(list.expr()), set)]);
+            }
+        };
+        let mut lists = vec![HashSet::new(); keys.len()];
+        for value in values {
+            let ScalarValue::Struct(row) = value else {
+                return Keep::All;
+            };
+            if add_row(row, &mut lists).is_none() {
+                return Keep::All;
+            }
+        }
+        let conditions = keys.into_iter().zip(lists);
+        self.keep_lists(
+            conditions
+                .map(|(key, set)| Condition::In(key, set))
+                .collect(),
+        )
+    }
+
+    fn keep_lists(&self, conditions: Vec<Condition>) -> Keep {
+        let kept: Vec<_> = conditions
+            .into_iter()
+            .filter(|condition| self.is_short(condition))
+            .collect();
+        if kept.is_empty() {
+            Keep::All
+        } else {
+            Keep::Where(kept)
+        }
+    }
+
+    fn is_short(&self, condition: &Condition) -> bool {
+        !matches!(condition, Condition::In(_, set) if set.len() > self.max_values)
+    }
+
+    /// The union: conditions that every branch has on the same key, widened to hold for all of them.
+    fn any_of(&self, branches: impl Iterator<Item = Keep>) -> Keep {
+        let mut merged: Option<Vec<Condition>> = None;
+        for branch in branches {
+            let conditions = match branch {
+                Keep::All => return Keep::All,
+                Keep::None => continue,
+                Keep::Where(conditions) => conditions,
+            };
+            merged = Some(match merged {
+                None => conditions,
+                Some(so_far) => so_far
+                    .into_iter()
+                    .filter_map(|left| conditions.iter().find_map(|right| left.clone().or(right)))
+                    .filter(|condition| self.is_short(condition))
+                    .collect(),
+            });
+        }
+        match merged {
+            None => Keep::None,
+            Some(conditions) if conditions.is_empty() => Keep::All,
+            Some(conditions) => Keep::Where(conditions),
+        }
+    }
+}
+
+/// Adds the values of a row, one to the list of each key; `None` if they are not as many as the keys.
+fn add_row(row: &StructArray, lists: &mut [HashSet<ScalarValue>]) -> Option<()> {
+    for (list, column) in lists.iter_mut().zip(row.columns()) {
+        list.insert(ScalarValue::try_from_array(column, 0).ok()?);
+    }
+    (row.num_columns() == lists.len()).then_some(())
+}
+
+fn only_null_checks(expression: &Expr) -> bool {
+    if expression.is::<IsNullExpr>() {
+        return true;
+    }
+    expression
+        .downcast_ref::<BinaryExpr>()
+        .is_some_and(|binary| {
+            *binary.op() == Operator::Or
+                && only_null_checks(binary.left())
+                && only_null_checks(binary.right())
+        })
+}

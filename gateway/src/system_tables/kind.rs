@@ -1,0 +1,95 @@
+//! Which tables there are, and their columns.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+/// A table about the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nodes,
+    Tables,
+    Shards,
+    Segments,
+    Loads,
+}
+
+/// All of them, as they are listed.
+pub(super) const KINDS: [Kind; 5] = [
+    Kind::Nodes,
+    Kind::Tables,
+    Kind::Shards,
+    Kind::Segments,
+    Kind::Loads,
+];
+
+impl Kind {
+    /// Its name within the schema `system`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Tables => "tables",
+            Self::Shards => "shards",
+            Self::Segments => "segments",
+            Self::Loads => "loads",
+        }
+    }
+
+    /// Its columns.
+    pub(super) fn schema(self) -> SchemaRef {
+        use DataType::{Boolean, Int64, Utf8};
+        let columns: &[(&str, DataType, bool)] = match self {
+            Self::Nodes => &[
+                ("id", Utf8, false),
+                ("role", Utf8, false),
+                ("address", Utf8, false),
+                ("state", Utf8, false),
+                ("version", Utf8, false),
+                ("running_fragments", Int64, true),
+                ("memory_reserved_bytes", Int64, true),
+                ("segments", Int64, true),
+                ("rows", Int64, true),
+                ("bytes", Int64, true),
+                ("last_heartbeat_ms", Int64, true),
+            ],
+            Self::Tables => &[
+                ("name", Utf8, false),
+                ("kind", Utf8, false),
+                ("shard_key", Utf8, true),
+                ("shards", Int64, false),
+                ("sort_key", Utf8, true),
+                ("workers", Int64, false),
+                ("rows", Int64, false),
+                ("bytes", Int64, false),
+            ],
+            Self::Shards => &[
+                ("table_name", Utf8, false),
+                ("shard", Int64, false),
+                ("worker_id", Utf8, false),
+                ("rows", Int64, false),
+                ("bytes", Int64, false),
+            ],
+            Self::Segments => &[
+                ("table_name", Utf8, false),
+                ("shard", Int64, false),
+                ("worker_id", Utf8, false),
+                ("write_id", Int64, false),
+                ("file", Utf8, false),
+                ("rows", Int64, false),
+                ("bytes", Int64, false),
+                ("visible", Boolean, false),
+            ],
+            Self::Loads => &[
+                ("query_id", Utf8, false),
+                ("table_name", Utf8, false),
+                ("rows_written", Int64, false),
+                ("running_ms", Int64, false),
+            ],
+        };
+        let fields: Vec<_> = columns
+            .iter()
+            .map(|(name, data_type, nullable)| Field::new(*name, data_type.clone(), *nullable))
+            .collect();
+        Arc::new(Schema::new(fields))
+    }
+}

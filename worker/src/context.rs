@@ -1,0 +1,43 @@
+//! What all calls share.
+
+use std::sync::Arc;
+
+use datafusion::execution::runtime_env::RuntimeEnv;
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::seal::Sealer;
+use volary_node::Runtimes;
+use volary_node::admission::Admission;
+
+use crate::config::Config;
+use crate::storage::Storage;
+
+/// The worker's identity, settings and resources.
+#[derive(Debug)]
+pub struct WorkerContext {
+    /// The worker.
+    pub id: WorkerId,
+    /// Its cluster.
+    pub cluster_id: ClusterId,
+    /// Settings.
+    pub config: Config,
+    /// Shards on disk.
+    pub storage: Storage,
+    /// Memory, spill space and caches.
+    pub runtime_env: Arc<RuntimeEnv>,
+    /// Where work runs.
+    pub runtimes: Runtimes,
+    /// Opens what gateways sealed.
+    pub sealer: Sealer,
+    /// Fragments that run and wait.
+    pub admission: Admission,
+}
+
+impl WorkerContext {
+    /// Parallelism of one fragment.
+    pub fn target_partitions(&self) -> usize {
+        self.config
+            .execution
+            .target_partitions
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
