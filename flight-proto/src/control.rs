@@ -10,6 +10,9 @@ pub struct Control {
     /// The command.
     #[prost(oneof = "control::Command", tags = "2, 3, 4")]
     pub command: Option<control::Command>,
+    /// The cluster.
+    #[prost(string, tag = "5")]
+    pub cluster_id: String,
 }
 
 /// The commands of [`Control`].

@@ -248,8 +248,13 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
         if let Some(io) = current.downcast_ref::<std::io::Error>() {
-            let same = io.raw_os_error().map(std::io::Error::from_raw_os_error);
-            return Some(same.unwrap_or_else(|| io.kind().into()));
+            if let Some(code) = io.raw_os_error() {
+                return Some(std::io::Error::from_raw_os_error(code));
+            }
+            // An error of another kind wraps one, whose text it keeps.
+            if io.kind() != std::io::ErrorKind::Other {
+                return Some(io.kind().into());
+            }
         }
         cause = current.source();
     }
@@ -388,7 +393,8 @@ fn from_plain(error: &DataFusionError) -> Error {
             ),
         ),
         DataFusionError::IoError(source) => {
-            return Error::io(source.to_string(), std::io::Error::from(source.kind()));
+            let cause = io_cause(error).unwrap_or_else(|| source.kind().into());
+            return Error::io(source.to_string(), cause);
         }
         DataFusionError::Internal(_)
         | DataFusionError::ExecutionJoin(_)
@@ -430,7 +436,8 @@ fn from_arrow(error: &ArrowError) -> Error {
         }
         ArrowError::MemoryError(_) => ErrorCode::ResourceExhausted,
         ArrowError::IoError(text, source) => {
-            return Error::io(text, std::io::Error::from(source.kind()));
+            let cause = io_cause(error).unwrap_or_else(|| source.kind().into());
+            return Error::io(text, cause);
         }
         ArrowError::ExternalError(source) => {
             return find_ours(source.as_ref())
@@ -543,6 +550,12 @@ mod tests {
             let error = Error::io_within("cannot write a.parquet", error);
             assert_eq!(error.code(), ErrorCode::ResourceExhausted);
         }
+        // As a writer of Arrow IPC, that of spill files, wraps it.
+        let full = std::io::Error::from_raw_os_error(28);
+        let wrapped = ArrowError::IoError(full.to_string(), std::io::Error::other(full));
+        let error = Error::from(DataFusionError::from(wrapped));
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        assert!(error.message().contains("free space"), "{error}");
         let other = Error::io_within("x", ParquetError::General("y".to_owned()));
         assert_eq!(other.code(), ErrorCode::Internal);
     }

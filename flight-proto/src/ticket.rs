@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::fragment::ScanShards;
@@ -75,6 +77,20 @@ pub struct QueryTicket {
     /// A metadata command of Flight SQL (catalogs, tables …) as its `Any` message, instead of a statement.
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub command: Option<Bytes>,
+    /// The tables and views that the query read when it was planned, by name: a table's id, the [`fingerprint`] of a view's text. A
+    /// snapshot says which writes are seen, not of which tables.
+    #[prost(btree_map = "string, uint64", tag = "8")]
+    pub reads: BTreeMap<String, u64>,
+    /// The [`fingerprint`] of the columns that were announced.
+    #[prost(fixed64, optional, tag = "9")]
+    pub columns: Option<u64>,
+}
+
+/// A number that tells texts apart, the same on every gateway: the first eight bytes of the text's BLAKE3 hash, little-endian.
+pub fn fingerprint(text: &str) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..8]);
+    u64::from_le_bytes(first)
 }
 
 /// A prepared statement: stateless, so that it is valid on every gateway and nothing leaks.
@@ -86,4 +102,15 @@ pub struct PreparedStatementHandle {
     /// The parameters that were bound: zero or more rows, as an Arrow IPC stream; none if nothing was bound.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub parameters: Option<Bytes>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_the_same_on_every_gateway() {
+        assert_eq!(fingerprint(""), 0xa6a1_f9f5_b949_13af);
+        assert_ne!(fingerprint("SELECT 1"), fingerprint("SELECT 2"));
+    }
 }

@@ -21,6 +21,9 @@ pub struct WriteRequest {
     /// The table.
     #[prost(message, optional, tag = "4")]
     pub table: Option<TableDescription>,
+    /// The cluster.
+    #[prost(string, tag = "5")]
+    pub cluster_id: String,
 }
 
 /// What a worker must know of a table to keep its rows.

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use prost::Message;
+use volary_flight_proto::control::{AbortWrite, Control, DropTable, ListSegments, control};
 use volary_flight_proto::fragment::{ScanShards, ShardScan};
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
+use volary_flight_proto::write::{TableDescription, WriteRequest};
 
 /// The message has these bytes, and these bytes are the message.
 fn assert_bytes<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, golden: &str) {
@@ -72,6 +74,54 @@ fn a_fragment_ticket_has_its_bytes() {
 }
 
 #[test]
+fn commands_have_their_bytes() {
+    let commands = [
+        (
+            control::Command::ListSegments(ListSegments {}),
+            "080512002a0163",
+        ),
+        (
+            control::Command::DropTable(DropTable { table_id: 7 }),
+            "08051a0208072a0163",
+        ),
+        (
+            control::Command::AbortWrite(AbortWrite { write_id: 300 }),
+            "0805220308ac022a0163",
+        ),
+    ];
+    for (command, golden) in commands {
+        let control = Control {
+            worker_id: 5,
+            command: Some(command),
+            cluster_id: "c".to_owned(),
+        };
+        assert_bytes(&control, golden);
+    }
+}
+
+#[test]
+fn a_write_has_its_bytes() {
+    let request = WriteRequest {
+        query_id: "q".to_owned(),
+        worker_id: 5,
+        write_id: 300,
+        table: Some(TableDescription {
+            table_id: 7,
+            name: "t".to_owned(),
+            schema: vec![1, 2].into(),
+            shard_key: Some(0),
+            sort_key: vec![0, 3],
+            shards: 64,
+        }),
+        cluster_id: "c".to_owned(),
+    };
+    assert_bytes(
+        &request,
+        "0a0171100518ac02221108071201741a02010220002a02000330402a0163",
+    );
+}
+
+#[test]
 fn what_clients_hold_has_its_bytes() {
     let ticket = QueryTicket {
         query_id: "q".to_owned(),
@@ -81,10 +131,12 @@ fn what_clients_hold_has_its_bytes() {
         settings: [("a".to_owned(), "b".to_owned())].into(),
         result: Some(Vec::new().into()),
         command: Some(vec![2].into()),
+        reads: [("t".to_owned(), 7)].into(),
+        columns: Some(9),
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a0102",
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a01741007490900000000000000",
     );
     let handle = PreparedStatementHandle {
         sql: "SELECT ?".to_owned(),

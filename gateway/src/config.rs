@@ -70,8 +70,9 @@ pub struct Query {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub ticket_lifetime: Duration,
-    /// Plans that are kept between GetFlightInfo and DoGet; an older ticket is planned again.
-    pub max_kept_plans: u64,
+    /// Memory of plans that are kept between GetFlightInfo and DoGet, as estimated from their statements' length; a ticket whose
+    /// plan is gone is planned again.
+    pub kept_plans: MemorySize,
     /// Sessions that are kept; the one that was not used for the longest time is forgotten first.
     pub max_sessions: u64,
     /// The largest message that clients may send: statements, parameters, rows.
@@ -150,7 +151,7 @@ impl Default for Query {
             max_running: 256,
             max_waiting: 1024,
             ticket_lifetime: Duration::from_secs(60 * 60),
-            max_kept_plans: 10_000,
+            kept_plans: MemorySize::Bytes(256 << 20),
             max_sessions: 100_000,
             max_message: MemorySize::Bytes(256 << 20),
         }

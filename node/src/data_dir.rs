@@ -65,18 +65,22 @@ impl DataDir {
         durable::create_directory(path)?;
         let lock = lock(path)?;
         let identity_path = path.join(IDENTITY_FILE);
-        let identity = if identity_path.exists() {
-            read_identity(&identity_path, role)?
-        } else {
-            refuse_foreign_files(path)?;
-            let identity = Identity {
-                format: FORMAT,
-                role,
-                cluster_id: None,
-                worker_id: None,
-            };
-            write_identity(&identity_path, &identity)?;
-            identity
+        let identity = match durable::read_json::<Identity>(&identity_path, FORMAT)? {
+            Some(identity) => {
+                check_role(path, &identity, role)?;
+                identity
+            }
+            None => {
+                refuse_foreign_files(path)?;
+                let identity = Identity {
+                    format: FORMAT,
+                    role,
+                    cluster_id: None,
+                    worker_id: None,
+                };
+                write_identity(&identity_path, &identity)?;
+                identity
+            }
         };
         Ok(Self {
             path: path.to_owned(),
@@ -149,37 +153,15 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn read_identity(path: &Path, role: Role) -> Result<Identity> {
-    let text = fs::read(path)
-        .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
-    // The format is read first and alone: what a newer release writes beside it need not be understood.
-    #[derive(Deserialize)]
-    struct Format {
-        format: u32,
+fn check_role(path: &Path, identity: &Identity, role: Role) -> Result<()> {
+    if identity.role == role {
+        return Ok(());
     }
-    let damaged = |source: serde_json::Error| {
-        Error::with_source(
-            ErrorCode::DataLoss,
-            format!("{} is damaged; restore it from a backup", path.display()),
-            source,
-        )
-    };
-    let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
-    if format > FORMAT {
-        return Err(Error::invalid(format!(
-            "{} has format {format}, this release reads up to format {FORMAT}; start it with the release that wrote it, or a newer one",
-            path.display()
-        )));
-    }
-    let identity: Identity = serde_json::from_slice(&text).map_err(damaged)?;
-    if identity.role != role {
-        return Err(Error::invalid(format!(
-            "{} is the data directory of a {}, not of a {role}; give each node a directory of its own",
-            path.parent().unwrap_or(path).display(),
-            identity.role
-        )));
-    }
-    Ok(identity)
+    Err(Error::invalid(format!(
+        "{} is the data directory of a {}, not of a {role}; give each node a directory of its own",
+        path.display(),
+        identity.role
+    )))
 }
 
 fn write_identity(path: &Path, identity: &Identity) -> Result<()> {

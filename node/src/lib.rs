@@ -1,5 +1,5 @@
 //! What every Volary process is made of, gateway and worker alike: its data directory, its runtimes, its memory, its
-//! listener and its connections to other nodes, and the one expression that both know and DataFusion does not.
+//! listener and its connections to other nodes, and what both know and DataFusion does not.
 //!
 //! Nothing here knows of tables or Flight messages.
 
@@ -25,6 +25,10 @@ pub mod runtimes;
 pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
+/// Joins that can be stopped while they make no rows.
+pub mod stoppable;
+/// Filter pushdown that does not take one column for another.
+pub mod unique_names;
 
 pub use data_dir::DataDir;
 pub use runtimes::Runtimes;

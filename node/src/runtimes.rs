@@ -16,6 +16,8 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::stoppable::StopsWhenDropped;
+
 /// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
 /// used becomes real memory.
 const STACK_BYTES: usize = 16 << 20;
@@ -129,7 +131,7 @@ impl Runtimes {
     }
 
     /// Polls `stream` on the CPU runtime and hands its batches over. Dropping the returned stream drops the other at once;
-    /// so does a reader that takes no batch for `reader_timeout`.
+    /// so does a reader that takes no batch for `reader_timeout`; with `Duration::MAX` it may take as long as it likes.
     pub fn stream_on_cpu(
         &self,
         mut stream: SendableRecordBatchStream,
@@ -157,6 +159,7 @@ impl Runtimes {
             schema,
             receiver,
             task: Some(AbortOnDrop(task)),
+            stops: None,
         }
     }
 }
@@ -181,6 +184,16 @@ pub struct CpuStream {
     schema: SchemaRef,
     receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
     task: Option<AbortOnDrop<Result<()>>>,
+    stops: Option<StopsWhenDropped>,
+}
+
+impl CpuStream {
+    /// The same, which ends its plan when it is dropped: the task that is aborted then may be in the middle of a long poll.
+    #[must_use]
+    pub fn stopping(mut self, plan: StopsWhenDropped) -> Self {
+        self.stops = Some(plan);
+        self
+    }
 }
 
 impl Stream for CpuStream {

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from cluster import binary
 from proxy import Proxy
 
 import volary
@@ -20,6 +19,7 @@ PATIENCE_SECONDS = 20.0
 """How long a test waits for what must happen, on a machine that is busy."""
 _PAUSE_SECONDS = 0.01
 _READY = "listening on grpc://"
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
 
@@ -40,6 +40,17 @@ def within(seconds: float) -> Iterator[None]:
     yield
     took = time.monotonic() - started
     assert took < seconds, f"took {took:.1f} s, not less than {seconds} s"
+
+
+def binary(name: str) -> Path:
+    """The program `name`: VOLARY_BIN says where `volary` is, the others lie beside it."""
+    if "VOLARY_BIN" in os.environ:
+        found = Path(os.environ["VOLARY_BIN"]).with_name(name)
+    else:
+        found = Path(os.environ.get("CARGO_TARGET_DIR", _REPOSITORY / "target")) / "release" / name
+    if not found.is_file():
+        raise FileNotFoundError(f"{found} does not exist: build it with `cargo build --release`, or set VOLARY_BIN")
+    return found
 
 
 class Process:
@@ -89,7 +100,13 @@ class Process:
         """SIGTERM, after which it must end well."""
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
-        code = self._process.wait(timeout=PATIENCE_SECONDS)
+        try:
+            code = self._process.wait(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"{self._command} did not end on SIGTERM within {PATIENCE_SECONDS} s\n{self.tail()}"
+            ) from None
         assert code == 0, f"{self._command} ended with {code} on SIGTERM\n{self.tail()}"
 
     def is_alive(self) -> bool:
@@ -209,6 +226,7 @@ class Processes:
         "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": "1s",
         "VOLARY_GATEWAY__GATHER__RETRY_FOR": "500ms",
         "VOLARY_GATEWAY__MEMORY__LIMIT": "256MiB",
+        "VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": "2",
         "VOLARY_WORKER__MEMORY__LIMIT": "256MiB",
     }
 

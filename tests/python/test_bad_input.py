@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import os
 import re
@@ -19,6 +20,8 @@ from processes import until
 from pyarrow import flight
 
 import volary
+
+pytestmark = pytest.mark.server
 
 INVALID = volary.InvalidArgumentError
 NOT_FOUND = volary.NotFoundError
@@ -86,11 +89,18 @@ def test_an_unknown_column_comes_with_the_nearest_names(connection, birds, state
         ("SELECT 1; SELECT 2", ["several statements", "one by one"]),
         ("SELECT no_such_function(1)", ["Invalid function 'no_such_function'", "Did you mean"]),
         ("SELECT 1 AS a, 2 AS a FROM (SELECT 1 AS a, 2 AS a)", ["name"]),
-        ("SELECT ?, $3", ["$2 is missing"]),
-        ("COPY t FROM STDIN", ["this COPY is not understood", "write COPY table FROM"]),
+        ("SELECT $1, $3", ["$2 is missing"]),
+        ("SELECT $1, ?", ["parameters of two kinds, ? and $1"]),
+        ("INSERT INTO t VALUES ($9999999999)", ["parameter $9999999999: parameters are numbered"]),
+        ("COPY t FROM STDIN", ["this COPY is not understood", "write COPY table [(columns)] FROM"]),
         ("COPY (SELECT 1) TO '/tmp/x.parquet'", ["COPY … TO is not supported"]),
         ("COPY t FROM '/x.csv' WITH (COLOUR 'red')", ["COLOUR", "Line: 1"]),
         ("COPY t FROM '/x.csv' WITH (DELIMITER '||')", ['found "||"']),
+        ("COPY t FROM '/x.csv' CSV NULL '\\N'", ["only within parentheses, not CSV, NULL", "WITH (FORMAT"]),
+        ("COPY t FROM '/x.csv' DELIMITER '|'", ["only within parentheses, not DELIMITER"]),
+        ("COPY t FROM '/x.csv' WITH (ENCODING 'latin1')", ["ENCODING 'latin1' is not supported", "UTF-8"]),
+        ("COPY t FROM '/x.csv' WITH (FORCE_NULL (k))", ["FORCE_NULL is not supported"]),
+        ("COPY t FROM '/x.csv' WITH (HEADER, HEADER false)", ["HEADER twice"]),
         ("CREATE EXTERNAL TABLE e (k INT) STORED AS CSV LOCATION '/etc/passwd'", ["EXTERNAL TABLE is not supported"]),
         ("CREATE FUNCTION f() RETURNS INT RETURN 1", ["is not supported"]),
         ("CREATE SCHEMA s", ["is not supported"]),
@@ -164,6 +174,96 @@ def test_a_name_that_is_taken_is_refused(connection, birds):
     refused(connection, table, EXISTS, f'table "{birds}" exists already', "choose another name")
     refused(connection, f"CREATE VIEW {birds} AS SELECT 1", EXISTS, f'table "{birds}" exists already')
     refused(connection, "CREATE TABLE system.t (x BIGINT) WITH (shard_key = 'x')", INVALID, "in the schema public")
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "part"),
+    [
+        ("staging", NOT_FOUND, "there is no schema staging"),
+        ("moon.public", NOT_FOUND, "there is no catalog moon"),
+        ("system", INVALID, "only tables and views of the schema public"),
+        ("information_schema", INVALID, "only tables and views of the schema public"),
+        ("volary.system", INVALID, "only tables and views of the schema public"),
+    ],
+)
+def test_what_is_dropped_or_created_in_another_schema_is_not_that_of_public(connection, birds, schema, error, part):
+    view = f"{birds}_view"
+    connection.sql(f"CREATE VIEW {view} AS SELECT k FROM {birds}")
+    refused(connection, f"DROP TABLE {schema}.{birds}", error, part)
+    refused(connection, f"DROP VIEW {schema}.{view}", error, part)
+    refused(connection, f"CREATE VIEW {schema}.{view} AS SELECT 1", error, part)
+    refused(connection, f"CREATE OR REPLACE VIEW {schema}.{view} AS SELECT 1", error, part)
+    for statement in (f"DROP TABLE IF EXISTS {schema}.{birds}", f"DROP VIEW IF EXISTS {schema}.{view}"):
+        if error is NOT_FOUND:
+            connection.sql(statement)
+        else:
+            refused(connection, statement, error, part)
+    assert connection.sql(f"SELECT count(*) FROM {view}").rows() == [(5,)]
+    connection.sql(f"DROP VIEW public.{view}")
+    connection.sql(f"DROP TABLE volary.public.{birds}")
+
+
+# Roads to the gateway's files, and to statements that would be run by EXPLAIN.
+
+
+@pytest.mark.parametrize("explain", ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE", "EXPLAIN ANALYZE VERBOSE"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1 AS a) TO '{file}' STORED AS CSV",
+        "COPY {t} TO '{file}' STORED AS PARQUET",
+        "INSERT INTO {t} (k) VALUES (6)",
+        "CREATE VIEW {t}_made AS SELECT 1 AS a",
+        "CREATE TABLE {t}_made AS SELECT 1 AS a",
+        "CREATE EXTERNAL TABLE {t}_made (a VARCHAR) STORED AS CSV LOCATION '/etc/passwd'",
+        "DROP TABLE {t}",
+        "SELECT 1 AS a INTO {t}_made",
+        "SET timezone = '+02:00'",
+        "EXPLAIN ANALYZE COPY (SELECT 1 AS a) TO '{file}' STORED AS CSV",
+        "EXPLAIN ANALYZE INSERT INTO {t} (k) VALUES (6)",
+    ],
+)
+def test_only_queries_are_explained(connection, birds, tmp_path, explain, statement):
+    file = tmp_path / "written"
+    with pytest.raises((INVALID, NOT_FOUND)):
+        connection.sql(f"{explain} {statement.format(t=birds, file=file)}").rows()
+    assert not file.exists()
+    assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
+    refused(connection, f"SELECT * FROM {birds}_made", NOT_FOUND)
+    assert connection.sql("SHOW timezone").rows() != [("datafusion.execution.time_zone", "+02:00")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM '{file}'",
+        'SELECT * FROM "{file}"',
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_parquet('{file}')",
+        "SELECT * FROM parquet_metadata('{file}')",
+        "SELECT * FROM (VALUES (1)) v JOIN '{file}' ON true",
+        "INSERT INTO '{file}' VALUES (1)",
+        "SELECT * INTO '{file}' FROM {t}",
+        "SELECT * FROM (SELECT 1 AS a INTO made) x",
+        "UNLOAD (SELECT 1) TO '{file}' WITH (format = 'CSV')",
+        "UNLOAD ('SELECT 1') TO '{file}'",
+        "COPY INTO '{file}' FROM {t}",
+        "LOAD DATA INPATH '{file}' INTO TABLE {t}",
+        "CREATE OR REPLACE EXTERNAL TABLE e STORED AS CSV LOCATION '{file}'",
+        "CREATE UNBOUNDED EXTERNAL TABLE e STORED AS CSV LOCATION '{file}'",
+        "ATTACH '{file}' AS other",
+        "INSTALL '{file}'",
+    ],
+)
+def test_no_statement_but_copy_from_reaches_a_file(connection, birds, tmp_path, statement):
+    file = tmp_path / "rows.csv"
+    file.write_text("secret\n1\n")
+    with pytest.raises(volary.Error) as caught:
+        connection.sql(statement.format(t=birds, file=file)).rows()
+    assert type(caught.value) in (INVALID, NOT_FOUND), str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert file.read_text() == "secret\n1\n"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +387,10 @@ def test_one_damaged_file_of_many_keeps_all_rows_out(connection, birds, inbox):
     ("table", "parts"),
     [
         (pa.table({"k": [1], "tag": ["x"]}), ["column tag is none of table", "k, name, price, day"]),
-        (pa.table({"k": ["a"]}), ["column k", "does not fit its type Int64", "'a'"]),
+        (pa.table({"k": ["a"]}), ["column k: 'a' is no Int64"]),
+        (pa.table({"k": [1.0, 1.7]}), ["column k: 1.7 does not fit Int64 as it is"]),
+        (pa.table({"k": [1], "day": [datetime.datetime(2026, 1, 1, 10)]}), ["column day: 2026-01-01T10:00:00"]),
+        (pa.table({"k": [1], "K": [2]}), ["columns k and K of the file are both column k"]),
         (pa.table({"k": pa.array([1, None], pa.int64())}), ["column k", "NOT NULL"]),
         (pa.table({"name": ["x"]}), ["column k", "NOT NULL"]),
     ],
@@ -307,12 +410,14 @@ CSV_LINES = ["k,name,price,day", *(f"{n},name {n},{n / 2},2026-01-01" for n in r
     [
         (7, "2005,x,cheap,2026-01-01", ["line 7, column price: 'cheap' is no Float64"]),
         (15_001, "2005,x,1.0,2026-13-45", ["line 15001, column day: '2026-13-45' is no Date32"]),
+        (15_001, "2005,x,1.0,2026-01-01T10:00:00", ["line 15001, column day: '2026-01-01T10:00:00' does not"]),
         (20_001, "k,x,1.0,2026-01-01", ["line 20001, column k: 'k' is no Int64"]),
         (3, "2005,x", ["Expected 4 records, found 2", "line 3"]),
         (3, "2005,x,1.0,2026-01-01,more", ["Expected 4 records, found 5", "line 3"]),
         (3, ",x,1.0,2026-01-01", ["line 3", "column k", "NOT NULL"]),
         (15_001, ",x,1.0,2026-01-01", ["line 15001", "column k", "NOT NULL"]),
         (1, "k,name,cost,day", ["column cost is none of table", "k, name, price, day"]),
+        (1, "k,name,K,day", ["columns k and K of the file are both column k"]),
     ],
 )
 def test_a_bad_line_of_a_csv_file_is_named(connection, birds, inbox, line, text, parts):
@@ -345,12 +450,17 @@ def test_a_compressed_file_that_is_cut_short_is_damaged(connection, birds, inbox
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ('{"k": 1}\n{"k": "x"}\n', ["line 2: ", "field 'k'", '"x" as Int64']),
-        ('{"k": 1}\n' * 15_000 + '{"k": "x"}\n', ["line 15001: ", "field 'k'", '"x" as Int64']),
+        ('{"k": 1}\n{"k": "x"}\n', ["line 2, column k: 'x' is no Int64"]),
+        ('{"k": 1}\n' * 15_000 + '{"k": "x"}\n', ["line 15001, column k: 'x' is no Int64"]),
+        ('{"k": 1}\n{"k": 1.7}\n', ["line 2, column k: '1.7' does not fit Int64 as it is"]),
+        ('{"k": 1}\n{"k": 1, "price": "x"}\n', ["line 2: ", "field 'price'", '"x" as Float64']),
+        ('{"k": 1}\n' * 15_000 + '{"k": 1, "price": "x"}\n', ["line 15001: ", "field 'price'", '"x" as Float64']),
         ('{"k": 1}\n{"k": 2,\n', ["line 2: "]),
-        ('{"k": 1}\n{"k": null}\n', ["line 2: ", "column k", "NOT NULL"]),
-        ('{"k": 1, "name": "x"}\n' * 15_000 + '{"name": "x"}\n', ["line 15001: ", "column k", "NOT NULL"]),
+        ('{"k": 1}\n{"k": null}\n', ["line 2, column k", "NOT NULL"]),
+        ('{"k": 1, "name": "x"}\n' * 15_000 + '{"name": "x"}\n', ["line 15001, column k", "NOT NULL"]),
         ('{"k": 1, "tag": 1}\n', ["column tag is none of table"]),
+        ('{"k": 1}\n' * 15_000 + '{"k": 1, "tag": 1}\n', ["line 15001: column tag is none of table"]),
+        ('{"k": 1, "K": 2}\n', ["columns K and k of the file are both column k"]),
     ],
 )
 def test_a_bad_json_file_is_named(connection, birds, inbox, text, parts):
@@ -365,6 +475,29 @@ def test_a_file_of_no_known_format_is_refused(connection, birds, inbox):
     refused(connection, f"COPY {birds} FROM '{file}'", INVALID, 'format "xyz" is not known', "FORMAT parquet")
     stated = f"COPY {birds} FROM '{file}' WITH (FORMAT xml)"
     refused(connection, stated, INVALID, 'format "xml" is not known')
+
+
+@pytest.mark.parametrize(
+    ("file", "columns", "options", "parts"),
+    [
+        ("rows.parquet", "", "HEADER true", ["HEADER is an option of CSV files"]),
+        ("rows.json", "", "NULL 'x'", ["NULL is an option of CSV files"]),
+        ("rows.parquet", "(k, price)", "FORMAT parquet", ["the file has no column price; it has k, name"]),
+        ("rows.csv", "(k, price)", "HEADER true", ["the file has no column price; it has k, name"]),
+        ("rows.csv", "(k, cost)", "HEADER true", ["column cost is none of table"]),
+        ("rows.csv", "(k, k)", "HEADER true", ["column k is listed twice"]),
+    ],
+)
+def test_copy_refuses_what_it_is_told_and_cannot_do(connection, birds, inbox, file, columns, options, parts):
+    (inbox / "rows.parquet").write_bytes(parquet_bytes())
+    (inbox / "rows.csv").write_text("k,name\n1,x\n")
+    (inbox / "rows.json").write_text('{"k": 1, "name": "x"}\n')
+    refused(connection, f"COPY {birds} {columns} FROM '{inbox}/{file}' WITH ({options})", INVALID, *parts)
+
+
+def test_a_location_that_is_no_path_is_refused(connection, birds, inbox):
+    for location in ("", f"{inbox}/[.csv", f"file://{inbox}/..%2F..%2Frows.csv"):
+        refused(connection, f"COPY {birds} FROM '{location}'", INVALID, "it is no path, glob or URL")
 
 
 def test_a_file_that_is_not_there_is_not_found(connection, birds, inbox):
@@ -382,26 +515,30 @@ def test_a_file_that_is_not_there_is_not_found(connection, birds, inbox):
         "{outside}/rows.csv",
         "file://{outside}/rows.csv",
         "FILE://{outside}/rows.csv",
-        "{inbox}/../../../volary-outside-{pid}/rows.csv",
-        "{inbox}/../../../volary-outside-{pid}/*.csv",
-        "file://{inbox}/../../../volary-outside-{pid}/rows.csv",
-        "file://{inbox}/%2e%2e/%2e%2e/%2e%2e/volary-outside-{pid}/rows.csv",
+        "{inbox}/{up}/rows.csv",
+        "{inbox}/{up}/*.csv",
+        "file://{inbox}/{up}/rows.csv",
+        "file://{inbox}/{encoded}/rows.csv",
         "{inbox}/link.csv",
         "{inbox}/*.csv",
         "{inbox}/linked/rows.csv",
         "{inbox}/linked/",
+        "file:{outside}/rows.csv",
         "rows.csv",
         "~/rows.csv",
-        "",
         "http://127.0.0.1:1/rows.csv",
         "https://example.org/rows.csv",
+        "https:/example.org/rows.csv",
+        "HTTPS:example.org/rows.csv",
         "s3://bucket/rows.csv",
+        "s3:/bucket/rows.csv",
     ],
 )
 def test_a_file_outside_of_the_allowed_roots_is_not_read(connection, empty_table, inbox, outside, location):
     (inbox / "link.csv").symlink_to(outside / "rows.csv")
     (inbox / "linked").symlink_to(outside)
-    named = location.format(inbox=inbox, outside=outside, pid=os.getpid())
+    up = os.path.relpath(outside, inbox)
+    named = location.format(inbox=inbox, outside=outside, up=up, encoded=up.replace("..", "%2e%2e"))
     refused(connection, f"COPY {empty_table} FROM '{named}'", DENIED, "COPY may not read", "allowed_roots")
     assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]
 
@@ -410,6 +547,17 @@ def test_without_allowed_roots_copy_reads_nothing(tmp_path):
     with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
         connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")
         refused(connection, f"COPY t FROM '{tmp_path}/x.csv'", DENIED, "may read nowhere", "--allow-root")
+
+
+def test_an_allowed_root_that_is_away_fails_only_what_is_below_it(tmp_path):
+    (inbox := tmp_path / "inbox").mkdir()
+    (inbox / "rows.csv").write_text("k\n1\n")
+    roots = [tmp_path / "away", inbox]
+    with LocalCluster(tmp_path, workers=1, allow_roots=roots) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")
+        assert connection.sql(f"COPY t FROM '{inbox}/rows.csv'").rows_affected == 1
+        refused(connection, f"COPY t FROM '{tmp_path}/away/rows.csv'", NOT_FOUND, "away of gateway.load.allowed_roots")
+        refused(connection, "COPY t FROM '/etc/passwd'", DENIED, "outside gateway.load.allowed_roots")
 
 
 # Tickets, and messages of nobody in particular.
@@ -584,6 +732,14 @@ def test_bytes_that_are_no_http2_end_their_connection_only(cluster, connection, 
 
 # Statements that ask for too much.
 
+
+def _balanced(term: str, operator: str, levels: int) -> str:
+    """2 ** levels terms, in a tree that is no deeper than it must be."""
+    for _ in range(levels):
+        term = f"({term} {operator} {term})"
+    return term
+
+
 DEEP = {
     "parentheses": "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,
     "brackets": "SELECT " + "[" * 1_000 + "]" * 1_000,
@@ -600,6 +756,27 @@ DEEP = {
     "casts around an error": "SELECT " + "CAST(" * 60 + "1 1" + " AS INT)" * 60,
     "cases around an error": "SELECT " + "CASE WHEN true THEN " * 60 + "1 1" + " END" * 60,
     "sums in parentheses": "SELECT " + "(" + "1+" * 1_500 + "(" + "1+" * 1_500 + "1))",
+    "names that are keywords": "SELECT " + "+".join(["window"] * 100_000) + " FROM (SELECT 1 AS window)",
+    "cases": "SELECT " + "+".join(["CASE WHEN true THEN 1 ELSE 2 END"] * 50_000),
+    "time zones": "SELECT now()" + " AT TIME ZONE 'UTC'" * 50_000,
+    "subscripts": "SELECT make_array(1)" + "[1]" * 100_000,
+    "explains": "EXPLAIN " * 50_000 + "SELECT 1",
+    "types": "SELECT CAST(1 AS " + "STRUCT<a INT, b " * 50_000,
+    "types in parentheses": "SELECT CAST(1 AS " + "Nullable(" * 50_000,
+    "merged projections": f"SELECT k{'+1' * 1_900} AS k FROM (SELECT k{'+1' * 1_900} AS k FROM t) x",
+    "merged steps": "WITH s0 AS (SELECT k FROM t), "
+    + ", ".join(f"s{n} AS (SELECT k{'+1' * 1_900} AS k FROM s{n - 1})" for n in range(1, 4))
+    + " SELECT * FROM s3",
+    "steps": "WITH s0 AS (SELECT k FROM t), "
+    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1})" for n in range(1, 2_000))
+    + " SELECT * FROM s1999",
+    "very many steps": "WITH s0 AS (SELECT k FROM t), "
+    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1})" for n in range(1, 50_000))
+    + " SELECT * FROM s49999",
+    "unions in steps": "WITH s0 AS (SELECT k FROM t), "
+    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1}{' UNION ALL SELECT 1' * 300})" for n in range(1, 10))
+    + " SELECT * FROM s9",
+    "balanced conditions": "SELECT * FROM t WHERE " + _balanced("k = 1", "AND", 13),
 }
 
 
@@ -610,6 +787,21 @@ def test_statements_that_are_nested_too_deeply_are_refused_and_end_nothing(tmp_p
             with pytest.raises(INVALID, match=r"nested too deeply|recursion limit") as caught:
                 connection.sql(statement).rows()
             assert len(str(caught.value)) < 4096, kind
+        assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
+
+
+def test_views_upon_views_that_are_too_deep_together_are_refused_and_end_nothing(tmp_path):
+    longer = f"SELECT k{'+1' * 1_000} AS k FROM"
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE VIEW v0 AS SELECT 1 AS k")
+        connection.sql(f"CREATE VIEW v1 AS {longer} v0")
+        connection.sql(f"CREATE VIEW v2 AS {longer} v1")
+        assert connection.sql("SELECT k FROM v2").rows() == [(2_001,)]
+        for statement in (f"CREATE VIEW v3 AS {longer} v2", f"{longer} v2"):
+            refused(connection, statement, INVALID, "nested too deeply", "views and CTEs")
+        connection.sql(f"CREATE OR REPLACE VIEW v0 AS {longer} (SELECT 1 AS k)")
+        refused(connection, "SELECT k FROM v2", INVALID, "view v2", "nested too deeply", "views and CTEs")
+        assert connection.sql("SELECT k FROM v1").rows() == [(2_001,)]
 
 
 def test_long_statements_run(tmp_path):
@@ -621,6 +813,13 @@ def test_long_statements_run(tmp_path):
         assert connection.sql(f"INSERT INTO t VALUES {values}").rows_affected == 5_000
         assert connection.sql(f"SELECT count(*) FROM t WHERE {ors}").rows() == [(1_900,)]
         assert connection.sql(f"SELECT count(*) FROM t WHERE k IN ({keys})").rows() == [(5_000,)]
+        sums = f"SELECT k{'+1' * 300} AS n FROM t WHERE k{'+1' * 300} = 300"
+        assert connection.sql(sums).rows() == [(300,)]
+        unions = " UNION ALL ".join(["SELECT 1 AS n"] * 300)
+        assert connection.sql(f"SELECT sum(n) FROM ({unions})").rows() == [(300,)]
+        steps = ", ".join(f"s{n} AS (SELECT k + 1 AS k FROM s{n - 1} WHERE k >= 0)" for n in range(1, 101))
+        longest = f"WITH s0 AS (SELECT k FROM t), {steps} SELECT min(k) FROM s100"
+        assert connection.sql(longest).rows() == [(100,)]
 
 
 def test_a_query_that_needs_more_memory_than_there_is_ends_alone(tmp_path):

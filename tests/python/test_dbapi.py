@@ -1,6 +1,7 @@
 """The ADBC driver's DB-API as its users write it, without the Volary client: what it sends must be understood."""
 
 import datetime
+import decimal
 import re
 
 import adbc_driver_manager as adbc
@@ -78,6 +79,57 @@ def test_an_int32_is_compared_with_an_int64_column(cursor, birds):
     narrow = pa.record_batch([pa.array([3], pa.int32())], names=["0"])
     cursor.execute(f"SELECT k FROM {birds} WHERE k = ?", narrow)
     assert cursor.fetchall() == [(3,)]
+
+
+NOON = datetime.datetime(2026, 1, 1, 12)
+MIDNIGHT = datetime.datetime(2026, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "values", "literals"),
+    [
+        ("SELECT k FROM {t} WHERE k = {}", [1.5], ["1.5"]),
+        ("SELECT k FROM {t} WHERE k = {}", [2.0], ["2.0"]),
+        ("SELECT k FROM {t} WHERE k < {} ORDER BY k", [2.5], ["2.5"]),
+        ("SELECT k FROM {t} WHERE k IN ({}, {}) ORDER BY k", [1.5, 2], ["1.5", "2"]),
+        ("SELECT k FROM {t} WHERE k BETWEEN {} AND {} ORDER BY k", [1.5, 3.5], ["1.5", "3.5"]),
+        ("SELECT k FROM {t} WHERE CAST(k AS INT) = {}", [5_000_000_000], ["5000000000"]),
+        ("SELECT k FROM {t} WHERE CAST(k AS INT) = {}", [3], ["3"]),
+        ("SELECT k / {} FROM {t} WHERE k = 5", [2], ["2"]),
+        ("SELECT k / {} FROM {t} WHERE k = 5", [2.0], ["2.0"]),
+        ("SELECT k / {} FROM {t} WHERE k = 5", [2.5], ["2.5"]),
+        ("SELECT k FROM {t} WHERE k * {} = 3", [1.5], ["1.5"]),
+        ("SELECT CAST(100 AS DECIMAL(15, 2)) * {}", [0.075], ["0.075"]),
+        ("SELECT CAST(100 AS DECIMAL(15, 2)) * {}", [decimal.Decimal("0.075")], ["CAST('0.075' AS DECIMAL(4, 3))"]),
+        ("SELECT CAST(k AS DECIMAL(15, 2)) FROM {t} WHERE CAST(k AS DECIMAL(15, 2)) = {}", [2], ["2"]),
+        ("SELECT k FROM {t} WHERE CAST(price AS DECIMAL(15, 2)) = {}", [2.5], ["2.5"]),
+        ("SELECT k FROM {t} WHERE CAST(price AS DECIMAL(15, 2)) = {}", [2.504], ["2.504"]),
+        ("SELECT k FROM {t} WHERE day = {}", [NOON], ["TIMESTAMP '2026-01-01 12:00:00'"]),
+        ("SELECT k FROM {t} WHERE day = {}", [MIDNIGHT], ["TIMESTAMP '2026-01-01 00:00:00'"]),
+        ("SELECT k FROM {t} WHERE day < {} ORDER BY k", [NOON], ["TIMESTAMP '2026-01-01 12:00:00'"]),
+        ("SELECT k FROM {t} WHERE day = {}", [datetime.date(2026, 1, 1)], ["DATE '2026-01-01'"]),
+        ("SELECT k FROM {t} WHERE day = {}", ["2026-01-01"], ["'2026-01-01'"]),
+        ("SELECT k FROM {t} WHERE CAST(day AS TIMESTAMP) = {}", ["2026-01-01"], ["'2026-01-01'"]),
+        ("SELECT k FROM {t} WHERE day = {} OR name = {} ORDER BY k", [None, "tui"], ["NULL", "'tui'"]),
+    ],
+)
+def test_a_parameter_counts_as_the_literal_of_its_value(cursor, birds, query, values, literals):
+    cursor.execute(query.format(*literals, t=birds))
+    expected = cursor.fetchall()
+    cursor.execute(query.format(*("?" for _ in values), t=birds), values)
+    assert cursor.fetchall() == expected
+
+
+def test_what_is_inserted_is_cast_to_its_column_as_a_literal_is(cursor, empty_table):
+    cursor.executemany(
+        f"INSERT INTO {empty_table} (k, price, day) VALUES (? + 1, ? * 2, ?)",
+        [(1, 1.5, NOON), (2.5, 2, MIDNIGHT)],
+    )
+    cursor.execute(f"INSERT INTO {empty_table} (k, price, day) VALUES (1.5 + 10, 1, TIMESTAMP '2026-01-01 12:00:00')")
+    cursor.fetchall()
+    cursor.execute(f"SELECT k, price, day FROM {empty_table} ORDER BY k")
+    day = datetime.date(2026, 1, 1)
+    assert cursor.fetchall() == [(2, 3.0, day), (3, 4.0, day), (11, 1.0, day)]
 
 
 def test_a_statement_is_prepared_once_and_run_with_other_parameters(cursor, birds):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ DEADLINE_SECONDS = 5
 # Joined with the reference table on the workers: rows enough that no buffer between a worker and a client holds them.
 MANY = "SELECT birds.k, birds.v, feathers.f FROM birds CROSS JOIN feathers"
 FEATHERS = 1_000
+# On the gateway, without end.
+MANY_GROUPS = "SELECT v + n, count(*) FROM birds CROSS JOIN generate_series(1, 1000000000) t(n) GROUP BY v + n"
 
 
 @pytest.fixture
@@ -53,6 +58,30 @@ def proxied(processes: Processes) -> Processes:
     processes.add_worker(proxied=True)
     load_birds(processes)
     return processes
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB. To be asked for before the processes that use it."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+@contextmanager
+def spilling_to(disk: Path, directory: Path) -> Iterator[Processes]:
+    """A gateway with its data on that disk, and a worker."""
+    processes = Processes(directory)
+    processes.gateway.data_dir = disk / "gateway"
+    with processes:
+        processes.add_worker()
+        load_birds(processes)
+        yield processes
 
 
 @pytest.fixture
@@ -127,14 +156,17 @@ def test_a_query_of_another_worker_alone_does_not_notice(pair: Processes) -> Non
     assert 0 < answered < 4
 
 
-def test_a_query_waits_for_a_worker_that_starts_again(tmp_path: Path, background: Any) -> None:
+def test_a_query_waits_for_a_worker_that_starts_again(tmp_path: Path) -> None:
     with Processes(tmp_path, {"VOLARY_GATEWAY__GATHER__RETRY_FOR": "20s"}) as processes:
         worker = processes.add_worker()
         load_birds(processes)
         worker.kill()
-        query = background(count_and_sum, processes)
-        worker.start()
-        assert query.result() == (ROWS, SUM)
+        with processes.connect() as connection:
+            count = connection.sql("SELECT count(v), sum(k) FROM birds")
+            analysis = connection.sql("EXPLAIN ANALYZE SELECT v FROM birds")
+            worker.start()
+            assert count.rows() == [(ROWS, SUM)]
+            assert re.search("retries=[1-9]", analysis.rows()[0][1])
 
 
 def test_a_worker_killed_in_the_middle_of_a_stream_that_is_read_slowly_fails_it(pair: Processes) -> None:
@@ -218,6 +250,20 @@ def test_a_worker_that_falls_silent_in_the_middle_of_a_stream_is_given_up(proxie
     assert_all_is_well(proxied)
 
 
+def test_a_worker_at_which_a_query_waits_for_its_turn_is_not_given_up(tmp_path: Path, background: Any) -> None:
+    with Processes(tmp_path, {"VOLARY_WORKER__EXECUTION__MAX_RUNNING": "1"}) as processes:
+        processes.add_worker()
+        load_birds(processes)
+        with processes.connect() as connection:
+            batches = connection.sql(MANY).batches()
+            next(batches)
+            waiting = background(count_and_sum, processes)
+            # Longer than a worker that says nothing is waited for.
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=2)
+        assert waiting.result() == (ROWS, SUM)
+
+
 def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Processes) -> None:
     _, worker = pair.workers
     worker.running().signal(signal.SIGSTOP)
@@ -228,6 +274,32 @@ def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Proc
     worker.running().signal(signal.SIGCONT)
     assert_all_is_well(pair)
     until(lambda: pair.nodes("state")[worker.id] == "alive", "the worker is shown as alive again")
+
+
+@pytest.mark.parametrize("before", ["", "EXPLAIN ANALYZE ", "INSERT INTO pairs "])
+def test_a_join_of_the_gateway_that_makes_no_rows_ends_with_its_client(tmp_path: Path, before: str) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}) as processes:
+        processes.add_worker()
+        processes.sql("CREATE TABLE pairs (n BIGINT) WITH (shard_key = 'n', shards = 2)")
+        numbers = "generate_series(1, 10000000)"
+        pairs = f"SELECT count(*) AS n FROM {numbers} a(x), {numbers} b(y) WHERE x + y < 0"
+        with processes.connect() as connection, pytest.raises(volary.DeadlineExceededError):
+            connection.sql(before + pairs, timeout=1).rows()
+        # It gives its place back.
+        with within(DEADLINE_SECONDS):
+            assert processes.sql("SELECT count(*) FROM pairs WHERE n >= 0") == [(0,)]
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_query_of_a_reference_table_is_answered_by_another_copy(pair: Processes, fault: signal.Signals) -> None:
+    _, worker = pair.workers
+    worker.running().signal(fault)
+    with within(2 * DEADLINE_SECONDS):
+        # The copies take turns.
+        for _ in range(4):
+            assert pair.sql("SELECT count(*), sum(f) FROM feathers WHERE f > 0") == [
+                (FEATHERS, FEATHERS * (FEATHERS + 1) // 2)
+            ]
 
 
 def test_a_worker_that_ends_says_so(tmp_path: Path) -> None:
@@ -340,6 +412,33 @@ def test_a_load_whose_client_is_killed_leaves_nothing(proxied: Processes, backgr
     assert_nothing_is_left_of_a_load(proxied, files)
 
 
+def test_a_write_whose_client_gives_up_at_any_moment_is_there_whole_or_not_at_all(pair: Processes) -> None:
+    keys = range(16)
+    given_up = 0
+    with pair.connect() as connection:
+        connection.sql("CREATE TABLE eggs (k BIGINT NOT NULL, attempt BIGINT) WITH (shard_key = 'k', shards = 8)")
+
+        def insert(attempt: int, timeout: float) -> float:
+            started = time.monotonic()
+            values = ", ".join(f"({key}, {attempt})" for key in keys)
+            connection.sql(f"INSERT INTO eggs VALUES {values}", timeout=timeout)
+            return time.monotonic() - started
+
+        usual = min(insert(attempt, DEADLINE_SECONDS) for attempt in range(3))
+        for attempt in range(3, 60):
+            try:
+                insert(attempt, usual * attempt / 40)
+            except volary.DeadlineExceededError:
+                given_up += 1
+    assert given_up > 0
+    # What the catalog has counted is what workers have: a write that was committed is never deleted.
+    counted = "SELECT rows FROM system.tables WHERE name = 'eggs'"
+    until(lambda: pair.sql(counted) == pair.sql("SELECT count(attempt) FROM eggs"), "all committed rows are there")
+    attempts = pair.sql("SELECT attempt, count(*) FROM eggs GROUP BY attempt")
+    assert {count for _, count in attempts} == {len(keys)}
+    assert len(attempts) >= 3
+
+
 def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> None:
     with Processes(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
         worker = processes.add_worker(proxied=True)
@@ -386,30 +485,37 @@ def test_the_rows_of_a_failed_load_are_deleted_before_the_next_report(tmp_path: 
         until(lambda: first.files() == files, "the files of the failed load are deleted")
 
 
-def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(processes: Processes) -> None:
-    small = processes.directory / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        processes.add_worker()
-        worker = processes.add_worker(data_dir=small / "data")
-        load_birds(processes)
-        files = files_of(processes)
-        write(processes, "more", 60 * ROWS)
-        with pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry") as caught:
-            copy(processes, "more")
-        assert_names(caught.value, worker)
-        assert str(worker.data_dir) in caught.value.message
-        write(processes, "more", 2 * ROWS)
-        assert_nothing_is_left_of_a_load(processes, files)
-    finally:
-        for worker in processes.workers:
-            worker.end()
-        subprocess.run(["umount", str(small)], check=True)
+def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(
+    small_disk: Path, processes: Processes
+) -> None:
+    processes.add_worker()
+    worker = processes.add_worker(data_dir=small_disk / "data")
+    load_birds(processes)
+    files = files_of(processes)
+    write(processes, "more", 60 * ROWS)
+    with pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry") as caught:
+        copy(processes, "more")
+    assert_names(caught.value, worker)
+    assert str(worker.data_dir) in caught.value.message
+    write(processes, "more", 2 * ROWS)
+    assert_nothing_is_left_of_a_load(processes, files)
+
+
+def test_a_full_disk_fails_a_query_that_spills_with_what_to_do(small_disk: Path, tmp_path: Path) -> None:
+    with (
+        spilling_to(small_disk, tmp_path) as processes,
+        pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry"),
+    ):
+        processes.sql(MANY_GROUPS)
+
+
+def test_a_query_that_fills_the_disk_of_the_gateway_ends_alone(small_disk: Path, tmp_path: Path) -> None:
+    with spilling_to(small_disk, tmp_path) as processes:
+        with pytest.raises(volary.Error, match="the disk is full"):
+            processes.sql(MANY_GROUPS)
+        until(lambda: all_are_idle(processes), "all nodes are idle")
+        assert_all_is_well(processes)
+        processes.sql("INSERT INTO feathers VALUES (0)")
 
 
 # A restart
@@ -476,6 +582,71 @@ def test_a_client_that_is_killed_in_a_stream_frees_all_nodes_within_a_second(pai
     until(lambda: is_busy(pair) and client.output(), "both workers hold memory for the query")
     client.kill()
     until(lambda: is_idle(pair), "both workers are idle", seconds=1)
+    assert_all_is_well(pair)
+
+
+def gateway_has_room(processes: Processes) -> bool:
+    """Whether a query gets 250 of the gateway's 256 MiB: its memory is in no system table."""
+    try:
+        processes.sql("SELECT array_length(array_agg(repeat('x', 1048576 + n % 2))) FROM generate_series(1, 250) t(n)")
+    except volary.ResourceExhaustedError:
+        return False
+    return True
+
+
+def gateway_spills(processes: Processes) -> bool:
+    return any(path.is_file() for path in (processes.gateway.data_dir / "spill").rglob("*"))
+
+
+def all_are_idle(processes: Processes) -> bool:
+    return is_idle(processes) and not gateway_spills(processes) and gateway_has_room(processes)
+
+
+@pytest.mark.parametrize(
+    ("query", "workers_are_busy"),
+    [
+        (f"SELECT s.n, m.f FROM generate_series(1, 4000000) s(n) JOIN ({MANY}) m ON s.n = m.k", True),
+        ("SELECT v, n FROM birds CROSS JOIN generate_series(1, 200) s(n) ORDER BY v + n", False),
+    ],
+    ids=["joined", "sorted"],
+)
+def test_a_client_that_closes_a_stream_frees_the_gateway_within_a_second(
+    pair: Processes, query: str, workers_are_busy: bool
+) -> None:
+    assert gateway_has_room(pair)
+    with pair.connect() as connection:
+        result = connection.sql(query)
+        batches = result.batches()
+        assert next(batches).num_rows > 0
+        until(lambda: is_busy(pair) is workers_are_busy, "the workers have their part of the query")
+        assert not gateway_has_room(pair)
+        result.close()
+        until(lambda: all_are_idle(pair), "all nodes are idle", seconds=1)
+    assert_all_is_well(pair)
+
+
+def test_a_client_that_is_killed_before_the_first_row_frees_all_nodes_within_a_second(pair: Processes) -> None:
+    # The gateway holds a side of the join; the workers send rows without end, none of which has a partner.
+    held = "(SELECT n, n % 7 AS m FROM generate_series(1, 3000000) t(n))"
+    query = f"SELECT n FROM {held} s JOIN ({MANY} CROSS JOIN feathers AS more) b ON n = b.k AND m + b.f < 0"
+    client = pair.run("client", "sql", f"--gateway={pair.gateway.uri}", "--output=csv", query)
+    until(lambda: is_busy(pair), "both workers hold memory for the query")
+    assert not gateway_has_room(pair)
+    assert client.is_alive()
+    assert client.output() in ("", "n\n")
+    client.kill()
+    until(lambda: all_are_idle(pair), "all nodes are idle", seconds=1)
+    assert_all_is_well(pair)
+
+
+def test_a_client_that_is_killed_while_the_gateway_spills_frees_memory_and_disk_within_a_second(
+    pair: Processes,
+) -> None:
+    client = pair.run("client", "sql", f"--gateway={pair.gateway.uri}", "--output=csv", MANY_GROUPS)
+    until(lambda: gateway_spills(pair), "the gateway holds as many groups as it may")
+    assert client.is_alive()
+    client.kill()
+    until(lambda: all_are_idle(pair), "all nodes are idle", seconds=1)
     assert_all_is_well(pair)
 
 

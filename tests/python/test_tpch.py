@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cluster import LocalCluster, binary
+from cluster import LocalCluster
+from processes import binary
 from reference import assert_same_rows, ordered_by
 
 import volary

@@ -127,6 +127,11 @@ impl Cluster {
         self.workers
     }
 
+    /// The nodes.
+    pub fn nodes(&self) -> &LocalCluster {
+        &self.nodes
+    }
+
     /// A directory that COPY may read, and that goes away with the cluster.
     pub fn directory(&self) -> &Path {
         self.directory.path()

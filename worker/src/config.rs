@@ -43,10 +43,11 @@ pub struct Execution {
     pub max_running: usize,
     /// Fragments that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
     pub max_waiting: usize,
-    /// A fragment whose gateway reads nothing for so long is ended.
+    /// A fragment that waits longer for a place is refused with RESOURCE_EXHAUSTED. Queries that wait at several workers for the
+    /// places of each other's fragments would never end otherwise.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
-    pub reader_timeout: Duration,
+    pub max_wait: Duration,
     /// The largest message that is taken from a gateway.
     pub max_message: MemorySize,
 }
@@ -84,7 +85,7 @@ impl Default for Execution {
             target_partitions: None,
             max_running: 256,
             max_waiting: 4096,
-            reader_timeout: Duration::from_secs(300),
+            max_wait: Duration::from_secs(300),
             max_message: MemorySize::Bytes(256 << 20),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
@@ -24,8 +23,12 @@ use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::context::WorkerContext;
-use crate::fragment::run::{self, StreamOptions};
+use crate::fragment::keep_alive::WithKeepAlive;
+use crate::fragment::run;
 use crate::write::{self, WriteContext};
+
+#[cfg(test)]
+mod tests;
 
 /// The Flight service of a worker. It takes nothing that no gateway of its cluster sealed.
 #[derive(Debug, Clone)]
@@ -39,40 +42,11 @@ impl WorkerService {
         Self { context }
     }
 
-    async fn fragment(&self, ticket: &[u8]) -> Result<run::FragmentStream> {
-        let arrived = Instant::now();
-        let context = Arc::clone(&self.context);
-        let ticket: FragmentTicket = context.sealer.open(Purpose::Fragment, ticket)?;
-        self.check_addressee(ticket.worker_id)?;
-        if ticket.cluster_id != context.cluster_id.to_string() {
-            return Err(Error::new(
-                ErrorCode::PermissionDenied,
-                format!("the ticket is for cluster {}", ticket.cluster_id),
-            ));
-        }
-        let span =
-            tracing::info_span!("fragment", query_id = %ticket.query_id, worker = %context.id);
-        let place = context.admission.enter().await?;
-        let queued = arrived.elapsed();
-        let options = StreamOptions {
-            arrived,
-            queued,
-            batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
-            keep_alive: Duration::from_millis(u64::from(ticket.keep_alive_ms)),
-            with_plan_metrics: ticket.with_plan_metrics,
-            place,
-            span: span.clone(),
-        };
-        let runtimes = context.runtimes.clone();
-        runtimes
-            .on_cpu(
-                async move {
-                    let fragment = run::bind(&context, ticket)?;
-                    run::stream(&context, fragment, options)
-                }
-                .instrument(span),
-            )
-            .await
+    /// Checks what is cheap to check; all else is the stream's.
+    fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
+        let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
+        self.check_addressee(&ticket.cluster_id, ticket.worker_id)?;
+        Ok(run::messages(Arc::clone(&self.context), ticket))
     }
 
     /// Begins a write; the future keeps the rows that arrive.
@@ -84,12 +58,7 @@ impl WorkerService {
             .message()
             .await?
             .ok_or_else(|| Error::invalid("a write without messages"))?;
-        let descriptor = first
-            .flight_descriptor
-            .as_ref()
-            .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
-        let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
-        self.check_addressee(request.worker_id)?;
+        let request = self.write_request(&first)?;
         let span = tracing::info_span!(
             "write",
             query_id = %request.query_id,
@@ -115,9 +84,19 @@ impl WorkerService {
         Ok(writing.instrument(span))
     }
 
+    fn write_request(&self, first: &FlightData) -> Result<WriteRequest> {
+        let descriptor = first
+            .flight_descriptor
+            .as_ref()
+            .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
+        let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
+        self.check_addressee(&request.cluster_id, request.worker_id)?;
+        Ok(request)
+    }
+
     async fn control(&self, body: &[u8]) -> Result<Vec<u8>> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
-        self.check_addressee(command.worker_id)?;
+        self.check_addressee(&command.cluster_id, command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
@@ -137,13 +116,17 @@ impl WorkerService {
         })?
     }
 
-    fn check_addressee(&self, worker_id: u64) -> Result<()> {
-        if worker_id == self.context.id.0 {
+    /// An address may have been another node's before, also one of another cluster with the same secret: the seal alone does
+    /// not say whom a call is for, and the numbers of workers, tables and writes are small in every cluster.
+    fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
+        let context = &self.context;
+        if cluster_id == context.cluster_id.to_string() && worker_id == context.id.0 {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "this is worker {}, and the call is for worker {}; the gateway learns the new address with the worker's next join",
-            self.context.id,
+            "this is worker {} of cluster {}, and the call is for worker {} of cluster {cluster_id}; the gateway learns the new address with that worker's next join",
+            context.id,
+            context.cluster_id,
             WorkerId(worker_id)
         )))
     }
@@ -187,7 +170,7 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let stream = self.fragment(&request.into_inner().ticket).await?;
+        let stream = self.fragment(&request.into_inner().ticket)?;
         Ok(Response::new(Box::pin(stream)))
     }
 

@@ -89,12 +89,13 @@ impl Catalog {
         .await
     }
 
-    /// Gives a write up: its rows are never seen, and workers delete them. A table that was being created for it never was. A
-    /// write that is not open is none to be aborted, and no error.
+    /// Gives a write up: its rows are never seen, and workers delete them. A table that was being created for it never was.
+    /// Returns false if the write is not open: it was aborted before, or committed, and then its rows are to be kept. A statement
+    /// that is cancelled while it commits learns here which of the two came first.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn abort_write(&self, write: WriteId) -> Result<()> {
+    pub async fn abort_write(&self, write: WriteId) -> Result<bool> {
         self.change(move |draft| abort(draft, write)).await
     }
 
@@ -125,7 +126,7 @@ impl Catalog {
 pub(super) fn abort_all_open(draft: &mut Draft) -> Result<()> {
     let writes: Vec<WriteId> = draft.state().writes.keys().copied().collect();
     for write in writes {
-        abort(draft, write)?;
+        let _was_open = abort(draft, write)?;
     }
     Ok(())
 }
@@ -135,9 +136,9 @@ fn open(draft: &Draft, write: WriteId) -> Option<Arc<WriteRecord>> {
     (record.state == WriteState::Open).then(|| Arc::clone(record))
 }
 
-fn abort(draft: &mut Draft, write: WriteId) -> Result<()> {
+fn abort(draft: &mut Draft, write: WriteId) -> Result<bool> {
     let Some(record) = open(draft, write) else {
-        return Ok(());
+        return Ok(false);
     };
     match draft.state().tables.get(&record.table).cloned() {
         // Workers delete all files of tables that are gone.
@@ -155,7 +156,7 @@ fn abort(draft: &mut Draft, write: WriteId) -> Result<()> {
             },
         })?,
     }
-    Ok(())
+    Ok(true)
 }
 
 fn collected(draft: &mut Draft, worker: WorkerId, write: WriteId) -> Result<()> {

@@ -117,6 +117,7 @@ impl Cluster {
         let control = Control {
             worker_id: worker.0,
             command: Some(command),
+            cluster_id: self.id().to_string(),
         };
         let body = self
             .sealer

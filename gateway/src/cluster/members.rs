@@ -12,6 +12,7 @@ use volary_flight_proto::membership::HeartbeatRequest;
 /// The workers that have joined since the gateway started.
 #[derive(Debug)]
 pub(super) struct Members {
+    started: Instant,
     lost_after: Duration,
     members: Mutex<BTreeMap<WorkerId, Member>>,
     /// Counts joins and reports after which more workers may live than before.
@@ -38,6 +39,7 @@ impl Member {
 impl Members {
     pub(super) fn new(lost_after: Duration) -> Self {
         Self {
+            started: Instant::now(),
             lost_after,
             members: Mutex::default(),
             changed: watch::Sender::new(0),
@@ -51,6 +53,14 @@ impl Members {
     /// Whether it was not heard of for too long.
     pub(super) fn is_lost(&self, member: &Member) -> bool {
         member.heard_at.elapsed() > self.lost_after
+    }
+
+    /// Whether a worker that belongs to the cluster is not there. After a start, workers have some time to join.
+    pub(super) fn is_missing(&self, worker: WorkerId) -> bool {
+        match self.members.lock().get(&worker) {
+            Some(member) => self.is_lost(member),
+            None => self.started.elapsed() > self.lost_after,
+        }
     }
 
     pub(super) fn joined(&self, worker: WorkerId, address: &str, instance: &str) {

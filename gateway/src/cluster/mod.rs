@@ -101,6 +101,23 @@ impl Cluster {
         self.members.sort_live_first(workers);
     }
 
+    /// Refuses what needs all of these workers if one of them was not heard of for too long.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` with its name.
+    pub fn refuse_lost(&self, workers: &[WorkerId]) -> Result<()> {
+        let missing = workers
+            .iter()
+            .find(|worker| self.members.is_missing(**worker));
+        match missing {
+            Some(worker) => Err(Error::unavailable(
+                "the worker is lost: it does not report any more; start it again, and run the statement again",
+            )
+            .at(self.name(*worker))),
+            None => Ok(()),
+        }
+    }
+
     /// Waits until `wanted` workers live.
     ///
     /// # Errors

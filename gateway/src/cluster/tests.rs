@@ -216,6 +216,35 @@ async fn a_worker_that_falls_silent_is_lost() {
     assert!(cluster.live_workers().is_empty());
     let waited = cluster.wait_for_workers(1, Duration::from_millis(1)).await;
     assert_eq!(waited.unwrap_err().code(), ErrorCode::Unavailable);
+    let refused = cluster.refuse_lost(&[WorkerId(1)]).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Unavailable);
+    assert!(
+        refused.message().contains("worker w1 at 127.0.0.1:7201"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn workers_have_time_to_join_after_a_start_of_the_gateway() {
+    let fixture = cluster(None).await;
+    let never_joined = WorkerId(7);
+    fixture.cluster.refuse_lost(&[never_joined]).unwrap();
+    let fixture = cluster_that_loses_after(Duration::ZERO, None).await;
+    let refused = fixture.cluster.refuse_lost(&[never_joined]);
+    assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
+}
+
+#[tokio::test]
+async fn live_workers_come_first_and_others_keep_their_order() {
+    let fixture = cluster(None).await;
+    fixture
+        .cluster
+        .join(request(None, "127.0.0.1:7201", "a"), peer(LOOPBACK))
+        .await
+        .unwrap();
+    let mut workers = [3, 2, 1, 4].map(WorkerId);
+    fixture.cluster.sort_live_first(&mut workers);
+    assert_eq!(workers, [1, 3, 2, 4].map(WorkerId));
 }
 
 #[tokio::test]

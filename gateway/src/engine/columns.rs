@@ -6,6 +6,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use volary_flight_proto::Result;
+use volary_flight_proto::ticket::fingerprint;
 
 use super::errors::with_advice;
 use crate::planning::explain;
@@ -47,4 +48,14 @@ pub(super) fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRe
         })
         .collect();
     Arc::new(Schema::new_with_metadata(typed, schema.metadata().clone()))
+}
+
+/// What tells columns apart: their names, types and nullability.
+pub(super) fn fingerprint_of(schema: &Schema) -> u64 {
+    let columns: Vec<_> = schema
+        .fields()
+        .iter()
+        .map(|field| (field.name(), field.data_type(), field.is_nullable()))
+        .collect();
+    fingerprint(&format!("{columns:?}"))
 }

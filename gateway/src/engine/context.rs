@@ -1,13 +1,15 @@
 //! DataFusion's session for one statement: tables, settings, rules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
+use datafusion::common::config::SqlParserOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
@@ -15,11 +17,14 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::Statement as Ast;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result};
 
+use super::depth;
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
@@ -43,6 +48,11 @@ pub struct StatementContext {
     /// What it sees.
     pub snapshot: Snapshot,
     public: Arc<PublicSchema>,
+    /// What the statement reads, as far as it is planned: see [`Self::reads`].
+    reads: Mutex<BTreeMap<String, u64>>,
+    /// The parser's settings without those of the session.
+    parser: SqlParserOptions,
+    view_state: OnceLock<Box<SessionState>>,
 }
 
 impl StatementContext {
@@ -68,6 +78,7 @@ impl StatementContext {
             views: Mutex::new(HashMap::new()),
         });
         let mut config = engine.base.config().clone();
+        let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
         config.set_extension(Arc::new(QueryContext {
             query_id,
@@ -107,35 +118,89 @@ impl StatementContext {
             query_id,
             snapshot,
             public,
+            reads: Mutex::default(),
+            parser,
+            view_state: OnceLock::new(),
         })
     }
 
     /// Plans the statement, and before it the views that it reads.
     ///
     /// # Errors
-    /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names; those of planning.
+    /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names; `INVALID_ARGUMENT` for a plan that is
+    /// nested too deeply, and for a statement within another that takes queries only; those of planning.
     pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         self.resolve(&statement, 0).await?;
-        self.state
+        let state = if defines_view(&statement) {
+            self.view_state()
+        } else {
+            &self.state
+        };
+        let plan = state
             .statement_to_plan(statement)
             .await
-            .map_err(with_advice)
+            .map_err(with_advice)?;
+        depth::check(&plan)?;
+        refuse_statements_within(&plan)?;
+        Ok(plan)
+    }
+
+    /// The tables and views of the schema `public` that the statement reads, by name, once it is planned: a table's id, the
+    /// fingerprint of a view's text.
+    pub fn reads(&self) -> BTreeMap<String, u64> {
+        self.reads.lock().clone()
+    }
+
+    /// Refuses a query that was planned before, if something that it read then is another one now.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, with the name.
+    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+        match reads
+            .iter()
+            .find(|(name, version)| self.version_of(name) != Some(**version))
+        {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::not_found(format!(
+                "\"{name}\" was dropped or created anew since the query was planned; run the query again"
+            ))),
+        }
+    }
+
+    /// What tells a table or a view from another one that had its name before.
+    fn version_of(&self, name: &str) -> Option<u64> {
+        match (self.catalog.table(name), self.catalog.view(name)) {
+            (Some(table), _) => Some(table.id().0),
+            (None, Some(view)) => Some(fingerprint(view.sql())),
+            (None, None) => None,
+        }
+    }
+
+    /// Views mean the same to all who read them, whatever their sessions say of the parser.
+    fn view_state(&self) -> &SessionState {
+        self.view_state.get_or_init(|| {
+            let mut state = self.state.clone();
+            state.config_mut().options_mut().sql_parser = self.parser.clone();
+            Box::new(state)
+        })
     }
 
     /// Finds the statement's tables and plans the views it reads.
     async fn resolve(&self, statement: &DfStatement, depth: usize) -> Result<()> {
         for name in self.state.resolve_table_references(statement)? {
-            refuse_unknown_schema(&name)?;
-            if let Some(name) = public_name(&name)
-                && self.catalog.table(name).is_none()
+            refuse_unknown_table(&name)?;
+            let Some(name) = public_name(&name) else {
+                continue;
+            };
+            if let Some(version) = self.version_of(name) {
+                self.reads.lock().insert(name.to_owned(), version);
+            } else if !self.state.table_functions().contains_key(name) {
+                // FROM generate_series(…) is a reference too.
+                return Err(self.catalog.no_such_table(name));
+            }
+            if self.catalog.table(name).is_none()
+                && let Some(view) = self.catalog.view(name)
             {
-                let Some(view) = self.catalog.view(name) else {
-                    // FROM generate_series(…) is a reference too.
-                    if self.state.table_functions().contains_key(name) {
-                        continue;
-                    }
-                    return Err(self.catalog.no_such_table(name));
-                };
                 Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
             }
         }
@@ -157,10 +222,11 @@ impl StatementContext {
         let at = |error: Error| error.at(format!("view {name}"));
         self.resolve(&statement, depth + 1).await.map_err(at)?;
         let plan = self
-            .state
+            .view_state()
             .statement_to_plan(*statement)
             .await
             .map_err(|error| at(with_advice(error)))?;
+        depth::check(&plan).map_err(at)?;
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())
@@ -175,19 +241,79 @@ impl fmt::Debug for StatementContext {
     }
 }
 
+fn defines_view(statement: &DfStatement) -> bool {
+    matches!(statement, DfStatement::Statement(ast) if matches!(ast.as_ref(), Ast::CreateView(_)))
+}
+
+/// Only the engine runs statements that are no queries, and only by themselves. DataFusion would plan them within EXPLAIN, and
+/// EXPLAIN ANALYZE would run them: COPY … TO writes files.
+fn refuse_statements_within(plan: &LogicalPlan) -> Result<()> {
+    let mut is_root = true;
+    let mut within = None;
+    plan.apply_with_subqueries(|node| {
+        if !std::mem::take(&mut is_root)
+            && let Some(name) = statement_name(node)
+        {
+            within = Some(name.to_owned());
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    match within {
+        Some(name) => Err(Error::invalid(format!(
+            "{} takes a query, and {name} is none",
+            statement_name(plan).unwrap_or("this statement")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What a statement that is no query is called; `None` for a query.
+fn statement_name(plan: &LogicalPlan) -> Option<&str> {
+    match plan {
+        LogicalPlan::Explain(_) => Some("EXPLAIN"),
+        LogicalPlan::Analyze(_) => Some("EXPLAIN ANALYZE"),
+        LogicalPlan::Copy(_) => Some("COPY … TO"),
+        LogicalPlan::Dml(dml) => Some(dml.name()),
+        LogicalPlan::Ddl(ddl) => Some(ddl.name()),
+        LogicalPlan::Statement(statement) => Some(statement.name()),
+        _ => None,
+    }
+}
+
+/// The name of a table or view that a statement creates or drops.
+///
+/// # Errors
+/// `NOT_FOUND` for a catalog or schema that does not exist, `INVALID_ARGUMENT` for one that is the cluster's own.
+pub(super) fn name_of_users(reference: &TableReference) -> Result<&str> {
+    if let Some(name) = public_name(reference) {
+        return Ok(name);
+    }
+    refuse_unknown_schema(reference)?;
+    Err(Error::invalid(format!(
+        "{reference}: only tables and views of the schema {PUBLIC} are created and dropped; write the name alone"
+    )))
+}
+
 /// DataFusion plans tables of the other schemas, and what it says of one that does not exist has another code than ours.
-fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
+fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
+    refuse_unknown_schema(reference)?;
     let table = reference.table();
+    if reference.schema() == Some(SYSTEM) && !system_tables::names().any(|name| name == table) {
+        return Err(Error::not_found(format!(
+            "there is no table {SYSTEM}.{table}; there are {}",
+            system_tables::names().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    Ok(())
+}
+
+fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
     match (reference.catalog(), reference.schema()) {
         (Some(catalog), _) if catalog != CATALOG => Err(Error::not_found(format!(
             "there is no catalog {catalog}; the only one is {CATALOG}"
         ))),
-        (_, None | Some(PUBLIC | INFORMATION_SCHEMA)) => Ok(()),
-        (_, Some(SYSTEM)) if system_tables::names().any(|name| name == table) => Ok(()),
-        (_, Some(SYSTEM)) => Err(Error::not_found(format!(
-            "there is no table {SYSTEM}.{table}; there are {}",
-            system_tables::names().collect::<Vec<_>>().join(", ")
-        ))),
+        (_, None | Some(PUBLIC | SYSTEM | INFORMATION_SCHEMA)) => Ok(()),
         (_, Some(schema)) => Err(Error::not_found(format!(
             "there is no schema {schema}; there are {PUBLIC}, {SYSTEM} and {INFORMATION_SCHEMA}"
         ))),

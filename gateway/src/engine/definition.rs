@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -16,7 +16,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::Engine;
 use super::columns::coerced_schema;
-use super::context::StatementContext;
+use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::parse::{identifier, object_name};
 use crate::catalog::{DefinitionKind, TableDefinition};
@@ -178,8 +178,29 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         | DataType::Duration(_)
         | DataType::ListView(_)
         | DataType::LargeListView(_) => return None,
-        other => other.clone(),
+        other => sent_type(other),
     })
+}
+
+/// The type, made of types that are sent between nodes as they are: see [`can_travel`](crate::fragment::encode::can_travel).
+fn sent_type(data_type: &DataType) -> DataType {
+    let sent = |field: &FieldRef| {
+        let field = Field::new(
+            field.name(),
+            sent_type(field.data_type()),
+            field.is_nullable(),
+        )
+        .with_metadata(field.metadata().clone());
+        Arc::new(field)
+    };
+    match data_type {
+        DataType::Dictionary(_, values) => sent_type(values),
+        DataType::List(item) | DataType::LargeList(item) => DataType::List(sent(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(sent(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(sent).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(sent(entries), *sorted),
+        other => other.clone(),
+    }
 }
 
 fn definition(name: &str, schema: SchemaRef, options: &Options) -> Result<TableDefinition> {
@@ -293,7 +314,7 @@ pub(super) async fn create_view(
     if view.temporary {
         return Err(Error::invalid("CREATE VIEW does not take TEMPORARY"));
     }
-    let name = view.name.table().to_owned();
+    let name = name_of_users(&view.name)?.to_owned();
     // The definition is the whole statement; what is kept is the query.
     let text = view.definition.unwrap_or_default();
     let sql =
@@ -343,4 +364,41 @@ pub(super) async fn drop_table(engine: &Engine, name: &str, if_exists: bool) -> 
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fragment::encode;
+
+    #[test]
+    fn what_is_stored_can_be_sent() {
+        let texts = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let field = |data_type| Arc::new(Field::new("item", data_type, true));
+        let entries = DataType::Struct(vec![field(DataType::Utf8), field(texts())].into());
+        for (data_type, stored) in [
+            (texts(), DataType::Utf8View),
+            (
+                DataType::LargeList(field(texts())),
+                DataType::List(field(DataType::Utf8)),
+            ),
+            (
+                DataType::Map(field(entries), false),
+                DataType::Map(
+                    field(DataType::Struct(
+                        vec![field(DataType::Utf8), field(DataType::Utf8)].into(),
+                    )),
+                    false,
+                ),
+            ),
+            (
+                DataType::List(field(DataType::Utf8)),
+                DataType::List(field(DataType::Utf8)),
+            ),
+        ] {
+            assert_eq!(stored_type(&data_type), Some(stored.clone()));
+            let schema = Schema::new(vec![Field::new("c", stored, true)]);
+            assert!(encode::can_travel(&schema));
+        }
+    }
 }

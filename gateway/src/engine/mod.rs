@@ -13,6 +13,8 @@ mod columns;
 pub mod context;
 /// CREATE, DROP, views.
 mod definition;
+/// How deep a plan may become.
+mod depth;
 /// Errors as users read them.
 mod errors;
 /// The names of the catalog and its schemas.
@@ -40,7 +42,7 @@ use datafusion::execution::session_state::SessionState;
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
 
-pub use query::Query;
+pub use query::{Planned, Query};
 pub use session::Session;
 
 use crate::catalog::Catalog;

@@ -1,13 +1,20 @@
 //! Parameters: binding and casting.
+//!
+//! The answer is that of the values as literals in the statement. A parameter's type is only a guess, that of what it is
+//! compared or computed with: a cast to it must not change the value.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::compute::CastOptions;
-use datafusion::arrow::compute::cast_with_options;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ParamValues, ScalarValue};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::{
+    BinaryExpr, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The types of a plan's parameters, by position.
@@ -52,28 +59,215 @@ pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<Lo
             values.num_rows()
         )));
     }
+    let operands = operands(&plan)?;
     let mut scalars = Vec::with_capacity(given);
     for (number, (column, wanted)) in (1..).zip(values.columns().iter().zip(&types)) {
-        let strict = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        let column = match wanted {
-            Some(wanted) if column.data_type() != wanted => {
-                cast_with_options(column, wanted, &strict).map_err(|source| {
-                    Error::with_source(
-                        ErrorCode::InvalidArgument,
-                        format!(
-                            "parameter ${number} is a {} and the statement wants a {wanted}",
-                            column.data_type()
-                        ),
-                        source,
-                    )
-                })?
+        let name = format!("${number}");
+        let is_computed_with = operands.contains(&name);
+        scalars.push(match wanted {
+            Some(wanted) if !(is_computed_with && are_numbers(column, wanted)) => {
+                as_wanted(&name, column, wanted)?
             }
-            _ => column.clone(),
-        };
-        scalars.push(ScalarValue::try_from_array(&column, 0)?);
+            _ => ScalarValue::try_from_array(column, 0)?,
+        });
     }
-    Ok(plan.with_param_values(ParamValues::from(scalars))?)
+    let values = ParamValues::from(scalars);
+    match plan {
+        LogicalPlan::Dml(statement) => {
+            let planned = Arc::clone(statement.input.schema());
+            let bound = LogicalPlan::Dml(statement).with_param_values(values)?;
+            Ok(with_input_of_types(bound, &planned)?)
+        }
+        query => Ok(query.with_param_values(values)?),
+    }
+}
+
+/// The parameters that are added, multiplied and so on. Such an operator gives another result for another type of an equal value:
+/// `5 / 2.0` is not `5 / 2`.
+fn operands(plan: &LogicalPlan) -> Result<HashSet<String>> {
+    let mut names = HashSet::new();
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                if let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expression
+                    && op.is_numerical_operators()
+                {
+                    for operand in [left, right] {
+                        if let Expr::Placeholder(parameter) = operand.as_ref() {
+                            names.insert(parameter.id.clone());
+                        }
+                    }
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(names)
+}
+
+fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
+    column.data_type().is_numeric() && wanted.is_numeric()
+}
+
+/// The value cast to the type that the plan wants, as shard keys are found by it; as it was given where the cast would change it. The
+/// analyzer then finds a type for both sides, as it does for literals.
+fn as_wanted(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
+    let given = ScalarValue::try_from_array(column, 0)?;
+    if column.data_type() == wanted {
+        return Ok(given);
+    }
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let cast = match cast_with_options(column, wanted, &strict) {
+        Ok(cast) => cast,
+        // It is out of the type's range.
+        Err(_) if are_numbers(column, wanted) => return Ok(given),
+        Err(source) => {
+            return Err(Error::with_source(
+                ErrorCode::InvalidArgument,
+                format!(
+                    "parameter {name} is a {} and the statement wants a {wanted}",
+                    column.data_type()
+                ),
+                source,
+            ));
+        }
+    };
+    // Text is read, as a literal's is, and may be written in many ways.
+    let may_differ = given.is_null()
+        || column.data_type().is_string()
+        || !can_cast_types(wanted, column.data_type());
+    let is_same = may_differ
+        || cast_with_options(&cast, column.data_type(), &strict)
+            .and_then(|back| Ok(ScalarValue::try_from_array(&back, 0)? == given))
+            .unwrap_or(false);
+    if is_same {
+        Ok(ScalarValue::try_from_array(&cast, 0)?)
+    } else {
+        Ok(given)
+    }
+}
+
+/// A statement that writes, with rows of the types that were planned. The planner has put casts to the table's types where it saw other
+/// ones; a value that keeps a type of its own is another one that it did not see.
+fn with_input_of_types(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
+    let LogicalPlan::Dml(statement) = plan else {
+        return Ok(plan);
+    };
+    let schema = Arc::clone(statement.input.schema());
+    let types = planned.fields().iter().map(|field| field.data_type());
+    if schema
+        .fields()
+        .iter()
+        .map(|field| field.data_type())
+        .eq(types.clone())
+    {
+        return Ok(LogicalPlan::Dml(statement));
+    }
+    let columns = schema
+        .iter()
+        .zip(types)
+        .map(|((qualifier, field), data_type)| {
+            let column = Expr::Column(Column::from((qualifier, field)));
+            Ok(column.cast_to(data_type, &schema)?.alias(field.name()))
+        })
+        .collect::<DfResult<Vec<_>>>()?;
+    let rows = LogicalPlanBuilder::new_from_arc(statement.input)
+        .project(columns)?
+        .build()?;
+    Ok(LogicalPlan::Dml(DmlStatement::new(
+        statement.table_name,
+        statement.target,
+        statement.op,
+        Arc::new(rows),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{
+        Array, Date32Array, Decimal128Array, Float64Array, Int64Array, StringArray,
+        TimestampMicrosecondArray, new_null_array,
+    };
+    use datafusion::arrow::datatypes::TimeUnit;
+
+    use super::*;
+
+    const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+    const PRICE: DataType = DataType::Decimal128(15, 2);
+    const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
+
+    fn one(array: impl Array + 'static) -> ArrayRef {
+        Arc::new(array)
+    }
+
+    fn long(value: i64) -> ArrayRef {
+        one(Int64Array::from(vec![value]))
+    }
+
+    fn double(value: f64) -> ArrayRef {
+        one(Float64Array::from(vec![value]))
+    }
+
+    fn text(value: &str) -> ArrayRef {
+        one(StringArray::from(vec![value]))
+    }
+
+    fn moment(value: i64) -> ArrayRef {
+        one(TimestampMicrosecondArray::from(vec![value]))
+    }
+
+    fn bound_type(value: &ArrayRef, wanted: &DataType) -> DataType {
+        as_wanted("$1", value, wanted).unwrap().data_type()
+    }
+
+    #[test]
+    fn a_value_that_fits_gets_the_type_of_its_parameter() {
+        for (value, wanted) in [
+            (long(7), DataType::Int32),
+            (long(7), PRICE),
+            (double(7.0), DataType::Int64),
+            (double(0.07), PRICE),
+            (text("2026-01-01"), DataType::Date32),
+            (text("2026-01-01"), MICROSECONDS),
+            (text("kea"), DataType::Utf8View),
+            (one(Date32Array::from(vec![1])), MICROSECONDS),
+            (moment(DAY_US), DataType::Date32),
+            (new_null_array(&DataType::Null, 1), DataType::Date32),
+            (new_null_array(&DataType::Int64, 1), DataType::Int32),
+        ] {
+            assert_eq!(bound_type(&value, &wanted), wanted, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_cast_would_change_keeps_its_type() {
+        let thousandths = Decimal128Array::from(vec![75])
+            .with_precision_and_scale(4, 3)
+            .unwrap();
+        for (value, wanted) in [
+            (double(1.5), DataType::Int64),
+            (double(1e30), DataType::Int64),
+            (long(1 << 40), DataType::Int32),
+            (long((1 << 53) + 1), DataType::Float64),
+            (double(0.075), PRICE),
+            (one(thousandths), PRICE),
+            (moment(DAY_US + 1), DataType::Date32),
+        ] {
+            let own = value.data_type().clone();
+            assert_eq!(bound_type(&value, &wanted), own, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_none_of_the_type_is_refused() {
+        let error = as_wanted("$1", &text("kea"), &DataType::Int64).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument);
+        assert!(
+            error.message().contains("parameter $1 is a Utf8"),
+            "{error}"
+        );
+    }
 }

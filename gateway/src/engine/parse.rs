@@ -1,10 +1,9 @@
 //! From text to a statement.
 
-use std::collections::HashMap;
-
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    CopySource, CopyTarget, CreateTable, Ident, ObjectName, Statement as Ast,
+    CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Ident, ObjectName,
+    Statement as Ast,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -18,6 +17,9 @@ use crate::load::CopyFrom;
 
 /// Nesting that the parser follows; what is deeper is refused.
 const RECURSION_LIMIT: usize = 200;
+
+/// Numbers of parameters are below it.
+const MAX_PARAMETERS: usize = 1 << 16;
 
 /// A statement, by who runs it.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(|error| syntax_error(error.into()))?;
     nesting::check(tokens.iter().map(|token| &token.token))?;
     backtracking::check(tokens.iter().map(|token| &token.token))?;
-    number_placeholders(&mut tokens);
+    number_placeholders(&mut tokens)?;
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
@@ -88,9 +90,17 @@ fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
     if !first.is_some_and(|token| is_word(&token.token, Keyword::COPY)) {
         return false;
     }
-    let direction = tokens
-        .iter()
-        .find(|token| is_word(&token.token, Keyword::FROM) || is_word(&token.token, Keyword::TO));
+    // A query in parentheses has a FROM of its own.
+    let mut depth = 0_usize;
+    let direction = tokens.iter().find(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let token = &token.token;
+        depth == 0 && (is_word(token, Keyword::FROM) || is_word(token, Keyword::TO))
+    });
     !direction.is_some_and(|token| is_word(&token.token, Keyword::TO))
 }
 
@@ -98,8 +108,9 @@ fn is_word(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
+const COPY_FORM: &str = "write COPY table [(columns)] FROM 'file, folder, glob or URL' [WITH (FORMAT parquet|csv|json, HEADER true|false, DELIMITER ',', NULL '', QUOTE '\"', ESCAPE '\\')]";
+
 fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<Statement> {
-    const FORM: &str = "write COPY table FROM 'file, folder, glob or URL' [WITH (FORMAT parquet|csv|json, HEADER true|false, DELIMITER ',', NULL '')]";
     let statements = Parser::new(dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens)
@@ -115,33 +126,94 @@ fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<St
             to: false,
             target: CopyTarget::File { filename },
             options,
+            legacy_options,
             ..
         },
     ] = statements.as_slice()
     else {
         return Err(Error::invalid(format!(
-            "this COPY is not understood; {FORM}"
+            "this COPY is not understood; {COPY_FORM}"
         )));
     };
-    let mut by_name = HashMap::new();
-    for option in options {
-        let text = option.to_string();
-        let (name, value) = text.split_once(' ').unwrap_or((&text, "true"));
-        // A quote may be the value itself: QUOTE ''''.
-        let quoted = value
-            .strip_prefix('\'')
-            .and_then(|text| text.strip_suffix('\''));
-        by_name.insert(
-            name.to_lowercase(),
-            quoted.unwrap_or(value).replace("''", "'"),
-        );
-    }
-    Ok(Statement::CopyFrom(CopyFrom {
+    refuse_legacy(legacy_options)?;
+    let mut copy = CopyFrom {
         table: object_name(table_name)?,
         columns: columns.iter().map(identifier).collect(),
         location: filename.clone(),
-        options: by_name,
-    }))
+        options: Default::default(),
+    };
+    for option in options {
+        set_option(&mut copy, option)?;
+    }
+    Ok(Statement::CopyFrom(copy))
+}
+
+/// Options without parentheses are those of old versions of PostgreSQL and of Redshift. Their values are not repeated: there are
+/// credentials among them.
+fn refuse_legacy(options: &[CopyLegacyOption]) -> Result<()> {
+    if options.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = options
+        .iter()
+        .map(ToString::to_string)
+        .filter_map(|option| option.split_whitespace().next().map(str::to_owned))
+        .collect();
+    Err(Error::invalid(format!(
+        "COPY takes options only within parentheses, not {}; {COPY_FORM}",
+        names.join(", ")
+    )))
+}
+
+fn set_option(copy: &mut CopyFrom, option: &CopyOption) -> Result<()> {
+    let options = &mut copy.options;
+    match option {
+        CopyOption::Format(format) => {
+            set(&mut options.format, "FORMAT", format.value.to_lowercase())
+        }
+        CopyOption::Header(header) => set(&mut options.header, "HEADER", *header),
+        CopyOption::Delimiter(text) => set_byte(&mut options.delimiter, "DELIMITER", *text),
+        CopyOption::Null(text) => set(&mut options.null, "NULL", text.clone()),
+        CopyOption::Quote(text) => set_byte(&mut options.quote, "QUOTE", *text),
+        CopyOption::Escape(text) => set_byte(&mut options.escape, "ESCAPE", *text),
+        CopyOption::Encoding(name) => match name.to_lowercase().as_str() {
+            "utf8" | "utf-8" => Ok(()),
+            _ => Err(Error::invalid(format!(
+                "ENCODING '{name}' is not supported: files are read as UTF-8; convert the file"
+            ))),
+        },
+        CopyOption::Freeze(_) => Err(not_supported("FREEZE", "leave it out")),
+        CopyOption::ForceQuote(_) => Err(not_supported("FORCE_QUOTE", "it is one of COPY … TO")),
+        CopyOption::ForceNull(_) => Err(not_supported(
+            "FORCE_NULL",
+            "a field without text is NULL, with quotes and without; leave it out",
+        )),
+        CopyOption::ForceNotNull(_) => Err(not_supported(
+            "FORCE_NOT_NULL",
+            "a field without text is NULL; write what stands for it into the file",
+        )),
+    }
+}
+
+/// Which of two values is meant, nobody knows.
+fn set<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<()> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::invalid(format!(
+            "COPY has {name} twice; write it once"
+        ))),
+    }
+}
+
+fn set_byte(slot: &mut Option<u8>, name: &str, text: char) -> Result<()> {
+    let byte = u8::try_from(text).ok().filter(u8::is_ascii);
+    let byte = byte
+        .ok_or_else(|| Error::invalid(format!("{name} takes one ASCII character, not '{text}'")))?;
+    set(slot, name, byte)
+}
+
+fn not_supported(option: &str, advice: &str) -> Error {
+    Error::invalid(format!("{option} is not supported: {advice}"))
 }
 
 /// A name without quotes is lower case, as everywhere in SQL here.
@@ -175,15 +247,41 @@ pub fn object_name(name: &ObjectName) -> Result<String> {
 }
 
 /// Drivers send `?`; DataFusion knows `$n`.
-fn number_placeholders(tokens: &mut [TokenWithSpan]) {
-    let placeholders = tokens
-        .iter_mut()
-        .filter_map(|token| match &mut token.token {
-            Token::Placeholder(text) if text == "?" => Some(text),
-            _ => None,
-        });
-    for (number, text) in (1..).zip(placeholders) {
-        *text = format!("${number}");
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for both in one statement, as the first `?` would be `$1` too, and for a number that is too high: DataFusion makes
+/// a list that long.
+fn number_placeholders(tokens: &mut [TokenWithSpan]) -> Result<()> {
+    let mut named: Option<String> = None;
+    let mut count = 0;
+    for token in tokens {
+        let Token::Placeholder(text) = &mut token.token else {
+            continue;
+        };
+        if text == "?" {
+            count += 1;
+            *text = format!("${count}");
+            continue;
+        }
+        let number = text.strip_prefix('$').unwrap_or_default();
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number
+            && !number
+                .parse()
+                .is_ok_and(|number: usize| number < MAX_PARAMETERS)
+        {
+            return Err(Error::invalid(format!(
+                "parameter {text}: parameters are numbered from $1 to ${} at most",
+                MAX_PARAMETERS - 1
+            )));
+        }
+        named.get_or_insert_with(|| text.clone());
+    }
+    match named {
+        Some(name) if count > 0 => Err(Error::invalid(format!(
+            "the statement has parameters of two kinds, ? and {name}; write all of them as ?, or all with numbers"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -214,6 +312,32 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_two_kinds_are_refused() {
+        for sql in [
+            "SELECT * FROM t WHERE a = $1 AND b = ?",
+            "SELECT * FROM t WHERE a = ? AND b = $2",
+        ] {
+            let error = parse(sql).unwrap_err();
+            assert!(error.message().contains("of two kinds"), "{sql}: {error}");
+        }
+        assert!(parse("SELECT * FROM t WHERE a = $2 AND b = $1 AND c = '?'").is_ok());
+    }
+
+    #[test]
+    fn a_parameter_with_an_absurd_number_is_refused() {
+        for sql in [
+            "INSERT INTO t VALUES ($9999999999999)",
+            "SELECT * FROM t WHERE a = $99999999999999999999999",
+        ] {
+            let error = parse(sql).unwrap_err();
+            assert!(
+                error.message().contains("numbered from $1"),
+                "{sql}: {error}"
+            );
+        }
+    }
+
+    #[test]
     fn an_error_names_the_place_as_it_was_written() {
         let error = parse("SELECT a FROM t\nWHERE b = ? AND c = ? FROM u").unwrap_err();
         assert!(error.message().contains("Line: 2, Column: 23"), "{error}");
@@ -221,7 +345,10 @@ mod tests {
 
     #[test]
     fn a_copy_to_a_file_is_no_copy_from() {
-        for sql in ["COPY t TO '/x.csv'", " -- copies\n COPY (SELECT 1) TO '/x'"] {
+        for sql in [
+            "COPY t TO '/x.csv'",
+            " -- copies\n COPY (SELECT k FROM t) TO '/x'",
+        ] {
             assert!(matches!(parse(sql), Ok(Statement::Planned(_))), "{sql}");
         }
         // A word within quotes is a name.
@@ -238,9 +365,40 @@ mod tests {
         assert_eq!(copy.table, "t");
         assert_eq!(copy.columns, ["a", "B"]);
         assert_eq!(copy.location, "/data/*.csv");
-        assert_eq!(copy.options["format"], "csv");
-        assert_eq!(copy.options["header"], "FALSE");
-        assert_eq!(copy.options["delimiter"], ";");
+        assert_eq!(copy.options.format.as_deref(), Some("csv"));
+        assert_eq!(copy.options.header, Some(false));
+        assert_eq!(copy.options.delimiter, Some(b';'));
+        assert_eq!(copy.options.quote, None);
+    }
+
+    #[test]
+    fn copy_does_as_it_is_told_or_says_why_not() {
+        let told = |options: &str| parse(&format!("COPY t FROM '/x.csv' {options}"));
+        for options in [
+            "WITH (FORMAT 'CSV', ENCODING 'UTF8')",
+            "(HEADER, QUOTE '''')",
+            "WITH",
+        ] {
+            assert!(told(options).is_ok(), "{options}");
+        }
+        for (options, part) in [
+            ("CSV NULL '\\N'", "not CSV, NULL"),
+            ("DELIMITER '|'", "not DELIMITER"),
+            ("WITH CSV HEADER", "not CSV"),
+            ("(FORMAT csv) HEADER", "not HEADER"),
+            ("IGNOREHEADER 1 GZIP", "not IGNOREHEADER, GZIP"),
+            ("CREDENTIALS 'secret'", "not CREDENTIALS;"),
+            ("(ENCODING 'latin1')", "ENCODING 'latin1'"),
+            ("(FREEZE)", "FREEZE is not supported"),
+            ("(FORCE_NULL (a))", "FORCE_NULL is not supported"),
+            ("(FORCE_NOT_NULL (a))", "FORCE_NOT_NULL is not supported"),
+            ("(FORCE_QUOTE (a))", "FORCE_QUOTE is not supported"),
+            ("(NULL '', NULL 'x')", "NULL twice"),
+        ] {
+            let error = told(options).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument);
+            assert!(error.message().contains(part), "{options}: {error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A planned query, and the stream of its rows.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,9 +18,23 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_node::Runtimes;
 use volary_node::admission::{Admission, Place};
 use volary_node::runtimes::CpuStream;
+use volary_node::stoppable::stoppable;
+
+use super::columns::fingerprint_of;
 
 /// How long a client may read nothing before its query is ended.
 const READER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What the planning of a query found, for one who plans it again.
+#[derive(Debug, Clone, Default)]
+pub struct Planned {
+    /// What it sees; `None` for what is committed now.
+    pub snapshot: Option<Snapshot>,
+    /// The tables and views of the schema `public` that it reads, by name: a table's id, the fingerprint of a view's text.
+    pub reads: BTreeMap<String, u64>,
+    /// The fingerprint of its columns; `None` if it is not known.
+    pub columns: Option<u64>,
+}
 
 /// A query that is planned. Dropping it, or the stream, ends it on all nodes.
 #[derive(Debug)]
@@ -30,6 +45,8 @@ pub struct Query {
     pub schema: SchemaRef,
     /// What it sees.
     pub snapshot: Snapshot,
+    /// What it reads, and as of which version: see [`Planned`].
+    pub reads: BTreeMap<String, u64>,
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
@@ -37,6 +54,11 @@ pub struct Query {
 }
 
 impl Query {
+    /// What its columns are told apart by: see [`Planned`].
+    pub fn columns(&self) -> u64 {
+        fingerprint_of(&self.schema)
+    }
+
     /// Waits for a place and runs the query. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has
     /// those of the call that the query belongs to.
     ///
@@ -44,19 +66,21 @@ impl Query {
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub async fn start(self) -> Result<CpuStream> {
         let place = self.admission.enter().await?;
-        let rows = {
+        let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();
-            execute_stream(self.plan, self.task)?
+            let (plan, end) = stoppable(self.plan)?;
+            (execute_stream(plan, self.task)?, end)
         };
         let stream = QueryStream {
             rows,
             schema: self.schema,
             _place: place,
         };
-        Ok(self
+        let computed = self
             .runtimes
-            .stream_on_cpu(Box::pin(stream), READER_TIMEOUT))
+            .stream_on_cpu(Box::pin(stream), READER_TIMEOUT);
+        Ok(computed.stopping(end))
     }
 }
 

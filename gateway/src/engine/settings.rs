@@ -11,12 +11,11 @@ use crate::config::MAX_TARGET_PARTITIONS;
 
 /// What a session may set, by DataFusion's key. Other settings belong to the operator, or would break what the cut into
 /// fragments relies on.
-const ALLOWED: [&str; 7] = [
+const ALLOWED: [&str; 6] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
     "datafusion.sql_parser.default_null_ordering",
-    "datafusion.sql_parser.enable_ident_normalization",
     "datafusion.sql_parser.parse_float_as_decimal",
     "datafusion.explain.show_statistics",
 ];

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
@@ -14,13 +14,13 @@ use datafusion::sql::parser::Statement as DfStatement;
 use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::columns::{coerced_schema, rows_schema, with_types_of};
-use super::context::StatementContext;
+use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
+use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::parse::{Statement, parse};
-use super::query::Query;
+use super::query::{Planned, Query};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
 use crate::catalog::Table;
 use crate::load;
@@ -45,8 +45,8 @@ impl Engine {
             .await
     }
 
-    /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; columns are
-    /// cast to the types that the statement wants. `query_id`: what workers and logs call it; the caller says it in errors, as they
+    /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; each counts as the
+    /// literal of its value would. `query_id`: what workers and logs call it; the caller says it in errors, as they
     /// may come before anything is planned.
     ///
     /// # Errors
@@ -67,18 +67,19 @@ impl Engine {
     /// the same rows. `parameters`: see [`Self::execute`].
     ///
     /// # Errors
-    /// Those of the statement; `INTERNAL`, and nothing is run, if it is no query.
+    /// Those of the statement; `NOT_FOUND` if what it reads is not there any more, or another table or view has its name;
+    /// `INTERNAL`, and nothing is run, if it is no query.
     pub async fn plan_again(
         self: &Arc<Self>,
         session: &Session,
         sql: &str,
         parameters: Option<RecordBatch>,
         query_id: QueryId,
-        snapshot: Option<Snapshot>,
+        before: Planned,
     ) -> Result<Query> {
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         self.on_cpu(plan_again(
-            engine, session, sql, parameters, query_id, snapshot,
+            engine, session, sql, parameters, query_id, before,
         ))
         .await
     }
@@ -172,17 +173,19 @@ async fn execute(
     }
 }
 
-/// A query with the id and the snapshot of its ticket. No other statement has such a ticket: it would be run twice.
+/// A query with the id and the snapshot of its ticket, which reads the same tables and has the same columns as before. No other
+/// statement has such a ticket: it would be run twice.
 async fn plan_again(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
-    snapshot: Option<Snapshot>,
+    before: Planned,
 ) -> Result<Query> {
     let statement = parse(&sql)?;
-    let context = context_of(&engine, &session, &statement, query_id, snapshot)?;
+    let context = context_of(&engine, &session, &statement, query_id, before.snapshot)?;
+    context.refuse_changes(&before.reads)?;
     let plan = match statement {
         Statement::Planned(statement) => context.plan(*statement).await?,
         _ => return Err(no_query()),
@@ -191,7 +194,13 @@ async fn plan_again(
         return Err(no_query());
     }
     let plan = parameters::bind(plan, values.as_ref())?;
-    plan_query(&engine, &context, plan).await
+    let query = plan_query(&engine, &context, plan).await?;
+    match before.columns {
+        Some(columns) if columns != fingerprint_of(&query.schema) => Err(Error::not_found(
+            "the query has other columns than those that were announced; run it again",
+        )),
+        _ => Ok(query),
+    }
 }
 
 fn no_query() -> Error {
@@ -297,7 +306,13 @@ async fn plan_query(
         ),
         LogicalPlan::Analyze(statement) => (
             explain::schema(),
-            analysis::analyze(&context.state, context.query_id, &statement).await?,
+            analysis::analyze(
+                &context.state,
+                context.query_id,
+                engine.runtimes.clone(),
+                &statement,
+            )
+            .await?,
         ),
         rows => {
             let plan = context
@@ -312,6 +327,7 @@ async fn plan_query(
         id: context.query_id,
         schema,
         snapshot: context.snapshot.clone(),
+        reads: context.reads(),
         plan,
         task: context.state.task_ctx(),
         runtimes: engine.runtimes.clone(),
@@ -331,15 +347,8 @@ async fn insert(
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let write = engine.catalog.begin_write(table).await?;
-    load::run(
-        engine.load_parts(),
-        context.query_id,
-        table,
-        write,
-        load::Source::of_plan(plan, context.state.task_ctx())?,
-    )
-    .await
+    let source = load::Source::of_plan(plan, context.state.task_ctx())?;
+    load::append(engine.load_parts(), context.query_id, table, source).await
 }
 
 /// The planner gives VALUES the table's columns, NOT NULL included, and then fails on a NULL without naming the column. So NULLs are
@@ -363,6 +372,15 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
+/// The name of what is to be dropped; `None` if there cannot be such a thing, and IF EXISTS says that this is no error.
+fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&str>> {
+    match name_of_users(reference) {
+        Ok(name) => Ok(Some(name)),
+        Err(error) if if_exists && error.code() == ErrorCode::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn ddl_statement(
     engine: &Engine,
     context: &StatementContext,
@@ -374,7 +392,9 @@ async fn ddl_statement(
             definition::create_view(engine, view, columns).await
         }
         DdlStatement::DropTable(drop) => {
-            let name = drop.name.table();
+            let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
+                return Ok(());
+            };
             if context.catalog.view(name).is_some() {
                 return Err(Error::invalid(format!(
                     "{name} is a view; use DROP VIEW {name}"
@@ -383,7 +403,9 @@ async fn ddl_statement(
             definition::drop_table(engine, name, drop.if_exists).await
         }
         DdlStatement::DropView(drop) => {
-            let name = drop.name.table();
+            let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
+                return Ok(());
+            };
             if context.catalog.table(name).is_some() {
                 return Err(Error::invalid(format!(
                     "{name} is a table; use DROP TABLE {name}"

@@ -158,7 +158,7 @@ mod tests {
             ("timezone", "Mars/Phobos"),
             ("batch_size", "0"),
             ("target_partitions", "many"),
-            ("enable_ident_normalization", "maybe"),
+            ("parse_float_as_decimal", "maybe"),
             ("default_null_ordering", "nulls_somewhere"),
         ] {
             assert_eq!(

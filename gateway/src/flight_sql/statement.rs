@@ -18,7 +18,7 @@ use super::running::FlightDataStream;
 use super::stream::{batch_messages, query_messages, with_query};
 use super::types::{PROFILE_OPTION, Profile, map_schema};
 use super::{FlightSql, arrow_error};
-use crate::engine::{Outcome, Query, Session};
+use crate::engine::{Outcome, Planned, Query, Session};
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
@@ -102,11 +102,14 @@ impl FlightSql {
             parameters: statement.parameters.unwrap_or_default(),
             snapshot: Some(query.snapshot.clone()),
             settings: call.session.engine.settings(),
+            reads: query.reads.clone(),
+            columns: Some(query.columns()),
             ..QueryTicket::default()
         };
         let schema = map_schema(call.profile, &query.schema);
+        let statement_bytes = ticket.sql.len() + ticket.parameters.len();
         let info = self.flight_info(call, &schema, ticket, descriptor)?;
-        self.tickets.keep_plan(query);
+        self.tickets.keep_plan(query, statement_bytes);
         Ok(info)
     }
 
@@ -197,7 +200,7 @@ impl FlightSql {
     }
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
-    /// gateway. The ticket's snapshot shows the same rows.
+    /// gateway. The ticket's snapshot shows the same rows, of the same tables or none.
     async fn plan_again(&self, id: QueryId, ticket: QueryTicket) -> Result<Query> {
         let session = Session::new(ticket.settings);
         let statement = Statement {
@@ -205,9 +208,14 @@ impl FlightSql {
             parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
         };
         let (sql, parameters) = (&statement.sql, statement.parameters()?);
+        let before = Planned {
+            snapshot: ticket.snapshot,
+            reads: ticket.reads,
+            columns: ticket.columns,
+        };
         let planning = self
             .engine
-            .plan_again(&session, sql, parameters, id, ticket.snapshot);
+            .plan_again(&session, sql, parameters, id, before);
         Box::pin(planning).await
     }
 }

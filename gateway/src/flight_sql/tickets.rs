@@ -18,7 +18,12 @@ use volary_flight_proto::ticket::{PreparedStatementHandle, QueryTicket};
 use crate::config;
 use crate::engine::Query;
 
-/// A client that asks for rows later than that waits for planning once more; plans of large queries take megabytes.
+/// What a plan takes, at least, and for each byte of its statement: an expression of a few characters is some hundred bytes in the
+/// plan, once for each operator that it passes.
+const PLAN_BYTES: usize = 16 << 10;
+const PLAN_BYTES_PER_BYTE: usize = 128;
+
+/// A client that asks for rows later than that waits for planning once more.
 const PLAN_KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// Prepared statements hold no state and say nothing that the client could not say itself; connection pools keep them
@@ -30,7 +35,16 @@ const HANDLE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub(super) struct Tickets {
     sealer: Sealer,
     lifetime: Duration,
-    plans: Cache<QueryId, Arc<Mutex<Option<Query>>>>,
+    plans: Cache<QueryId, KeptPlan>,
+    /// No plan counts more, or it would not be kept at all.
+    most_bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+struct KeptPlan {
+    query: Arc<Mutex<Option<Query>>>,
+    /// What it takes, by estimate.
+    bytes: u32,
 }
 
 impl Tickets {
@@ -39,8 +53,10 @@ impl Tickets {
         Self {
             sealer,
             lifetime: config.ticket_lifetime,
+            most_bytes: config.kept_plans.bytes() / 4,
             plans: Cache::builder()
-                .max_capacity(config.max_kept_plans)
+                .max_capacity(config.kept_plans.bytes() as u64)
+                .weigher(|_, plan: &KeptPlan| plan.bytes)
                 .time_to_live(PLAN_KEPT_FOR.min(config.ticket_lifetime))
                 .build(),
         }
@@ -73,14 +89,19 @@ impl Tickets {
         self.sealer.open(Purpose::PreparedStatement, handle)
     }
 
-    /// Keeps a plan until it is taken, for a minute at most.
-    pub(super) fn keep_plan(&self, query: Query) {
-        self.plans
-            .insert(query.id, Arc::new(Mutex::new(Some(query))));
+    /// Keeps the plan of a statement of so many bytes until it is taken, for a minute at most.
+    pub(super) fn keep_plan(&self, query: Query, statement_bytes: usize) {
+        let bytes = PLAN_BYTES.saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_BYTE));
+        let id = query.id;
+        let kept = KeptPlan {
+            query: Arc::new(Mutex::new(Some(query))),
+            bytes: u32::try_from(bytes.min(self.most_bytes)).unwrap_or(u32::MAX),
+        };
+        self.plans.insert(id, kept);
     }
 
     /// Takes a plan out: it is run once, a second DoGet plans again.
     pub(super) fn take_plan(&self, id: QueryId) -> Option<Query> {
-        self.plans.remove(&id)?.lock().take()
+        self.plans.remove(&id)?.query.lock().take()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ScalarValue, internal_err, not_impl_err};
 use datafusion::error::Result;
@@ -41,6 +41,38 @@ pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
 /// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
 pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
     encode_with(plan, Converter::Root).is_ok()
+}
+
+/// Whether rows of this schema reach the gateway as they are. Flight's encoder sends a dictionary as its values and a LargeList as a
+/// List, wherever they stand within a type, and the gateway reads messages as rows of the fragment's own schema.
+pub fn can_travel(schema: &Schema) -> bool {
+    let mut types = schema.fields().iter().map(|field| field.data_type());
+    types.all(is_sent_as_it_is)
+}
+
+fn is_sent_as_it_is(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, _) | DataType::LargeList(_) => false,
+        DataType::List(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _)
+        | DataType::RunEndEncoded(_, item) => child_is_sent_as_it_is(item),
+        DataType::Struct(fields) => fields.iter().all(child_is_sent_as_it_is),
+        DataType::Union(members, _) => {
+            let mut members = members.iter().map(|(_, member)| member);
+            members.all(child_is_sent_as_it_is)
+        }
+        _ => true,
+    }
+}
+
+fn child_is_sent_as_it_is(field: &FieldRef) -> bool {
+    // A union's field is made anew: without metadata, and not nullable.
+    let is_made_anew = matches!(field.data_type(), DataType::Union(_, _))
+        && (field.is_nullable() || !field.metadata().is_empty());
+    !is_made_anew && is_sent_as_it_is(field.data_type())
 }
 
 /// Messages within messages that a fragment may have. Protobuf's reader stops at 100, so that no input overflows its stack; what
@@ -204,5 +236,54 @@ impl PhysicalProtoConverterExtension for Converter {
         _: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         internal_err!("a gateway decodes no fragments")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_flight::encode::FlightDataEncoderBuilder;
+    use datafusion::arrow::datatypes::{Field, Fields, UnionFields, UnionMode};
+    use futures::stream;
+
+    use super::*;
+
+    /// The types that are made of another one, and some that are not.
+    fn types_of(item: &DataType) -> Vec<DataType> {
+        let field = |name: &str| Arc::new(Field::new(name, item.clone(), true));
+        let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
+        let entries = Fields::from(vec![
+            Field::new("keys", DataType::Utf8, false),
+            Field::new("values", item.clone(), true),
+        ]);
+        let entries = Field::new("entries", DataType::Struct(entries), false);
+        let members = UnionFields::try_new([0], [Field::new("m", item.clone(), true)]).unwrap();
+        vec![
+            item.clone(),
+            DataType::Dictionary(Box::new(DataType::Int32), Box::new(item.clone())),
+            DataType::List(field("item")),
+            DataType::LargeList(field("item")),
+            DataType::ListView(field("item")),
+            DataType::LargeListView(field("item")),
+            DataType::FixedSizeList(field("item"), 2),
+            DataType::Struct(vec![field("s")].into()),
+            DataType::Map(Arc::new(entries), false),
+            DataType::Union(members, UnionMode::Sparse),
+            DataType::RunEndEncoded(ends, field("values")),
+        ]
+    }
+
+    #[test]
+    fn what_can_travel_is_what_the_encoder_leaves_as_it_is() {
+        let leaves = [DataType::Int64, DataType::Utf8View, DataType::LargeUtf8];
+        let types = leaves.iter().flat_map(types_of);
+        for data_type in types.flat_map(|item| types_of(&item)) {
+            let schema = Arc::new(Schema::new(vec![Field::new("c", data_type.clone(), true)]));
+            let encoder = FlightDataEncoderBuilder::new()
+                .with_schema(Arc::clone(&schema))
+                .build(stream::empty());
+            let sent = encoder.known_schema().unwrap();
+            let is_same = *sent.field(0).data_type() == data_type;
+            assert_eq!(can_travel(&schema), is_same, "{data_type}");
+        }
     }
 }

@@ -38,6 +38,7 @@ pub struct ShardScanExec {
     selection: Selection,
     filters: Vec<String>,
     statistics_exact: bool,
+    has_statistics: bool,
     late_materialisation: bool,
     properties: Arc<PlanProperties>,
 }
@@ -82,6 +83,7 @@ impl ShardScanExec {
             selection,
             filters,
             statistics_exact,
+            has_statistics: true,
             late_materialisation: false,
             properties: Arc::new(properties),
         })
@@ -95,6 +97,14 @@ impl ShardScanExec {
     /// Columns of the table, in output order.
     pub fn projection(&self) -> &[usize] {
         &self.projection
+    }
+
+    /// The same, as a worker sees it: without what the catalog knows of the rows.
+    pub fn without_statistics(&self) -> Self {
+        Self {
+            has_statistics: false,
+            ..self.clone()
+        }
     }
 
     /// The same, reading the filter's columns first, and the others only for rows that pass.
@@ -136,6 +146,9 @@ impl ShardScanExec {
     }
 
     fn statistics(&self) -> Statistics {
+        if !self.has_statistics {
+            return Statistics::new_unknown(self.properties.eq_properties.schema());
+        }
         let whole = self.table.statistics();
         let selected = match &self.selection {
             Selection::All => None,

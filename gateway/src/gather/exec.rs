@@ -11,8 +11,8 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
@@ -46,23 +46,24 @@ pub struct GatherExec {
 }
 
 impl GatherExec {
-    /// `ordered`: each worker's rows come in the fragment's ordering. `fetch`: so many rows of a worker are of use.
+    /// `on_worker` is the fragment as workers see it: if that has an ordering, each worker's rows come in it. `fetch`: so many rows
+    /// of a worker are of use.
     /// `ends_because`: why the fragment is not larger, for EXPLAIN.
     pub fn new(
         fragment: Arc<dyn ExecutionPlan>,
+        on_worker: &Arc<dyn ExecutionPlan>,
         targets: Vec<Target>,
-        ordered: bool,
         fetch: Option<usize>,
         partitions: usize,
         ends_because: Cow<'static, str>,
     ) -> Self {
         let properties = PlanProperties::new(
-            // The order of rows within a partition is the fragment's; equalities between columns hold as they do there.
-            fragment.equivalence_properties().clone(),
+            what_holds_of_merged(on_worker),
             Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
+        let ordered = on_worker.output_ordering().is_some();
         Self {
             fragment: Arc::new(Fragment::new(fragment, targets.len(), ordered, fetch)),
             targets,
@@ -99,6 +100,18 @@ impl GatherExec {
         let end = (partition + 1) * self.targets.len() / partitions;
         &self.targets[start..end]
     }
+}
+
+/// What holds of a fragment's rows when partitions and workers are merged by its ordering: equalities between columns, and this one
+/// ordering. A constant that differs between partitions is none any more, and another ordering holds within a partition only.
+pub fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+    let mut merged = fragment.equivalence_properties().clone();
+    merged.clear_per_partition_constants();
+    merged.clear_orderings();
+    if let Some(ordering) = fragment.output_ordering() {
+        merged.add_ordering(ordering.iter().cloned());
+    }
+    merged
 }
 
 impl DisplayAs for GatherExec {

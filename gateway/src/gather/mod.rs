@@ -20,5 +20,5 @@ pub mod stream;
 pub mod target;
 
 pub use context::QueryContext;
-pub use exec::GatherExec;
+pub use exec::{GatherExec, what_holds_of_merged};
 pub use target::Target;

@@ -12,6 +12,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::{MessageHeader, root_as_message};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::{sleep, timeout};
 use tonic::Streaming;
@@ -63,23 +64,12 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
     let mut copies = copies.into_iter();
     let worker = copies.next().unwrap_or(target.worker);
     let reader = Reader {
-        report: WorkerReport {
-            worker,
-            rows: 0,
-            batches: 0,
-            bytes: 0,
-            open: Duration::ZERO,
-            network: Duration::ZERO,
-            decode: Duration::ZERO,
-            total: Duration::ZERO,
-            retries: 0,
-            end: EndOfStream::default(),
-        },
+        report: request.reports.begin(worker),
         request,
         worker,
         other_copies: copies,
         scans: target.scans,
-        started: None,
+        started: Instant::now(),
         messages: None,
     };
     Box::pin(stream::try_unfold(Some(reader), |reader| async move {
@@ -88,10 +78,7 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
         };
         match reader.next().await {
             Ok(Some(batch)) => Ok(Some((batch, Some(reader)))),
-            Ok(None) => {
-                reader.finish();
-                Ok(None)
-            }
+            Ok(None) => Ok(None),
             Err(error) => Err(reader.name(error)),
         }
     }))
@@ -104,8 +91,8 @@ struct Reader {
     /// Those that were not asked yet.
     other_copies: std::vec::IntoIter<WorkerId>,
     scans: Vec<ScanShards>,
-    report: WorkerReport,
-    started: Option<Instant>,
+    report: Arc<Mutex<WorkerReport>>,
+    started: Instant,
     messages: Option<Streaming<FlightData>>,
 }
 
@@ -118,17 +105,22 @@ enum Received {
 
 impl Reader {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let started = *self.started.get_or_insert_with(Instant::now);
+        let next = self.next_of_any_attempt().await;
+        self.report.lock().total = self.started.elapsed();
+        next
+    }
+
+    async fn next_of_any_attempt(&mut self) -> Result<Option<RecordBatch>> {
         let mut backoff = None;
         loop {
             match self.attempt().await {
-                Err(error) if self.may_retry(&error, started) => {
+                Err(error) if self.may_retry(&error) => {
                     tracing::debug!(query_id = %self.request.query.query_id, worker = %self.worker, %error, "retrying a fragment");
                     self.messages = None;
-                    self.report.retries += 1;
-                    if let Some(other) = self.other_copies.next() {
-                        self.worker = other;
-                        self.report.worker = other;
+                    let other = self.other_copies.next();
+                    self.worker = other.unwrap_or(self.worker);
+                    self.report.lock().begin_again(self.worker);
+                    if other.is_some() {
                         continue;
                     }
                     let waits = backoff.get_or_insert_with(|| {
@@ -148,36 +140,36 @@ impl Reader {
 
     /// Only what has shown no row can be had again from the start: from another copy, or from the same worker, which may only have
     /// restarted.
-    fn may_retry(&self, error: &Error, started: Instant) -> bool {
+    fn may_retry(&self, error: &Error) -> bool {
         let has_other_copy = self.other_copies.len() > 0;
         let may_recover = match error.code() {
             ErrorCode::Unavailable => {
-                has_other_copy || started.elapsed() < self.request.query.config.retry_for
+                has_other_copy || self.started.elapsed() < self.request.query.config.retry_for
             }
             ErrorCode::DeadlineExceeded => has_other_copy,
             _ => false,
         };
-        may_recover && self.report.rows == 0
+        may_recover && self.report.lock().rows == 0
     }
 
     async fn attempt(&mut self) -> Result<Option<RecordBatch>> {
         if self.messages.is_none() {
             let started = Instant::now();
             self.messages = Some(self.open().await?);
-            self.report.open += started.elapsed();
+            self.report.lock().open = started.elapsed();
         }
         loop {
             let started = Instant::now();
             let message = self.receive().await;
-            self.report.network += started.elapsed();
+            self.report.lock().network += started.elapsed();
             let started = Instant::now();
             let received = self.decode(&message?);
-            self.report.decode += started.elapsed();
+            self.report.lock().decode += started.elapsed();
             match received? {
                 Received::Rows(batch) => return Ok(Some(batch)),
                 Received::Nothing => {}
                 Received::End(end) => {
-                    self.report.end = end;
+                    self.report.lock().end = Some(end);
                     return Ok(None);
                 }
             }
@@ -215,7 +207,7 @@ impl Reader {
             with_plan_metrics: query.with_plan_metrics,
             time_zone: query.time_zone.clone(),
         };
-        // Long enough for clocks that differ and for the ticket to wait in the worker's queue.
+        // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let valid_for =
             query.config.retry_for + query.config.idle_timeout + Duration::from_secs(60);
         query
@@ -247,8 +239,9 @@ impl Reader {
         })
     }
 
-    fn decode(&mut self, message: &FlightData) -> Result<Received> {
-        self.report.bytes += (message.data_body.len() + message.data_header.len()) as u64;
+    fn decode(&self, message: &FlightData) -> Result<Received> {
+        let bytes = message.data_body.len() + message.data_header.len();
+        self.report.lock().bytes += bytes as u64;
         if !message.app_metadata.is_empty() {
             let frame = Frame::decode(message.app_metadata.clone()).map_err(|source| {
                 Error::with_source(ErrorCode::Internal, "a frame cannot be decoded", source)
@@ -271,27 +264,22 @@ impl Reader {
         let schema = &self.request.schema;
         let batch = flight_data_to_arrow_batch(message, Arc::clone(schema), &HashMap::new())
             .map_err(datafusion::error::DataFusionError::from)?;
-        self.report.rows += batch.num_rows() as u64;
-        self.report.batches += 1;
+        let mut report = self.report.lock();
+        report.rows += batch.num_rows() as u64;
+        report.batches += 1;
         Ok(Received::Rows(batch))
     }
 
     /// A result is whole or an error.
     fn complete(&self, end: EndOfStream) -> Result<Received> {
-        if end.rows == self.report.rows && end.batches == self.report.batches {
+        let report = self.report.lock();
+        if (end.rows, end.batches) == (report.rows, report.batches) {
             return Ok(Received::End(end));
         }
         Err(Error::internal(format!(
             "the worker sent {} rows in {} batches, {} rows in {} batches arrived",
-            end.rows, end.batches, self.report.rows, self.report.batches
+            end.rows, end.batches, report.rows, report.batches
         )))
-    }
-
-    fn finish(&mut self) {
-        if let Some(started) = self.started {
-            self.report.total = started.elapsed();
-        }
-        self.request.reports.add(self.report.clone());
     }
 
     fn name(&self, error: Error) -> Error {

@@ -7,8 +7,9 @@ use arrow::datatypes::Schema;
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, ErrorCode};
 
-/// An error of opening a file. A compressed file that is cut short or damaged is damaged data, not a store that is away.
-pub(super) fn of_opening(error: DataFusionError) -> Error {
+/// An error of opening or reading a text file. A compressed file that is cut short or damaged is damaged data, not a store that is
+/// away.
+pub(super) fn of_text(error: DataFusionError) -> Error {
     if is_damaged(&error) {
         Error::with_source(
             ErrorCode::DataLoss,
@@ -23,6 +24,12 @@ pub(super) fn of_opening(error: DataFusionError) -> Error {
 fn is_damaged(error: &DataFusionError) -> bool {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(current) = cause {
+        // A store's connection that ends early says nothing of the file.
+        if let Some(store) = current.downcast_ref::<object_store::Error>()
+            && !is_of_lines(store)
+        {
+            return false;
+        }
         if let Some(source) = current.downcast_ref::<io::Error>() {
             use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
             return matches!(source.kind(), InvalidData | InvalidInput | UnexpectedEof);
@@ -30,6 +37,11 @@ fn is_damaged(error: &DataFusionError) -> bool {
         cause = current.source();
     }
     false
+}
+
+/// Whether it comes from the reader of lines, which takes what it reads from for a store.
+fn is_of_lines(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::Generic { store, .. } if store.contains("delimited chunks"))
 }
 
 /// An error of reading rows, with the line and the name of the column if it is a value of a CSV file that does not parse.
@@ -63,9 +75,17 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
     ))
 }
 
+/// The column of a JSON record that the reader refuses because no column of the table is read from it. Its error is only text.
+pub(super) fn unknown_column(error: &Error) -> Option<&str> {
+    let (_, rest) = error.message().split_once("Json error: column '")?;
+    rest.split_once("' missing from schema")
+        .map(|(column, _)| column)
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::{DataType, Field};
+    use arrow::error::ArrowError;
 
     use super::*;
 
@@ -81,6 +101,25 @@ mod tests {
             error.message(),
             "line 7, column price: 'it's' is no Float64 (row '[5,it's]'; line 1 is the header)"
         );
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_damaged_and_a_connection_is_not() {
+        let early = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let of_file = ArrowError::IoError("cannot be read".to_owned(), early());
+        let of_store = object_store::Error::Generic {
+            store: "S3",
+            source: Box::new(early()),
+        };
+        assert_eq!(of_text(of_file.into()).code(), ErrorCode::DataLoss);
+        assert_ne!(of_text(of_store.into()).code(), ErrorCode::DataLoss);
+    }
+
+    #[test]
+    fn an_unknown_column_is_found_in_the_readers_error() {
+        let error = Error::invalid("Json error: column 'it's' missing from schema");
+        assert_eq!(unknown_column(&error), Some("it's"));
+        assert_eq!(unknown_column(&Error::invalid("Json error: x")), None);
     }
 
     #[test]

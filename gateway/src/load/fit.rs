@@ -1,13 +1,23 @@
 //! Rows as the table's columns want them.
 
+/// Casts, with and without a change of values.
+mod cast;
+/// Why rows do not fit.
+mod misfit;
+/// Text as values, none of which is cut.
+mod text;
+
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
-/// Rows with exactly the table's columns: the batch's columns by position, cast where types differ.
+pub use misfit::Misfit;
+pub use text::is_parsed;
+
+/// Rows with exactly the table's columns: the batch's columns by position, cast where types differ. Numbers are rounded as casts
+/// in a query round them.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a value that the column's type does not hold, or a NULL in a column that takes none; the error
@@ -21,96 +31,155 @@ pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Resu
         )));
     }
     let columns = batch.columns().iter().cloned().map(Some).collect();
-    assemble(table, schema, columns, batch.num_rows())
+    assemble(schema, columns, batch.num_rows(), cast::rounding)
+        .map_err(|misfit| misfit.in_table(table))
 }
 
-/// The same by name: columns that the rows do not have are NULL.
-///
-/// # Errors
-/// As [`by_position`], and for a column that the table does not have.
-pub fn by_name(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
-    let mut columns = vec![None; schema.fields().len()];
-    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let position = position_of(table, schema, field.name())?;
-        columns[position] = Some(Arc::clone(column));
+/// Which of a file's columns are a table's.
+#[derive(Debug)]
+pub struct Columns {
+    /// For each of the table's columns: its position in the file.
+    in_file: Vec<Option<usize>>,
+    /// The table's columns that are to be loaded.
+    wanted: Vec<usize>,
+}
+
+impl Columns {
+    /// The columns of these names. If some are `chosen`, these are taken and the file's others are not; else each is one of the
+    /// table's.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a column that the table does not have, or that is there twice.
+    pub fn of_names(
+        table: &str,
+        schema: &SchemaRef,
+        names: &[String],
+        chosen: &[String],
+    ) -> Result<Self> {
+        let wanted = wanted(table, schema, chosen)?;
+        let mut in_file: Vec<Option<usize>> = vec![None; schema.fields().len()];
+        for (position, name) in names.iter().enumerate() {
+            let column = match position_of(table, schema, name) {
+                Ok(column) if wanted.contains(&column) => column,
+                Err(error) if chosen.is_empty() => return Err(error),
+                Ok(_) | Err(_) => continue,
+            };
+            if let Some(first) = in_file[column].replace(position) {
+                return Err(Error::invalid(format!(
+                    "columns {} and {name} of the file are both column {} of table {table}; leave one out",
+                    names[first],
+                    schema.field(column).name()
+                )));
+            }
+        }
+        Ok(Self { in_file, wanted })
     }
-    assemble(table, schema, columns, batch.num_rows())
+
+    /// The table's columns that are to be loaded, each with its position in the file if the file has it.
+    pub fn wanted(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
+        let wanted = self.wanted.iter();
+        wanted.map(|column| (*column, self.in_file[*column]))
+    }
+
+    /// Which of the table's columns a column of the file is.
+    pub fn of_file(&self, position: usize) -> Option<usize> {
+        let mut in_file = self.in_file.iter();
+        in_file.position(|in_file| *in_file == Some(position))
+    }
+
+    /// A file's rows with exactly the table's columns; those that the file does not have are NULL. No value is changed.
+    ///
+    /// # Errors
+    /// A value that the column's type does not hold as it is, or a NULL in a column that takes none.
+    pub fn fit(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, Misfit> {
+        let of_file = |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
+        let columns = self.in_file.iter().map(of_file).collect();
+        assemble(schema, columns, batch.num_rows(), cast::exact)
+    }
+}
+
+/// The positions of the columns that a statement lists; of all columns if it lists none.
+fn wanted(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usize>> {
+    if chosen.is_empty() {
+        return Ok((0..schema.fields().len()).collect());
+    }
+    let mut positions = Vec::with_capacity(chosen.len());
+    for name in chosen {
+        let position = position_of(table, schema, name)?;
+        if positions.contains(&position) {
+            return Err(Error::invalid(format!(
+                "column {name} is listed twice; list it once"
+            )));
+        }
+        positions.push(position);
+    }
+    Ok(positions)
 }
 
 /// Where a file's column is in the table; letters' case does not matter unless it decides.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if the table has no such column.
+/// `INVALID_ARGUMENT` if the table has no such column, or several.
 pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize> {
-    let mut loosely = schema
+    if let Ok(position) = schema.index_of(name) {
+        return Ok(position);
+    }
+    let loosely: Vec<usize> = schema
         .fields()
         .iter()
         .enumerate()
         .filter(|(_, field)| field.name().eq_ignore_ascii_case(name))
-        .map(|(position, _)| position);
-    if let Ok(position) = schema.index_of(name) {
-        return Ok(position);
-    }
-    loosely.next().ok_or_else(|| {
-        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        Error::invalid(format!(
+        .map(|(position, _)| position)
+        .collect();
+    let names: Vec<_> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    match loosely.as_slice() {
+        [position] => Ok(*position),
+        [] => Err(Error::invalid(format!(
             "column {name} is none of table {table}, which has {}; leave it out of the file, or add it to the table",
             names.join(", ")
-        ))
-    })
+        ))),
+        _ => Err(Error::invalid(format!(
+            "column {name} may be several columns of table {table}, which has {}; write it in the table's letters",
+            names.join(", ")
+        ))),
+    }
 }
 
 fn assemble(
-    table: &str,
     schema: &SchemaRef,
     columns: Vec<Option<ArrayRef>>,
     rows: usize,
-) -> Result<RecordBatch> {
+    cast: impl Fn(&ArrayRef, &DataType) -> Result<ArrayRef, Misfit>,
+) -> Result<RecordBatch, Misfit> {
     let mut fitted = Vec::with_capacity(columns.len());
     for (field, column) in schema.fields().iter().zip(columns) {
-        let wanted = field.data_type();
         let column = match column {
-            None => new_null_array(wanted, rows),
-            Some(column) => cast(&column, wanted).map_err(|source| {
-                Error::with_source(
-                    ErrorCode::InvalidArgument,
-                    format!(
-                        "table {table}, column {}: a {} does not fit its type {wanted}",
-                        field.name(),
-                        column.data_type()
-                    ),
-                    source,
-                )
-            })?,
+            None => new_null_array(field.data_type(), rows),
+            Some(column) => {
+                cast(&column, field.data_type()).map_err(|misfit| misfit.in_column(field.name()))?
+            }
         };
         if !field.is_nullable() && column.null_count() > 0 {
-            return Err(Error::invalid(format!(
-                "table {table}, column {}: a NULL in a column that is NOT NULL",
-                field.name()
-            )));
+            let row = (0..rows).find(|row| column.is_null(*row));
+            let misfit = Misfit::of_value(
+                row.unwrap_or_default(),
+                "a NULL in a column that is NOT NULL",
+            );
+            return Err(misfit.in_column(field.name()));
         }
         fitted.push(column);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(schema), fitted, &options).map_err(|source| {
-        Error::with_source(ErrorCode::InvalidArgument, format!("table {table}"), source)
-    })
-}
-
-fn cast(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, arrow::error::ArrowError> {
-    if column.data_type() == wanted {
-        return Ok(Arc::clone(column));
-    }
-    let strict = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
-    cast_with_options(column, wanted, &strict)
+    RecordBatch::try_new_with_options(Arc::clone(schema), fitted, &options).map_err(Misfit::of_rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int32Array, Int64Array, StringArray};
+    use arrow::array::{Float64Array, Int32Array, Int64Array, StringArray};
     use arrow::datatypes::{Field, Schema};
 
     use super::*;
@@ -131,10 +200,28 @@ mod tests {
         .unwrap()
     }
 
+    fn columns(names: &[&str], chosen: &[&str]) -> Result<Columns> {
+        let owned = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
+        Columns::of_names("t", &table(), &owned(names), &owned(chosen))
+    }
+
+    fn by_name(batch: &RecordBatch) -> Result<RecordBatch> {
+        let schema = batch.schema();
+        let names: Vec<&str> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        let fitted = columns(&names, &[])?.fit(&table(), batch);
+        fitted.map_err(|misfit| misfit.in_table("t"))
+    }
+
     #[test]
     fn columns_are_found_by_name_cast_and_filled() {
         let batch = rows(vec![("K", Arc::new(Int64Array::from(vec![1, 2])))]);
-        let fitted = by_name("t", &table(), &batch).unwrap();
+        let fitted = by_name(&batch).unwrap();
         assert_eq!(fitted.schema(), table());
         assert_eq!(fitted.column(1).null_count(), 2);
     }
@@ -143,12 +230,43 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let text = |result: Result<RecordBatch>| result.unwrap_err().text();
         let large = rows(vec![("k", Arc::new(Int64Array::from(vec![1_i64 << 40])))]);
-        assert!(text(by_name("t", &table(), &large)).contains("table t, column k"));
+        assert!(text(by_name(&large)).contains("table t, column k: a Int64 does not fit"));
         let null = rows(vec![("k", Arc::new(Int32Array::from(vec![None])))]);
-        assert!(text(by_name("t", &table(), &null)).contains("NOT NULL"));
+        assert!(text(by_name(&null)).contains("NOT NULL"));
         let other = rows(vec![("x", Arc::new(StringArray::from(vec!["a"])))]);
-        assert!(text(by_name("t", &table(), &other)).contains("column x is none of table t"));
+        assert!(text(by_name(&other)).contains("column x is none of table t"));
         let few = rows(vec![("k", Arc::new(Int32Array::from(vec![1])))]);
         assert!(text(by_position("t", &table(), &few)).contains("2 columns"));
+    }
+
+    #[test]
+    fn one_column_is_not_loaded_from_two() {
+        let error = columns(&["k", "name", "K"], &[]).unwrap_err();
+        assert!(
+            error.message().contains("columns k and K of the file"),
+            "{error}"
+        );
+        let error = columns(&["k", "name"], &["k", "K"]).unwrap_err();
+        assert!(error.message().contains("listed twice"), "{error}");
+    }
+
+    #[test]
+    fn a_list_chooses_among_the_files_columns() {
+        let columns = columns(&["x", "name", "k"], &["K"]).unwrap();
+        assert_eq!((columns.of_file(2), columns.of_file(1)), (Some(0), None));
+        assert_eq!(columns.wanted().collect::<Vec<_>>(), [(0, Some(2))]);
+    }
+
+    #[test]
+    fn a_query_rounds_where_a_file_is_refused() {
+        let fraction = || Arc::new(Float64Array::from(vec![1.0, 1.7])) as ArrayRef;
+        let error = by_name(&rows(vec![("k", fraction())])).unwrap_err();
+        assert!(
+            error.message().contains("column k: 1.7 does not fit Int32"),
+            "{error}"
+        );
+        let named = StringArray::from(vec!["a", "b"]);
+        let of_query = rows(vec![("k", fraction()), ("name", Arc::new(named))]);
+        by_position("t", &table(), &of_query).unwrap();
     }
 }

@@ -72,6 +72,21 @@ pub async fn copy_from(
     copy: &CopyFrom,
 ) -> Result<u64> {
     let source = files::open(&parts.config.load, state, table, copy).await?;
+    append(parts, query_id, table, source).await
+}
+
+/// Adds the rows of `source` to a table: the number of rows.
+///
+/// # Errors
+/// `UNAVAILABLE`, before anything is read, if one of the table's workers is lost; those of [`run`].
+pub async fn append(
+    parts: Parts,
+    query_id: QueryId,
+    table: &Arc<Table>,
+    source: Source,
+) -> Result<u64> {
+    // A write that cannot succeed would stay in the catalog until that worker is back, and clients try again and again.
+    parts.cluster.refuse_lost(table.workers())?;
     let write = parts.catalog.begin_write(table).await?;
     run(parts, query_id, table, write, source).await
 }
@@ -98,7 +113,9 @@ pub async fn run(
     let workers = put::open(&parts.cluster, idle, query_id, table, write);
     let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
     let mut routing = JoinSet::new();
-    for rows in source.into_partitions() {
+    // Held here, outside of the tasks that read.
+    let (partitions, _stops) = source.into_partitions();
+    for rows in partitions {
         let router = route::Router::new(Arc::clone(table), senders.clone());
         let task = route::route(router, rows, Arc::clone(table), progress.clone());
         routing.spawn_on(task, parts.runtimes.cpu());
@@ -162,9 +179,14 @@ impl Drop for AbortOnDrop {
 /// Aborts the write in the catalog, which is what makes it void, and tells the workers to delete its rows. A worker that is not
 /// reached learns of it with its next report.
 async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
-    if let Err(error) = parts.catalog.abort_write(write).await {
-        tracing::warn!(%write, %error, "a failed write stays open until the next start");
-        return;
+    match parts.catalog.abort_write(write).await {
+        Ok(true) => {}
+        // The statement was cancelled while it committed, and the commit was first: the rows are there to stay.
+        Ok(false) => return,
+        Err(error) => {
+            tracing::warn!(%write, %error, "a failed write stays open until the next start");
+            return;
+        }
     }
     let telling = table.workers().iter().map(|worker| {
         let command = AbortWrite { write_id: write.0 };

@@ -57,6 +57,7 @@ pub fn open(
                 worker_id: worker.0,
                 write_id: write.0,
                 table: Some(table.description()),
+                cluster_id: cluster.id().to_string(),
             };
             let cluster = Arc::clone(cluster);
             let put = put(cluster, *worker, Arc::clone(table), request, receiver, idle);

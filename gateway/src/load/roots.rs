@@ -1,8 +1,11 @@
 //! Where COPY may read: gateway.load.allowed_roots.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{self, Path, PathBuf};
 
-use url::Url;
+use datafusion::datasource::listing::ListingTableUrl;
+use object_store::path::Path as ObjectPath;
+use url::{ParseError, Url};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// Where COPY may read.
@@ -11,88 +14,110 @@ pub(super) struct Roots(Vec<Root>);
 
 #[derive(Debug)]
 enum Root {
-    Directory(PathBuf),
-    Url(String),
+    Directory {
+        path: PathBuf,
+        /// Where it really is, or why it cannot be opened: a directory that is away is none of the other roots' business.
+        real: io::Result<PathBuf>,
+    },
+    Objects {
+        store: String,
+        prefix: ObjectPath,
+    },
 }
 
 impl Roots {
-    /// Of the setting.
-    ///
-    /// # Errors
-    /// If a directory of it does not exist.
-    pub(super) fn parse(roots: &[String]) -> Result<Self> {
-        let parse = |root: &String| match scheme(root) {
-            None | Some("file") => {
-                let path = root.strip_prefix("file://").unwrap_or(root);
-                let path = Path::new(path).canonicalize().map_err(|source| {
-                    Error::io(format!("gateway.load.allowed_roots: {root}"), source)
-                })?;
-                Ok(Root::Directory(path))
+    /// Of the setting. A root that cannot be understood allows nothing.
+    pub(super) fn parse(roots: &[String]) -> Self {
+        let roots = roots.iter().filter_map(|root| {
+            let parsed = Root::parse(root);
+            if parsed.is_none() {
+                tracing::warn!(%root, "gateway.load.allowed_roots has a root that is no path and no URL: it allows nothing");
             }
-            Some(_) => Ok(Root::Url(root.trim_end_matches('/').to_owned())),
-        };
-        roots
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>>>()
-            .map(Self)
+            parsed
+        });
+        Self(roots.collect())
     }
 
-    /// Looks at the location as it is written, before anything of it is touched.
-    pub(super) fn check(&self, location: &str) -> Result<()> {
-        let allowed = match scheme(location) {
-            None | Some("file") => {
-                let path = location.strip_prefix("file://").unwrap_or(location);
-                let fixed = fixed_part(path);
-                // What does not exist cannot be resolved: its nearest existing parent decides.
-                let existing = fixed.ancestors().find_map(|path| path.canonicalize().ok());
-                existing.is_some_and(|path| self.holds_path(&path))
-            }
-            Some(_) => self.holds_url(location),
+    /// Looks at the location as it is written, before anything of it is read. What is read is the URL that is returned: a
+    /// location that is parsed twice may be understood in two ways.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` outside of the roots, `NOT_FOUND` below a root that does not exist, `INVALID_ARGUMENT` for what is
+    /// no location.
+    pub(super) fn admit(&self, location: &str) -> Result<ListingTableUrl> {
+        let url = ListingTableUrl::parse(location).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                format!("COPY may not read '{location}': it is no path, glob or URL"),
+                source,
+            )
+        })?;
+        let allowed = if is_local(&url) {
+            let path = local_path(url.prefix());
+            // What does not exist cannot be resolved: its nearest existing parent decides.
+            let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
+            existing.is_some_and(|path| self.holds_path(&path))
+        } else {
+            self.holds_object(&url, url.prefix())
+        };
+        if allowed {
+            Ok(url)
+        } else {
+            Err(self.refuse(location, &url))
+        }
+    }
+
+    /// Looks at a file of the location, called `name`, where it really is: a link may lead out of a root.
+    ///
+    /// # Errors
+    /// As [`Roots::admit`].
+    pub(super) fn check_file(
+        &self,
+        url: &ListingTableUrl,
+        file: &ObjectPath,
+        name: &str,
+    ) -> Result<()> {
+        let allowed = if is_local(url) {
+            let real = local_path(file)
+                .canonicalize()
+                .map_err(|source| Error::io(format!("cannot open {name}"), source))?;
+            self.holds_path(&real)
+        } else {
+            self.holds_object(url, file)
         };
         if allowed {
             Ok(())
         } else {
-            Err(self.refuse(location))
-        }
-    }
-
-    /// Looks at a file where it really is: a link may lead out of a root.
-    pub(super) fn check_file(&self, name: &str) -> Result<()> {
-        if scheme(name).is_some() {
-            return Ok(());
-        }
-        let path = Path::new(name)
-            .canonicalize()
-            .map_err(|source| Error::io(format!("cannot open {name}"), source))?;
-        if self.holds_path(&path) {
-            Ok(())
-        } else {
-            Err(self.refuse(name))
+            Err(self.refuse(name, url))
         }
     }
 
     fn holds_path(&self, path: &Path) -> bool {
-        self.0
-            .iter()
-            .any(|root| matches!(root, Root::Directory(root) if path.starts_with(root)))
+        self.0.iter().any(
+            |root| matches!(root, Root::Directory { real: Ok(real), .. } if path.starts_with(real)),
+        )
     }
 
-    fn holds_url(&self, location: &str) -> bool {
-        let Ok(location) = Url::parse(location) else {
+    fn holds_object(&self, url: &ListingTableUrl, object: &ObjectPath) -> bool {
+        if !url.get_url().has_host() {
             return false;
-        };
-        // A parsed URL has its dots resolved.
+        }
+        let place = url.object_store();
         self.0.iter().any(|root| match root {
-            Root::Url(root) => location
-                .as_str()
-                .strip_prefix(root.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            Root::Directory(_) => false,
+            Root::Objects { store, prefix } => {
+                store == place.as_str() && object.prefix_matches(prefix)
+            }
+            Root::Directory { .. } => false,
         })
     }
 
-    fn refuse(&self, location: &str) -> Error {
+    fn refuse(&self, location: &str, url: &ListingTableUrl) -> Error {
+        if let Some((root, source)) = self.missing_above(url) {
+            return Error::not_found(format!(
+                "COPY may not read {location}: {} of gateway.load.allowed_roots cannot be opened ({source}); ask the operator to make or mount it",
+                root.display()
+            ));
+        }
         let advice = if self.0.is_empty() {
             "COPY may read nowhere: the operator sets gateway.load.allowed_roots (--allow-root)"
         } else {
@@ -103,20 +128,54 @@ impl Roots {
             format!("COPY may not read {location}: {advice}"),
         )
     }
+
+    /// The root that would allow the location if it were there.
+    fn missing_above(&self, url: &ListingTableUrl) -> Option<(&Path, &io::Error)> {
+        let location = is_local(url).then(|| local_path(url.prefix()))?;
+        self.0.iter().find_map(|root| match root {
+            Root::Directory {
+                path,
+                real: Err(source),
+            } if location.starts_with(path) => Some((path.as_path(), source)),
+            _ => None,
+        })
+    }
 }
 
-fn scheme(location: &str) -> Option<&str> {
-    location.split_once("://").map(|(scheme, _)| scheme)
+impl Root {
+    /// The schemes are those that locations have, but a root has no wildcards: its letters stand for themselves.
+    fn parse(root: &str) -> Option<Self> {
+        if Path::new(root).is_absolute() {
+            return Self::directory(Path::new(root));
+        }
+        match Url::parse(root) {
+            Err(ParseError::RelativeUrlWithoutBase) => Self::directory(Path::new(root)),
+            Err(_) => None,
+            Ok(url) if url.scheme() == "file" => Self::directory(&url.to_file_path().ok()?),
+            Ok(url) => {
+                let url = ListingTableUrl::try_new(url, None).ok()?;
+                Some(Self::Objects {
+                    store: url.object_store().as_str().to_owned(),
+                    prefix: url.prefix().clone(),
+                })
+            }
+        }
+    }
+
+    fn directory(path: &Path) -> Option<Self> {
+        Some(Self::Directory {
+            path: path::absolute(path).ok()?,
+            real: path.canonicalize(),
+        })
+    }
 }
 
-/// The part of a path before the first wildcard.
-fn fixed_part(path: &str) -> PathBuf {
-    let path = Path::new(path);
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute
-        .components()
-        .take_while(|part| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']))
-        .collect()
+fn is_local(url: &ListingTableUrl) -> bool {
+    url.scheme() == "file"
+}
+
+fn local_path(path: &ObjectPath) -> PathBuf {
+    Path::new("/").join(path.as_ref())
 }
 
 #[cfg(test)]
@@ -125,41 +184,108 @@ mod tests {
 
     fn roots(roots: &[&str]) -> Roots {
         let roots: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
-        Roots::parse(&roots).unwrap()
+        Roots::parse(&roots)
+    }
+
+    fn here() -> String {
+        std::env::current_dir().unwrap().display().to_string()
+    }
+
+    fn assert_refused(roots: &Roots, location: &str) {
+        let code = roots.admit(location).map_err(|error| error.code());
+        assert_eq!(code.err(), Some(ErrorCode::PermissionDenied), "{location}");
     }
 
     #[test]
     fn only_what_is_below_a_root_is_read() {
-        let here = std::env::current_dir().unwrap();
-        let here = here.to_str().unwrap();
-        let roots = roots(&[here, "s3://bucket/data/"]);
+        let here = here();
+        let roots = roots(&[&here, "s3://bucket/data/"]);
         for allowed in [
             &format!("{here}/src/*.rs"),
+            &format!("{here}/no_such_folder/x.csv"),
             &format!("file://{here}/src"),
+            &format!("FILE:{here}/src"),
             "src/lib.rs",
             "s3://bucket/data/x.parquet",
+            "S3://bucket/data",
         ] {
-            roots.check(allowed).unwrap();
+            roots.admit(allowed).unwrap();
         }
         for refused in [
             "/etc/passwd",
+            "file:/etc/passwd",
+            "file:etc/passwd",
             &format!("{here}/../x"),
             &format!("{here}-beside/x"),
+            &format!("file://{here}/../../etc/passwd"),
+            &format!("file://{here}/%2e%2E/x"),
             "s3://bucket/database/x",
             "s3://bucket/data/../x",
+            "s3://bucket/data/%2e%2e/x",
+            "s3://other/data/x",
+            "s3://bucket@other/data/x",
             "http://127.0.0.1/x",
         ] {
-            assert_eq!(
-                roots.check(refused).unwrap_err().code(),
-                ErrorCode::PermissionDenied,
-                "{refused}"
-            );
+            assert_refused(&roots, refused);
         }
     }
 
     #[test]
+    fn a_url_is_no_path_below_the_working_directory_however_it_is_written() {
+        let roots = roots(&[&here()]);
+        for location in [
+            "https:/host/x.parquet",
+            "https:host/x.parquet",
+            "HTTPS://host/x.parquet",
+            "https:\\\\host\\x.parquet",
+            "s3:/bucket/x.parquet",
+            "s3:bucket",
+            "\thttps:/host/x",
+        ] {
+            assert_refused(&roots, location);
+        }
+    }
+
+    #[test]
+    fn encoded_separators_lead_nowhere() {
+        let roots = roots(&[&here(), "s3://bucket/data"]);
+        for location in [
+            &format!("file://{}/..%2F..%2Fetc/passwd", here()),
+            "s3://bucket/data/..%2Fx",
+        ] {
+            let code = roots.admit(location).map_err(|error| error.code());
+            assert_eq!(code.err(), Some(ErrorCode::InvalidArgument), "{location}");
+        }
+    }
+
+    #[test]
+    fn listed_objects_are_checked_too() {
+        let roots = roots(&["s3://bucket/data"]);
+        let url = roots.admit("s3://bucket/data/").unwrap();
+        roots
+            .check_file(&url, &ObjectPath::from("data/x.csv"), "x")
+            .unwrap();
+        let outside = roots.check_file(&url, &ObjectPath::from("database/x.csv"), "x");
+        assert_eq!(outside.unwrap_err().code(), ErrorCode::PermissionDenied);
+    }
+
+    #[test]
+    fn a_root_that_does_not_exist_fails_only_what_is_below_it() {
+        let missing = format!("{}/no_such_root", here());
+        let roots = roots(&[&missing, "://", "s3://bucket"]);
+        roots.admit("s3://bucket/x.parquet").unwrap();
+        assert_refused(&roots, "/etc/passwd");
+        let error = roots.admit(&format!("{missing}/x.csv")).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::NotFound);
+        assert!(
+            error.message().contains("no_such_root of gateway"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn without_roots_nothing_is_read() {
-        let error = roots(&[]).check("/data/x.parquet").unwrap_err();
+        let error = roots(&[]).admit("/data/x.parquet").unwrap_err();
         assert!(error.message().contains("allowed_roots"), "{error}");
     }
 }

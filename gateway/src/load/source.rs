@@ -9,6 +9,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::{Error, Result};
+use volary_node::stoppable::{StopsWhenDropped, stoppable};
 
 /// A stream of rows; its errors name the file they come from.
 pub type Rows = BoxStream<'static, Result<RecordBatch>>;
@@ -16,6 +17,7 @@ pub type Rows = BoxStream<'static, Result<RecordBatch>>;
 /// Rows in partitions that are read at the same time.
 pub struct Source {
     partitions: Vec<Rows>,
+    plan: Option<StopsWhenDropped>,
 }
 
 impl fmt::Debug for Source {
@@ -29,7 +31,10 @@ impl fmt::Debug for Source {
 impl Source {
     /// Of streams.
     pub fn new(partitions: Vec<Rows>) -> Self {
-        Self { partitions }
+        Self {
+            partitions,
+            plan: None,
+        }
     }
 
     /// The rows of a plan, whose columns are the table's by position.
@@ -37,15 +42,19 @@ impl Source {
     /// # Errors
     /// Those of starting it.
     pub fn of_plan(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Self> {
+        let (plan, end) = stoppable(plan)?;
         let partitions = execute_stream_partitioned(plan, task)?
             .into_iter()
             .map(|stream| stream.map_err(Error::from).boxed())
             .collect();
-        Ok(Self { partitions })
+        Ok(Self {
+            partitions,
+            plan: Some(end),
+        })
     }
 
-    /// The streams.
-    pub fn into_partitions(self) -> Vec<Rows> {
-        self.partitions
+    /// The streams, and what to hold as long as they are read.
+    pub fn into_partitions(self) -> (Vec<Rows>, Option<StopsWhenDropped>) {
+        (self.partitions, self.plan)
     }
 }

@@ -19,6 +19,8 @@ use futures::{TryStreamExt, stream};
 use tokio::sync::OnceCell;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
+use volary_node::Runtimes;
+use volary_node::stoppable::stoppable;
 
 use crate::gather::GatherExec;
 use crate::planning::explain::{render_with_metrics, schema, to_batch};
@@ -30,6 +32,7 @@ use crate::planning::explain::{render_with_metrics, schema, to_batch};
 pub async fn analyze(
     state: &SessionState,
     query_id: QueryId,
+    runtimes: Runtimes,
     analyze: &Analyze,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let started = Instant::now();
@@ -37,6 +40,7 @@ pub async fn analyze(
     let analysis = Analysis {
         plan,
         query_id,
+        runtimes,
         planning: started.elapsed(),
         verbose: analyze.verbose,
         schema: schema(),
@@ -50,6 +54,7 @@ pub async fn analyze(
 struct Analysis {
     plan: Arc<dyn ExecutionPlan>,
     query_id: QueryId,
+    runtimes: Runtimes,
     planning: Duration,
     verbose: bool,
     schema: SchemaRef,
@@ -72,21 +77,25 @@ impl Analysis {
     /// Runs the statement. Its rows are counted and thrown away.
     async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
         let started = Instant::now();
-        let mut stream = execute_stream(Arc::clone(&self.plan), task)?;
+        let (plan, end) = stoppable(Arc::clone(&self.plan))?;
+        let rows = execute_stream(Arc::clone(&plan), task)?;
+        // A task of its own, so that dropping this one stops the plan.
+        let computed = self.runtimes.stream_on_cpu(rows, Duration::MAX);
+        let mut stream = computed.stopping(end);
         let mut rows = 0;
         while let Some(batch) = stream.try_next().await? {
             rows += batch.num_rows();
         }
         let text = format!(
             "{}query: {} rows={rows} planning={:.2}ms running={:.2}ms\n",
-            render_with_metrics(&self.plan),
+            render_with_metrics(&plan),
             self.query_id,
             self.planning.as_secs_f64() * 1000.0,
             started.elapsed().as_secs_f64() * 1000.0,
         );
         let mut shown = vec![("Plan with Metrics".to_owned(), text)];
         if self.verbose {
-            add_worker_plans(&self.plan, &mut shown);
+            add_worker_plans(&plan, &mut shown);
         }
         to_batch(&shown)
     }
@@ -114,9 +123,10 @@ impl PartitionStream for Analysis {
 fn add_worker_plans(plan: &Arc<dyn ExecutionPlan>, shown: &mut Vec<(String, String)>) {
     if let Some(gather) = plan.downcast_ref::<GatherExec>()
         && let Some(slowest) = gather.reports().slowest()
+        && let Some(end) = slowest.end
     {
         let title = format!("fragment of worker {} (the slowest)", slowest.worker);
-        shown.push((title, slowest.end.plan_metrics));
+        shown.push((title, end.plan_metrics));
     }
     for child in plan.children() {
         add_worker_plans(child, shown);
@@ -130,6 +140,7 @@ mod tests {
     use datafusion::arrow::array::AsArray;
     use datafusion::arrow::datatypes::Schema;
     use datafusion::physical_plan::collect;
+    use volary_node::runtimes::OwnedRuntimes;
 
     use super::*;
 
@@ -155,8 +166,17 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_statement_runs_when_its_analysis_is_read_and_only_once() {
+    #[test]
+    fn a_statement_runs_when_its_analysis_is_read_and_only_once() {
+        let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+        runtimes
+            .handles()
+            .io()
+            .clone()
+            .block_on(is_run_once(&runtimes));
+    }
+
+    async fn is_run_once(runtimes: &OwnedRuntimes) {
         let (schema, runs) = (Arc::new(Schema::empty()), Arc::new(AtomicUsize::new(0)));
         let rows = Counted {
             schema: Arc::clone(&schema),
@@ -166,6 +186,7 @@ mod tests {
         let analysis = Analysis {
             plan: Arc::new(rows.unwrap()),
             query_id: QueryId::new(),
+            runtimes: runtimes.handles().clone(),
             planning: Duration::ZERO,
             verbose: false,
             schema: super::schema(),

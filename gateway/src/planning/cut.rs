@@ -5,20 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::internal_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
 use crate::catalog::TableKind;
 use crate::fragment::{ShardScanExec, encode};
-use crate::gather::{GatherExec, Target};
+use crate::gather::{GatherExec, Target, what_holds_of_merged};
 use crate::planning::late_materialisation;
 use crate::planning::locality::{Locality, locality};
 
@@ -38,11 +37,8 @@ impl PhysicalOptimizerRule for Cut {
         let cutter = Cutter {
             target_partitions: config.execution.target_partitions.max(1),
         };
-        let CutPlan { plan, place, .. } = cutter.cut(plan)?;
-        match place {
-            Locality::Gateway(_) => Ok(plan),
-            local => cutter.gather(plan, &local, None, "it is the whole query".into()),
-        }
+        let cut = cutter.cut(plan)?;
+        cutter.gather(cut, None, "it is the whole query".into())
     }
 
     fn name(&self) -> &'static str {
@@ -61,6 +57,9 @@ struct Cutter {
 /// A plan with fragments below its gateway parts.
 struct CutPlan {
     plan: Arc<dyn ExecutionPlan>,
+    /// The same as a worker sees it, if it can run there. Operators that were planned with what the catalog knows of the rows, such as
+    /// a filter that leaves one value of a column, may not be what they are without it.
+    on_worker: Option<Arc<dyn ExecutionPlan>>,
     /// Where its root can run.
     place: Locality,
     /// See [`encode::levels`].
@@ -69,86 +68,126 @@ struct CutPlan {
 
 impl Cutter {
     fn cut(&self, plan: Arc<dyn ExecutionPlan>) -> Result<CutPlan> {
-        let mut children = Vec::new();
-        let mut places = Vec::new();
-        let mut levels = Vec::new();
-        for child in plan.children() {
-            let cut = self.cut(Arc::clone(child))?;
-            children.push(cut.plan);
-            places.push(cut.place);
-            levels.push(cut.levels);
-        }
+        let children = plan
+            .children()
+            .into_iter()
+            .map(|child| self.cut(Arc::clone(child)))
+            .collect::<Result<Vec<_>>>()?;
+        let places: Vec<_> = children.iter().map(|child| child.place.clone()).collect();
+        let levels = encode::levels(&plan, children.iter().map(|child| child.levels))?;
         let mut place = locality(&plan, &places);
-        let levels = encode::levels(&plan, levels.into_iter())?;
-        if !matches!(place, Locality::Gateway(_)) && !children.is_empty() {
-            if levels > encode::MAX_LEVELS {
-                place = Locality::Gateway("a fragment may not be nested deeper".into());
-            } else if !encode::can_encode_node(&plan) {
-                let name = plan.name();
-                place = Locality::Gateway(format!("{name} cannot be sent to a worker").into());
+        if !matches!(place, Locality::Gateway(_)) {
+            let inputs = children.iter().filter_map(|child| child.on_worker.clone());
+            match on_worker(&plan, inputs.collect(), levels) {
+                // Below a local root nothing was gathered: the children are as they were.
+                Ok(on_worker) => {
+                    return Ok(CutPlan {
+                        plan,
+                        on_worker: Some(on_worker),
+                        place,
+                        levels,
+                    });
+                }
+                Err(reason) => place = Locality::Gateway(reason),
             }
         }
         let Locality::Gateway(reason) = &place else {
-            // Below a local root nothing was gathered: the children are as they were.
-            return Ok(CutPlan {
-                plan,
-                place,
-                levels,
-            });
+            return internal_err!("a plan that cannot run on a worker runs on the gateway");
         };
-        for (child, child_place) in children.iter_mut().zip(&places) {
-            if !matches!(child_place, Locality::Gateway(_)) {
-                *child =
-                    self.gather(Arc::clone(child), child_place, Some(&plan), reason.clone())?;
-            }
-        }
-        let plan = if children.is_empty() {
+        let inputs = children
+            .into_iter()
+            .map(|child| self.gather(child, Some(&plan), reason.clone()))
+            .collect::<Result<Vec<_>>>()?;
+        let plan = if inputs.is_empty() {
             plan
         } else {
-            let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-            plan.replace_children(children, recompute)?
+            plan.replace_children(inputs, recompute())?
         };
         Ok(CutPlan {
             plan,
+            on_worker: None,
             place,
             levels,
         })
     }
 
+    /// What is not on the gateway yet, below a gather.
     fn gather(
         &self,
-        fragment: Arc<dyn ExecutionPlan>,
-        place: &Locality,
+        cut: CutPlan,
         parent: Option<&Arc<dyn ExecutionPlan>>,
         ends_because: Cow<'static, str>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let fragment = late_materialisation::mark(fragment)?;
+        let Some(on_worker) = cut.on_worker else {
+            return Ok(cut.plan);
+        };
+        let fragment = late_materialisation::mark(cut.plan)?;
         let scans = scans_of(&fragment)?;
-        let targets = match place {
+        let targets = match &cut.place {
             Locality::Replicated { copies } | Locality::OneWorker { copies } => {
                 one_target(&scans, copies)
             }
             _ => targets(&scans),
         };
-        let fetch = parent
-            .filter(|parent| {
-                parent.is::<SortPreservingMergeExec>() || parent.is::<CoalescePartitionsExec>()
-            })
-            .and_then(|parent| parent.fetch())
-            .into_iter()
-            .chain(fragment.fetch())
-            .min();
-        let ordered = fragment.output_ordering().is_some();
+        let fetch = fetch(&on_worker, parent)?;
         let partitions = self.target_partitions.min(targets.len()).max(1);
         Ok(Arc::new(GatherExec::new(
             fragment,
+            &on_worker,
             targets,
-            ordered,
             fetch,
             partitions,
             ends_because,
         )))
     }
+}
+
+/// An operator that may run on a worker, as it is there, over inputs as they are there.
+///
+/// # Errors
+/// Why it stays on the gateway nevertheless.
+fn on_worker(
+    plan: &Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    levels: usize,
+) -> std::result::Result<Arc<dyn ExecutionPlan>, Cow<'static, str>> {
+    if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
+        return Ok(Arc::new(scan.without_statistics()));
+    }
+    let name = plan.name();
+    if levels > encode::MAX_LEVELS {
+        Err("a fragment may not be nested deeper".into())
+    } else if !encode::can_encode_node(plan) {
+        Err(format!("{name} cannot be sent to a worker").into())
+    } else if !encode::can_travel(&plan.schema()) {
+        Err("rows of such types cannot be sent by a worker".into())
+    } else {
+        Arc::clone(plan)
+            .replace_children(inputs, recompute())
+            .map_err(|_| format!("{name} needs to know more of its rows than workers do").into())
+    }
+}
+
+fn recompute() -> ReplaceChildrenOptions {
+    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
+}
+
+/// How many rows of a worker are of use; `fragment` is as a worker sees it.
+fn fetch(
+    fragment: &Arc<dyn ExecutionPlan>,
+    parent: Option<&Arc<dyn ExecutionPlan>>,
+) -> Result<Option<usize>> {
+    let merge = parent.and_then(|parent| parent.downcast_ref::<SortPreservingMergeExec>());
+    // The fragment's partitions may be in order, each by itself, and a worker's rows not.
+    if let Some(merge) = merge
+        && !what_holds_of_merged(fragment).ordering_satisfy(merge.expr().iter().cloned())?
+    {
+        return Ok(None);
+    }
+    let of_parent = parent
+        .filter(|parent| merge.is_some() || parent.is::<CoalescePartitionsExec>())
+        .and_then(|parent| parent.fetch());
+    Ok(of_parent.into_iter().chain(fragment.fetch()).min())
 }
 
 /// The scans of a fragment, in the order in which they are encoded.

@@ -7,6 +7,8 @@
 
 /// EXPLAIN ANALYZE.
 pub mod analysis;
+/// Top-k of the branches of a union.
+pub mod branch_limits;
 /// When rows that match are in the same shard.
 pub mod colocation;
 /// The maximal shard-local subtrees become fragments.

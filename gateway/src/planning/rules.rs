@@ -9,7 +9,9 @@ use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
+use volary_node::unique_names::PushdownByUniqueNames;
 
+use crate::planning::branch_limits::BranchLimits;
 use crate::planning::cut::Cut;
 use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
@@ -36,10 +38,15 @@ pub fn physical_rules() -> Vec<Rule> {
             "EnsureCooperative" => {
                 // The order that the query asks for must be known again, or it is lost with the merge above a sort.
                 rules.push(Arc::new(OutputRequirements::new_add_mode()));
+                rules.push(Arc::new(BranchLimits));
                 rules.push(Arc::new(Cut));
                 rules.push(Arc::new(EnsureRequirements::new()));
+                rules.push(Arc::new(BranchLimits));
                 rules.push(Arc::new(OutputRequirements::new_remove_mode()));
                 rules.push(rule);
+            }
+            name if name.starts_with("FilterPushdown") => {
+                rules.push(Arc::new(PushdownByUniqueNames(rule)));
             }
             _ => rules.push(rule),
         }
@@ -116,16 +123,18 @@ mod tests {
         assert_eq!(at("ReferenceJoins"), at("join_selection") + 1);
         assert_eq!(at("ColocatedJoins"), at("EnsureRequirements") + 1);
         assert!(at("ColocatedJoins") < at("CombinePartialFinalAggregate"));
-        let around: Vec<_> = rules[at("Cut") - 1..]
+        let around: Vec<_> = rules[at("Cut") - 2..]
             .iter()
             .map(|rule| rule.name())
             .collect();
         assert_eq!(
-            around[..4],
+            around[..6],
             [
                 "OutputRequirements",
+                "BranchLimits",
                 "Cut",
                 "EnsureRequirements",
+                "BranchLimits",
                 "OutputRequirements"
             ]
         );

@@ -9,4 +9,5 @@ mod nycflights;
 mod plans;
 mod properties;
 mod runtime_filters;
+mod tickets;
 mod traps;

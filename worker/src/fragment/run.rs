@@ -17,38 +17,86 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::SessionContext;
-use futures::{Stream, StreamExt, TryStreamExt, ready};
-use tokio::time::{Sleep, sleep};
+use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, ready};
+use tokio::time::timeout;
 use tonic::Status;
-use tracing::Span;
+use tracing::{Instrument, Span};
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::batches::CoalesceBytes;
+use volary_node::stoppable::{StopsWhenDropped, stoppable};
 
 use super::bind::Binder;
 use super::decode::decode;
+use super::keep_alive::WithKeepAlive;
 use super::optimize::{optimize, session_config};
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
 /// Larger messages than any batch: batches are sized before they are encoded.
 const NO_SPLIT_BYTES: usize = usize::MAX / 2;
-const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(50);
+/// A gateway reads a worker's rows as late as it likes: a merge may take those of other workers first, as long as its query runs. It ends
+/// its queries itself, after `gateway.query.timeout` at the latest, and with them their streams; if it is gone, HTTP/2's
+/// keepalive ends them.
+const READER_TIMEOUT: Duration = Duration::MAX;
+
+/// The messages of a fragment, from now on: signs of life while it waits for a place, then its schema, its rows, and at the end
+/// what was done; between them signs of life whenever there is nothing else to send. Dropping the stream ends the fragment.
+///
+/// Whatever takes time is done by the stream, errors included, so that the gateway is answered at once: it gives up a worker
+/// that says nothing, and one that has much to do is not dead.
+pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> WithKeepAlive {
+    let interval = Duration::from_millis(u64::from(ticket.keep_alive_ms));
+    let span = tracing::info_span!("fragment", query_id = %ticket.query_id, worker = %context.id);
+    let started = start(context, ticket, Instant::now()).instrument(span);
+    WithKeepAlive::new(started.map_err(Status::from).try_flatten_stream(), interval)
+}
+
+/// Waits for a place and starts the fragment.
+async fn start(
+    context: Arc<WorkerContext>,
+    ticket: FragmentTicket,
+    arrived: Instant,
+) -> Result<FragmentStream> {
+    let place = enter(&context).await?;
+    let options = Options {
+        arrived,
+        queued: arrived.elapsed(),
+        batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
+        with_plan_metrics: ticket.with_plan_metrics,
+        place,
+    };
+    let runtimes = context.runtimes.clone();
+    let work = async move {
+        let fragment = bind(&context, ticket)?;
+        stream(&context, fragment, options)
+    };
+    runtimes.on_cpu(work.in_current_span()).await
+}
+
+async fn enter(context: &WorkerContext) -> Result<Place> {
+    let longest = context.config.execution.max_wait;
+    let entered = timeout(longest, context.admission.enter()).await;
+    entered.unwrap_or_else(|_| {
+        Err(Error::new(
+            ErrorCode::ResourceExhausted,
+            format!("the fragment has waited {longest:?} for a place; retry when less runs, or raise worker.execution.max_running"),
+        ))
+    })
+}
 
 /// A fragment that is bound and ready to run.
-pub struct BoundFragment {
+struct BoundFragment {
     plan: Arc<dyn ExecutionPlan>,
+    end: StopsWhenDropped,
     task: Arc<TaskContext>,
     segments: Vec<Arc<Segment>>,
 }
 
 /// Decodes, binds and optimises; runs on the CPU runtime.
-///
-/// # Errors
-/// See [`decode`] and [`Binder::bind`].
-pub fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment> {
+fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment> {
     let target_partitions = context.target_partitions();
     let config = session_config(
         ticket.batch_rows as usize,
@@ -75,8 +123,10 @@ pub fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFrag
     let plan = decode(&ticket.plan, &binder, &task)?;
     let plan = optimize(plan, task.session_config().options())?;
     let plan = one_stream(plan, ticket.ordered, ticket.fetch)?;
+    let (plan, end) = stoppable(plan)?;
     Ok(BoundFragment {
         plan,
+        end,
         task,
         segments: binder.into_segments(),
     })
@@ -105,32 +155,25 @@ fn one_stream(
     ))
 }
 
-/// What a stream needs to know of its ticket.
-pub struct StreamOptions {
+/// What a stream needs to know beside its plan.
+struct Options {
     /// When the ticket arrived.
-    pub arrived: Instant,
+    arrived: Instant,
     /// How long it waited for a place.
-    pub queued: Duration,
+    queued: Duration,
     /// The size of a batch to aim at.
-    pub batch_bytes: usize,
-    /// A sign of life is sent when nothing else was for so long.
-    pub keep_alive: Duration,
+    batch_bytes: usize,
     /// Whether the plan is sent with its metrics.
-    pub with_plan_metrics: bool,
+    with_plan_metrics: bool,
     /// Held until the stream ends or is dropped.
-    pub place: Place,
-    /// The query's span.
-    pub span: Span,
+    place: Place,
 }
 
-/// Starts the fragment: the schema comes at once, then rows and signs of life, and at the end what was done.
-///
-/// # Errors
-/// Those of starting the plan.
-pub fn stream(
+/// Starts the fragment: the schema comes at once, then rows, and at the end what was done.
+fn stream(
     context: &WorkerContext,
     fragment: BoundFragment,
-    options: StreamOptions,
+    options: Options,
 ) -> Result<FragmentStream> {
     let schema = fragment.plan.schema();
     let rows = {
@@ -142,7 +185,8 @@ pub fn stream(
     let sized = RecordBatchStreamAdapter::new(Arc::clone(&schema), sized);
     let computed = context
         .runtimes
-        .stream_on_cpu(Box::pin(sized), context.config.execution.reader_timeout);
+        .stream_on_cpu(Box::pin(sized), READER_TIMEOUT)
+        .stopping(fragment.end);
     let counted = Counted::default();
     let counts = counted.clone();
     let counted_rows = computed
@@ -157,14 +201,12 @@ pub fn stream(
         counted,
         plan: fragment.plan,
         segments: fragment.segments,
-        keep_alive: options.keep_alive.max(SHORTEST_KEEP_ALIVE),
-        timer: Box::pin(sleep(options.keep_alive.max(SHORTEST_KEEP_ALIVE))),
         arrived: options.arrived,
         queued: options.queued,
         with_plan_metrics: options.with_plan_metrics,
         ended: false,
         _place: options.place,
-        span: options.span,
+        span: Span::current(),
     })
 }
 
@@ -188,14 +230,12 @@ impl Counted {
     }
 }
 
-/// The messages of a fragment. Dropping it ends the fragment.
-pub struct FragmentStream {
+/// The messages of a fragment that runs. Dropping it ends the fragment.
+struct FragmentStream {
     encoder: FlightDataEncoder,
     counted: Counted,
     plan: Arc<dyn ExecutionPlan>,
     segments: Vec<Arc<Segment>>,
-    keep_alive: Duration,
-    timer: Pin<Box<Sleep>>,
     arrived: Instant,
     queued: Duration,
     with_plan_metrics: bool,
@@ -211,29 +251,19 @@ impl Stream for FragmentStream {
         if self.ended {
             return Poll::Ready(None);
         }
-        let keep_alive = self.keep_alive;
-        match self.encoder.poll_next_unpin(cx) {
-            Poll::Ready(Some(message)) => {
-                self.timer = Box::pin(sleep(keep_alive));
-                self.ended = message.is_err();
-                Poll::Ready(Some(message.map_err(|error| Error::from(error).into())))
-            }
-            Poll::Ready(None) => {
-                self.ended = true;
-                let end = self.end();
-                self.span.in_scope(|| {
-                    tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
-                });
-                Poll::Ready(Some(Ok(metadata(&Frame::end(end)))))
-            }
-            Poll::Pending => {
-                ready!(self.timer.as_mut().poll(cx));
-                self.timer = Box::pin(sleep(keep_alive));
-                // The new timer must be polled once to be armed.
-                cx.waker().wake_by_ref();
-                Poll::Ready(Some(Ok(metadata(&Frame::keep_alive()))))
-            }
+        if let Some(message) = ready!(self.encoder.poll_next_unpin(cx)) {
+            self.ended = message.is_err();
+            return Poll::Ready(Some(message.map_err(|error| Error::from(error).into())));
         }
+        self.ended = true;
+        let end = self.end();
+        self.span.in_scope(|| {
+            tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
+        });
+        Poll::Ready(Some(Ok(FlightData {
+            app_metadata: Frame::end(end).to_bytes(),
+            ..FlightData::default()
+        })))
     }
 }
 
@@ -260,13 +290,6 @@ impl FragmentStream {
             },
             queued_us: micros(self.queued),
         }
-    }
-}
-
-fn metadata(frame: &Frame) -> FlightData {
-    FlightData {
-        app_metadata: frame.to_bytes(),
-        ..FlightData::default()
     }
 }
 

@@ -1,10 +1,13 @@
 //! The directory of a table.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use volary_flight_proto::Result;
+use parking_lot::Mutex;
 use volary_flight_proto::ids::TableId;
+use volary_flight_proto::{Error, Result};
 use volary_node::durable;
 
 /// The file that says that a table is dropped.
@@ -14,16 +17,21 @@ pub(super) const DROPPED_FILE: &str = "dropped";
 #[derive(Debug)]
 pub(super) struct TableDirectory {
     table: TableId,
+    root: PathBuf,
     path: PathBuf,
     dropped: AtomicBool,
+    /// The shards whose directories this process has made durable, whoever created them.
+    synced: Mutex<BTreeSet<u32>>,
 }
 
 impl TableDirectory {
     pub(super) fn new(root: &Path, table: TableId) -> Self {
         Self {
             table,
+            root: root.to_owned(),
             path: root.join(table.0.to_string()),
             dropped: AtomicBool::new(false),
+            synced: Mutex::default(),
         }
     }
 
@@ -39,13 +47,28 @@ impl TableDirectory {
         self.path.join(shard.to_string())
     }
 
-    /// Creates the directory of a shard, and returns it.
+    /// Creates the directory of a shard, and returns it. It is [made durable](Self::sync_shards) before anything counts on it.
     pub(super) fn create_shard(&self, shard: u32) -> Result<PathBuf> {
         let path = self.shard_path(shard);
-        // One level after the other, because only the last one's name is made durable.
-        durable::create_directory(&self.path)?;
-        durable::create_directory(&path)?;
+        fs::create_dir_all(&path).map_err(|source| {
+            let what = format!("cannot create directory {}", path.display());
+            Error::io(what, source)
+        })?;
         Ok(path)
+    }
+
+    /// Makes the directories of shards durable, once in the life of the process: that they are there does not say that whoever
+    /// created them, who may have been killed, came to sync their names.
+    pub(super) fn sync_shards(&self, shards: impl Iterator<Item = u32>) -> Result<()> {
+        let mut synced = self.synced.lock();
+        let new: Vec<_> = shards.filter(|shard| !synced.contains(shard)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        durable::sync_directory(&self.root)?;
+        durable::sync_directory(&self.path)?;
+        synced.extend(new);
+        Ok(())
     }
 
     /// Marks it as garbage, durably. It is deleted when the last one who holds this lets go.
@@ -63,7 +86,7 @@ impl Drop for TableDirectory {
         if !*self.dropped.get_mut() {
             return;
         }
-        match std::fs::remove_dir_all(&self.path) {
+        match fs::remove_dir_all(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!(
                     path = %self.path.display(), %error,

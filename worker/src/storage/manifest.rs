@@ -49,33 +49,9 @@ impl Manifest {
     /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if its format is newer.
     pub(super) fn read(directory: &Path, table_id: TableId, shard: u32) -> Result<Option<Self>> {
         let path = path(directory);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(Error::io(format!("cannot read {}", path.display()), source));
-            }
+        let Some(manifest) = durable::read_json::<Self>(&path, FORMAT)? else {
+            return Ok(None);
         };
-        // The format is read first and alone: what a newer release writes beside it need not be understood.
-        #[derive(Deserialize)]
-        struct Format {
-            format: u32,
-        }
-        let damaged = |source: serde_json::Error| {
-            Error::with_source(
-                ErrorCode::DataLoss,
-                format!("{} is damaged; restore it from a backup", path.display()),
-                source,
-            )
-        };
-        let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
-        if format > FORMAT {
-            return Err(Error::invalid(format!(
-                "{} has format {format}, this release reads up to format {FORMAT}; start it with the release that wrote it, or a newer one",
-                path.display()
-            )));
-        }
-        let manifest: Self = serde_json::from_slice(&text).map_err(damaged)?;
         if (manifest.table_id, manifest.shard) != (table_id, shard) {
             return Err(Error::new(
                 ErrorCode::DataLoss,

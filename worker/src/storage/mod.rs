@@ -6,9 +6,10 @@
 //!                        /<table id>/dropped                           the table is gone, the rest is garbage
 //! ```
 //!
-//! A manifest is the truth: a file that it does not name is garbage. So a write first makes its files durable and then the
-//! manifests that name them, a removal first replaces the manifest and then deletes files; a crash in between leaves garbage,
-//! which [`Storage::open`] removes. The file of a segment that a scan still uses is deleted when the scan ends.
+//! A manifest is the truth: a file that it does not name is garbage. So a write first makes its files and their directories
+//! durable and then the manifests that name them, a removal first replaces the manifest and then deletes files; a crash in
+//! between leaves garbage, which [`Storage::open`] removes. The file of a segment that a scan still uses is deleted when the
+//! scan ends.
 
 mod departed;
 mod directory;

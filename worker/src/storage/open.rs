@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, Result};
+use volary_node::durable;
 
 use super::departed::Departed;
 use super::directory::{DROPPED_FILE, TableDirectory};
@@ -57,13 +58,20 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Segments> {
         .map(|entry| entry.file.clone().into())
         .collect();
     let manifest_file = super::manifest::path(&path);
-    for entry in entries_of(&path)? {
-        let file = path.join(&entry);
-        if !named.contains(&entry) && file != manifest_file {
-            tracing::info!(file = %file.display(), "removing a file that no manifest names");
-            fs::remove_file(&file)
-                .map_err(|source| Error::io(format!("cannot delete {}", file.display()), source))?;
-        }
+    let garbage: Vec<_> = entries_of(&path)?
+        .into_iter()
+        .filter(|entry| !named.contains(entry))
+        .map(|entry| path.join(entry))
+        .filter(|file| *file != manifest_file)
+        .collect();
+    if !garbage.is_empty() {
+        // The manifest may have been replaced just before a crash: an older one must not come back when the files are gone.
+        durable::sync_directory(&path)?;
+    }
+    for file in garbage {
+        tracing::info!(file = %file.display(), "removing a file that no manifest names");
+        fs::remove_file(&file)
+            .map_err(|source| Error::io(format!("cannot delete {}", file.display()), source))?;
     }
     Ok(entries
         .into_iter()

@@ -98,6 +98,8 @@ impl Table {
             };
             added.into_iter().map(with_old).collect()
         };
+        self.directory
+            .sync_shards(changes.iter().map(|(shard, _)| *shard))?;
         for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))
     }
 
@@ -146,13 +148,16 @@ impl Table {
         let manifest = Manifest::new(id, shard, entries);
         // The files' names first: a manifest that survives a crash must not name what does not.
         let written = durable::sync_directory(&directory).and_then(|()| manifest.write(&directory));
-        if let Err(error) = written {
-            if manifest.is_on_disk(&directory) {
-                // It was replaced, but not for sure: what it names must stay, whether a later one names it or not.
-                segments.iter().for_each(|segment| segment.mark_named());
-            }
-            return Err(at(error));
+        match written {
+            Ok(()) => self.settle(shard, segments),
+            Err(_) if manifest.is_on_disk(&directory) => self.keep_both(shard, segments),
+            Err(_) => {}
         }
+        written.map_err(at)
+    }
+
+    /// The manifest names these, for sure: others are garbage.
+    fn settle(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let replaced = self.shards.write().insert(shard, segments.to_vec());
         let kept: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
@@ -161,7 +166,20 @@ impl Table {
                 segment.mark_garbage();
             }
         }
-        Ok(())
+    }
+
+    /// The manifest names these now, but a crash may bring the old one back: what either names is kept. So a write of which rows
+    /// were added is found when it is aborted, and one of which rows were removed is not forgotten before they are gone for good.
+    fn keep_both(&self, shard: u32, segments: &[Arc<Segment>]) {
+        segments.iter().for_each(|segment| segment.mark_named());
+        let mut shards = self.shards.write();
+        let known = shards.entry(shard).or_default();
+        for segment in segments {
+            if !known.iter().any(|other| Arc::ptr_eq(other, segment)) {
+                known.push(Arc::clone(segment));
+            }
+        }
+        known.sort_by_key(|segment| segment.write());
     }
 }
 

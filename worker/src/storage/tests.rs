@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use volary_flight_proto::ErrorCode;
 
+use super::manifest::Manifest;
 use super::*;
 
 const TABLE: TableId = TableId(3);
@@ -114,6 +115,55 @@ fn an_aborted_write_is_gone_for_good() {
     assert_eq!(seen(&storage, &snapshot(9, &[])), [1]);
     assert_eq!(files(&dir), 2);
     drop(storage);
+    let storage = Storage::open(dir.path()).unwrap();
+    assert_eq!(seen(&storage, &snapshot(9, &[])), [1]);
+}
+
+/// Makes replacing the shard's manifest fail, as if it had got only so far that `manifest` is there, and not for sure.
+fn interrupted<T>(dir: &TempDir, manifest: &Manifest, replacing: impl FnOnce() -> T) -> T {
+    manifest.write(&shard_dir(dir)).unwrap();
+    let obstacle = shard_dir(dir).join("manifest.tmp");
+    fs::create_dir(&obstacle).unwrap();
+    let result = replacing();
+    fs::remove_dir(&obstacle).unwrap();
+    result
+}
+
+#[test]
+fn a_write_that_may_be_on_disk_can_be_aborted() {
+    let (dir, storage) = open();
+    let new = segment(&storage, TABLE, SHARD, 1);
+    let manifest = Manifest::new(TABLE, SHARD, vec![new.entry()]);
+    interrupted(&dir, &manifest, || storage.add(TABLE, vec![new])).unwrap_err();
+    assert_eq!(files(&dir), 2, "the manifest names a file that is there");
+    storage.abort_write(WriteId(1)).unwrap();
+    assert_eq!(files(&dir), 1);
+    drop(storage);
+    let storage = Storage::open(dir.path()).unwrap();
+    assert!(seen(&storage, &snapshot(9, &[])).is_empty());
+}
+
+#[test]
+fn an_aborted_write_that_a_crash_may_bring_back_is_not_forgotten() {
+    let (dir, storage) = open();
+    add(&storage, SHARD, 1);
+    add(&storage, SHARD, 2);
+    let with_both = fs::read(manifest::path(&shard_dir(&dir))).unwrap();
+    let kept = storage.segments(TABLE, SHARD, &snapshot(1, &[])).unwrap();
+    let manifest = Manifest::new(TABLE, SHARD, vec![kept[0].entry()]);
+    let answer = HeartbeatResponse {
+        known: true,
+        live_tables: vec![TABLE.0],
+        last_table: TABLE.0,
+        aborted_writes: vec![2],
+    };
+    let collected = interrupted(&dir, &manifest, || storage.collect(&answer));
+    assert!(collected.failure.is_some() && collected.writes.is_empty());
+    // The crash that did not come would have left this.
+    fs::write(manifest::path(&shard_dir(&dir)), with_both).unwrap();
+    let collected = storage.collect(&answer);
+    assert_eq!(collected.writes, [WriteId(2)]);
+    drop((kept, storage));
     let storage = Storage::open(dir.path()).unwrap();
     assert_eq!(seen(&storage, &snapshot(9, &[])), [1]);
 }

@@ -73,13 +73,16 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     let state = catalog.state();
     assert_eq!(state.table("copy").unwrap().statistics().rows, 7);
     assert!(state.snapshot().sees(write));
+    // Who is cancelled while committing must not delete what is committed.
+    assert!(!catalog.abort_write(write).await.unwrap());
+    assert!(catalog.state().snapshot().sees(write));
 
     let (_, write) = catalog
         .begin_create(sharded("other", 4), &workers)
         .await
         .unwrap();
-    catalog.abort_write(write).await.unwrap();
-    catalog.abort_write(write).await.unwrap();
+    assert!(catalog.abort_write(write).await.unwrap());
+    assert!(!catalog.abort_write(write).await.unwrap());
     assert!(
         catalog
             .create_table(sharded("other", 4), &workers, false)

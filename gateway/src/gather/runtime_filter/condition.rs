@@ -1,8 +1,10 @@
 //! What can be said of the keys that find a partner.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::arrow::compute::sort;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -46,7 +48,7 @@ impl Condition {
         }
     }
 
-    /// The same as an expression over rows of `schema`.
+    /// The same as an expression over rows of `schema`. Equal conditions give equal expressions, and those equal tickets.
     ///
     /// # Errors
     /// If it does not fit `schema`.
@@ -60,13 +62,15 @@ impl Condition {
                 Arc::new(BinaryExpr::new(key, Operator::LtEq, literal(bound)))
             }
             Self::In(key, values) if values.len() <= MAX_LISTED => {
+                let mut values: Vec<_> = values.into_iter().collect();
+                values.sort_by(|left, right| left.partial_cmp(right).unwrap_or(Ordering::Equal));
                 let values = values.into_iter().map(literal).collect();
                 Arc::new(InListExpr::try_new(key, values, false, schema)?)
             }
-            Self::In(key, values) => Arc::new(KeySetExpr::try_new(
-                key,
-                ScalarValue::iter_to_array(values)?,
-            )?),
+            Self::In(key, values) => {
+                let values = ScalarValue::iter_to_array(values)?;
+                Arc::new(KeySetExpr::try_new(key, sort(&values, None)?)?)
+            }
             Self::Either(nulls, conditions) => {
                 let mut parts = Vec::new();
                 for condition in conditions {

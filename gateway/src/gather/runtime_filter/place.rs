@@ -9,6 +9,8 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPhase, PushedDown};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
+use volary_node::unique_names::are_unique;
+
 use super::Expr;
 
 /// The fragment with `filter`, an expression over its rows, as near to its scans as it may go.
@@ -32,8 +34,10 @@ fn place_all(
     config: &ConfigOptions,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let children = node.children();
-    // Below a limit, a filter would choose other rows.
-    if children.is_empty() || node.fetch().is_some() {
+    let names_are_unique =
+        are_unique(&node.schema()) && children.iter().all(|child| are_unique(&child.schema()));
+    // Below a limit, a filter would choose other rows; and it is taken down by the names of its columns.
+    if children.is_empty() || node.fetch().is_some() || !names_are_unique {
         return filter_above(node, filters);
     }
     let description =

@@ -27,7 +27,7 @@ const JOINS: [&str; 4] = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
 /// A query, and what its answers have in common.
 pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
     let mut query = Builder { key, choices };
-    let rows = match query.choices.below(13) {
+    let rows = match query.choices.below(15) {
         0 => query.rows(),
         1 => query.groups(),
         2 => query.distinct(),
@@ -40,6 +40,8 @@ pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
         9 => query.union(),
         10 => query.scalar_subquery(),
         11 => query.limit_in_subquery(),
+        12 => return query.joins(),
+        13 => return query.tagged_union(),
         _ => return (query.top(), Same::Sequence),
     };
     (rows, Same::Rows)
@@ -325,6 +327,63 @@ impl Builder<'_, '_> {
             3 => format!("SELECT x.id, l.id AS j FROM {limited} l LEFT JOIN kinds x ON x.o = l.o"),
             // Which rows is open; how many is not.
             _ => format!("SELECT count(*) AS n FROM ({some} LIMIT {limit}{offset})"),
+        }
+    }
+
+    /// Three tables whose columns have the same names; the last one is small.
+    fn joins(&mut self) -> (String, Same) {
+        let tables = ["facts", "partners", "kinds"];
+        let (one, other) = (self.choices.one_of(&tables), self.choices.one_of(&tables));
+        let last = self.filtered("partners");
+        let (join, next) = (self.choices.one_of(&JOINS), self.choices.one_of(&JOINS));
+        let on = self.on("a", "b");
+        let (side, column) = (
+            self.choices.one_of(&["a", "b"]),
+            self.choices.one_of(&["k", "o", "id"]),
+        );
+        let filter = self.filter("c");
+        let joined = format!(
+            "SELECT a.id, b.id AS j, c.id AS h, a.o, b.o AS p, b.k FROM {one} a {join} {other} b ON {on} \
+             {next} {last} c ON c.{column} = {side}.{column} WHERE {filter}"
+        );
+        let limit = self.choices.below(9);
+        match self.choices.below(2) {
+            0 => (joined, Same::Rows),
+            _ => (
+                format!("{joined} ORDER BY b.id, a.id, c.id LIMIT {limit}"),
+                Same::Sequence,
+            ),
+        }
+    }
+
+    /// Branches that differ in a constant.
+    fn tagged_union(&mut self) -> (String, Same) {
+        let other = self.choices.one_of(&["partners", "kinds", "facts"]);
+        let (one_filter, other_filter) = (self.filter("facts"), self.filter(other));
+        let union = format!(
+            "(SELECT 2 AS c, id, o FROM facts WHERE {one_filter} UNION ALL SELECT 1 AS c, id, o FROM {other} WHERE {other_filter})"
+        );
+        let limit = self.choices.below(30);
+        match self.choices.below(5) {
+            0 => (
+                format!("SELECT c, id FROM {union} ORDER BY c, id"),
+                Same::Sequence,
+            ),
+            1 => (
+                format!("SELECT c FROM {union} ORDER BY c LIMIT {limit}"),
+                Same::Sequence,
+            ),
+            2 => (
+                format!("SELECT c, count(*) AS n FROM {union} GROUP BY c"),
+                Same::Rows,
+            ),
+            3 => (format!("SELECT DISTINCT c, o FROM {union}"), Same::Rows),
+            _ => (
+                format!(
+                    "SELECT c, id, row_number() OVER (PARTITION BY c ORDER BY id) AS n FROM {union}"
+                ),
+                Same::Rows,
+            ),
         }
     }
 

@@ -1,0 +1,94 @@
+//! The options of CSV files, and their columns.
+
+use arrow::datatypes::Schema;
+use datafusion::common::parsers::CompressionTypeVariant;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use volary_flight_proto::{Error, Result};
+
+use crate::catalog::Table;
+use crate::load::copy::CopyFrom;
+
+/// The format that a statement asks for; `delimiter` is the one of files with this name.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a NULL that the reader does not know.
+pub(super) fn format(
+    copy: &CopyFrom,
+    delimiter: u8,
+    compression: CompressionTypeVariant,
+) -> Result<CsvFormat> {
+    check_null(copy)?;
+    let options = &copy.options;
+    Ok(CsvFormat::default()
+        .with_has_header(has_header(copy))
+        .with_delimiter(options.delimiter.unwrap_or(delimiter))
+        .with_quote(options.quote.unwrap_or(b'"'))
+        .with_escape(options.escape)
+        // Quoted line breaks are data; the file is read from its start by one reader.
+        .with_newlines_in_values(true)
+        .with_file_compression_type(FileCompressionType::from(compression)))
+}
+
+/// The CSV reader knows one NULL: a field without text.
+fn check_null(copy: &CopyFrom) -> Result<()> {
+    match copy.options.null.as_deref() {
+        None | Some("") => Ok(()),
+        Some(text) => Err(Error::invalid(format!(
+            "NULL '{text}' is not supported: a field without text is NULL; convert the file, or leave the option out"
+        ))),
+    }
+}
+
+/// A list of columns stands for the header if nothing else is said.
+pub(super) fn has_header(copy: &CopyFrom) -> bool {
+    copy.options.header.unwrap_or(copy.columns.is_empty())
+}
+
+/// The names of a file's columns: those of its header, of the statement's list, or of the table in its order.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if the file has more or fewer columns than these.
+pub(super) fn names(table: &Table, copy: &CopyFrom, inferred: &Schema) -> Result<Vec<String>> {
+    let names_of = |schema: &Schema| -> Vec<String> {
+        let names = schema.fields().iter().map(|field| field.name().clone());
+        names.collect()
+    };
+    let names = if has_header(copy) {
+        names_of(inferred)
+    } else if copy.columns.is_empty() {
+        names_of(table.schema())
+    } else {
+        copy.columns.clone()
+    };
+    if names.len() != inferred.fields().len() {
+        return Err(Error::invalid(format!(
+            "the file has {} columns and {} are expected ({})",
+            inferred.fields().len(),
+            names.len(),
+            names.join(", ")
+        )));
+    }
+    Ok(names)
+}
+
+/// Refuses options that say nothing of a file that is not CSV.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` with the option's name.
+pub(super) fn refuse_options(copy: &CopyFrom) -> Result<()> {
+    let options = &copy.options;
+    let given = [
+        ("HEADER", options.header.is_some()),
+        ("DELIMITER", options.delimiter.is_some()),
+        ("NULL", options.null.is_some()),
+        ("QUOTE", options.quote.is_some()),
+        ("ESCAPE", options.escape.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::invalid(format!(
+            "{name} is an option of CSV files; leave it out, or add FORMAT csv"
+        ))),
+    }
+}

@@ -1,0 +1,93 @@
+//! A file's format, by its name or by what is said.
+
+use datafusion::common::parsers::CompressionTypeVariant;
+use volary_flight_proto::{Error, Result};
+
+use crate::load::copy::CopyFrom;
+
+/// A file's format and how it is compressed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Format {
+    Parquet,
+    Csv {
+        delimiter: u8,
+        compression: CompressionTypeVariant,
+    },
+    Json {
+        compression: CompressionTypeVariant,
+    },
+}
+
+impl Format {
+    /// The format of a file with this name, on a local disk or in another store.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a format that is not known, or a compression that is not read from there.
+    pub(super) fn of(copy: &CopyFrom, name: &str, is_local: bool) -> Result<Self> {
+        let mut stem = name.to_lowercase();
+        let mut compression = CompressionTypeVariant::UNCOMPRESSED;
+        for (suffix, variant) in [
+            (".gz", CompressionTypeVariant::GZIP),
+            (".zst", CompressionTypeVariant::ZSTD),
+            (".bz2", CompressionTypeVariant::BZIP2),
+            (".xz", CompressionTypeVariant::XZ),
+        ] {
+            if let Some(rest) = stem.strip_suffix(suffix) {
+                (stem, compression) = (rest.to_owned(), variant);
+                break;
+            }
+        }
+        if !is_local && !reads_all_members(compression) {
+            return Err(Error::invalid(format!(
+                "file {name}: such files may be compressed in several parts, of which a stream gives the first one only; compress it with gzip, or copy it to a local root"
+            )));
+        }
+        let extension = stem.rsplit_once('.').map_or("", |(_, extension)| extension);
+        match copy.options.format.as_deref().unwrap_or(extension) {
+            "parquet" | "parq" => Ok(Self::Parquet),
+            "csv" => Ok(Self::Csv {
+                delimiter: b',',
+                compression,
+            }),
+            "tsv" => Ok(Self::Csv {
+                delimiter: b'\t',
+                compression,
+            }),
+            "json" | "ndjson" | "jsonl" => Ok(Self::Json { compression }),
+            other => Err(Error::invalid(format!(
+                "file {name}: format \"{other}\" is not known; add WITH (FORMAT parquet), csv or json"
+            ))),
+        }
+    }
+}
+
+/// Whether DataFusion's decoders of streams go on behind the first member of a file. Those of local files all do.
+fn reads_all_members(compression: CompressionTypeVariant) -> bool {
+    matches!(
+        compression,
+        CompressionTypeVariant::GZIP | CompressionTypeVariant::UNCOMPRESSED
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_other_stores_only_gzip_is_decompressed() {
+        let copy = CopyFrom {
+            table: "t".to_owned(),
+            columns: Vec::new(),
+            location: String::new(),
+            options: crate::load::copy::Options::default(),
+        };
+        for name in ["a.csv.zst", "a.json.bz2", "a.csv.xz"] {
+            assert!(Format::of(&copy, name, true).is_ok(), "{name}");
+            let error = Format::of(&copy, name, false).unwrap_err();
+            assert!(error.message().contains(name), "{error}");
+        }
+        for name in ["a.csv.gz", "a.json", "a.parquet"] {
+            assert!(Format::of(&copy, name, false).is_ok(), "{name}");
+        }
+    }
+}

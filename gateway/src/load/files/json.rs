@@ -1,0 +1,223 @@
+//! Files of newline-delimited JSON.
+//!
+//! DataFusion's reader ignores the names that it was not told, and to tell it all of them it would read a whole file into memory
+//! where the store is not a local disk. This one reads the first names from a bounded prefix, and refuses whatever other name
+//! comes later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufReader;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::json::ReaderBuilder;
+use arrow::json::reader::Decoder;
+use bytes::{Buf, Bytes};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::error::DataFusionError;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt};
+use serde::de::IgnoredAny;
+use volary_flight_proto::Result;
+
+use crate::load::file_errors;
+use crate::load::source::Rows;
+
+/// Records that are looked at for names before the file is read.
+const NAMED_RECORDS: usize = 1_000;
+/// What is read of a file for its names.
+const NAMED_BYTES: usize = 1 << 20;
+
+type ByteStream = BoxStream<'static, Result<Bytes, DataFusionError>>;
+
+/// A file that is read from its start.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) path: Path,
+    pub(super) compression: FileCompressionType,
+}
+
+/// What is read of a file's records.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    /// The columns. Numbers and truth values are read as text where a column is text.
+    pub(super) schema: SchemaRef,
+    /// Whether names that are not in the schema are let through.
+    pub(super) ignores_others: bool,
+}
+
+impl File {
+    /// The names that the first records have. A record that cannot be read ends the search: reading the file says so.
+    ///
+    /// # Errors
+    /// Those of the store; `DATA_LOSS` for a compressed file that is damaged.
+    pub(super) async fn names(&self) -> Result<Vec<String>> {
+        let head = self.head().await.map_err(file_errors::of_text)?;
+        let records = serde_json::Deserializer::from_slice(&head)
+            .into_iter::<BTreeMap<String, IgnoredAny>>()
+            .take(NAMED_RECORDS)
+            .map_while(std::result::Result::ok);
+        let names: BTreeSet<String> = records.flat_map(BTreeMap::into_keys).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    async fn head(&self) -> Result<Vec<u8>, DataFusionError> {
+        let mut bytes = self.bytes().await?;
+        let mut head = Vec::new();
+        while head.len() < NAMED_BYTES
+            && let Some(chunk) = bytes.try_next().await?
+        {
+            head.extend_from_slice(&chunk);
+        }
+        Ok(head)
+    }
+
+    async fn bytes(&self) -> Result<ByteStream, DataFusionError> {
+        let stored = self.store.get(&self.path).await?.into_stream();
+        self.compression
+            .convert_stream(stored.map_err(DataFusionError::from).boxed())
+    }
+
+    /// The file's rows, in batches of `batch_rows`.
+    pub(super) fn rows(&self, reading: &Reading, batch_rows: usize) -> Rows {
+        let builder = ReaderBuilder::new(Arc::clone(&reading.schema))
+            .with_batch_size(batch_rows)
+            .with_coerce_primitive(true)
+            .with_strict_mode(!reading.ignores_others);
+        let file = self.clone();
+        stream::once(async move { file.open(builder).await })
+            .try_flatten()
+            .map_err(file_errors::of_text)
+            .boxed()
+    }
+
+    async fn open(
+        self,
+        builder: ReaderBuilder,
+    ) -> Result<BoxStream<'static, Result<RecordBatch, DataFusionError>>, DataFusionError> {
+        let result = self.store.get(&self.path).await?;
+        Ok(match result.payload {
+            // The store would hand over a file in small pieces, each of them from another thread.
+            GetResultPayload::File(file, _) => {
+                let reader = builder.build(BufReader::new(self.compression.convert_read(file)?))?;
+                stream::iter(reader).map_err(DataFusionError::from).boxed()
+            }
+            GetResultPayload::Stream(stored) => {
+                let stored = stored.map_err(DataFusionError::from).boxed();
+                let bytes = self.compression.convert_stream(stored)?;
+                decoded(builder.build_decoder()?, bytes).boxed()
+            }
+        })
+    }
+}
+
+/// The records of bytes as they come.
+fn decoded(
+    decoder: Decoder,
+    bytes: ByteStream,
+) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
+    let state = (decoder, bytes.fuse(), Bytes::new());
+    stream::try_unfold(state, |(mut decoder, mut bytes, mut rest)| async move {
+        loop {
+            if rest.is_empty() {
+                let Some(chunk) = bytes.try_next().await? else {
+                    break;
+                };
+                rest = chunk;
+            }
+            let read = decoder.decode(&rest)?;
+            rest.advance(read);
+            // The decoder leaves something when a batch is full.
+            if !rest.is_empty() {
+                break;
+            }
+        }
+        let batch = decoder.flush()?;
+        Ok(batch.map(|batch| (batch, (decoder, bytes, rest))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use object_store::PutPayload;
+    use object_store::chunked::ChunkedStore;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    /// A file in a store that hands it over in pieces, as those in the network do.
+    async fn file(text: &str, piece_bytes: usize) -> File {
+        let store = InMemory::new();
+        let path = Path::from("rows.json");
+        let payload = PutPayload::from(text.as_bytes().to_vec());
+        store.put(&path, payload).await.unwrap();
+        File {
+            store: Arc::new(ChunkedStore::new(Arc::new(store), piece_bytes)),
+            path,
+            compression: FileCompressionType::UNCOMPRESSED,
+        }
+    }
+
+    fn reading(ignores_others: bool) -> Reading {
+        let columns = vec![
+            Field::new("k", DataType::Int64, true),
+            Field::new("name", DataType::Utf8View, true),
+        ];
+        Reading {
+            schema: Arc::new(Schema::new(columns)),
+            ignores_others,
+        }
+    }
+
+    async fn read(file: &File, reading: &Reading, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+        file.rows(reading, batch_rows).try_collect().await
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_in_batches_with_every_record() {
+        let text = "{\"k\": 1}\n\n{\"k\": 2, \"name\": 1.50}\n".repeat(1_000);
+        for (batch_rows, piece_bytes) in [(1, 64), (7, 5), (2_000, 1_000), (5_000, 1 << 20)] {
+            let file = file(&text, piece_bytes).await;
+            let batches = read(&file, &reading(false), batch_rows).await.unwrap();
+            let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+            assert_eq!(rows, 2_000);
+            assert!(batches.iter().all(|batch| batch.num_rows() <= batch_rows));
+            let last = batches.last().unwrap();
+            let at = last.num_rows() - 1;
+            assert_eq!(last.column(0).as_primitive::<Int64Type>().value(at), 2);
+            assert_eq!(last.column(1).as_string_view().value(at), "1.50");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unknown_name_is_refused_wherever_it_occurs() {
+        let text = format!("{}{{\"k\": 1, \"tag\": 1}}\n", "{\"k\": 1}\n".repeat(5_000));
+        let file = file(&text, 1_000).await;
+        let error = read(&file, &reading(false), 1_024).await.unwrap_err();
+        assert_eq!(file_errors::unknown_column(&error), Some("tag"), "{error}");
+        read(&file, &reading(true), 1_024).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn names_are_those_of_the_first_records_that_can_be_read() {
+        let many = format!("{}{{\"late\": 1}}", "{\"k\": 1}\n".repeat(NAMED_RECORDS));
+        assert_eq!(file(&many, 1_000).await.names().await.unwrap(), ["k"]);
+        let cut = file("{\"k\": 1, \"name\": {\"of\": []}}\n{\"late\": ", 8).await;
+        assert_eq!(cut.names().await.unwrap(), ["k", "name"]);
+        assert!(read(&cut, &reading(true), 1_024).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_large_file_is_not_held_for_its_names() {
+        let text = format!("{{\"k\": \"{}\"}}\n", "x".repeat(1_000)).repeat(3_000);
+        let file = file(&text, 10_000).await;
+        let head = file.head().await.unwrap();
+        assert!(head.len() < NAMED_BYTES + 10_000, "{}", head.len());
+        assert_eq!(file.names().await.unwrap(), ["k"]);
+    }
+}

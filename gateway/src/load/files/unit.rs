@@ -1,0 +1,326 @@
+//! Parts of files, each of which is read by itself.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::parsers::CompressionTypeVariant;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::FileScanConfigBuilder;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::csv;
+use super::format::Format;
+use super::json;
+use super::location::Location;
+use crate::catalog::Table;
+use crate::load::file_errors;
+use crate::load::fit::{self, Columns};
+use crate::load::lines::{Lines, first_bad_record};
+use crate::load::source::Rows;
+
+/// A Parquet file is read in ranges of this size, by several partitions.
+const RANGE_BYTES: u64 = 64 << 20;
+
+/// A part of a file that is read by itself.
+pub(super) struct Unit {
+    name: String,
+    /// The columns as they are read.
+    schema: SchemaRef,
+    columns: Columns,
+    lines: Lines,
+    reader: Reader,
+}
+
+/// What reads a unit.
+enum Reader {
+    Scan(Arc<dyn ExecutionPlan>),
+    Json {
+        file: json::File,
+        reading: json::Reading,
+    },
+}
+
+/// The units of a file, called `name`.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for options and columns that do not fit, `DATA_LOSS` for a damaged file, and those of the store.
+pub(super) async fn of_file(
+    location: &Location<'_>,
+    file: ObjectMeta,
+    name: &str,
+) -> Result<Vec<Unit>> {
+    match Format::of(location.copy, name, location.is_local())? {
+        Format::Parquet => parquet(location, file, name).await,
+        Format::Csv {
+            delimiter,
+            compression,
+        } => {
+            let format = csv::format(location.copy, delimiter, compression)?;
+            Ok(vec![text(location, &format, file, name).await?])
+        }
+        Format::Json { compression } => {
+            Ok(vec![records(location, compression, &file, name).await?])
+        }
+    }
+}
+
+async fn parquet(location: &Location<'_>, file: ObjectMeta, name: &str) -> Result<Vec<Unit>> {
+    csv::refuse_options(location.copy)?;
+    let format = ParquetFormat::default();
+    let inferred = format
+        .infer_schema(location.state, &location.store, std::slice::from_ref(&file))
+        .await?;
+    let columns = columns_of(location, &names(&inferred))?;
+    require_wanted(location, &columns, &inferred)?;
+    let mut loaded: Vec<usize> = columns
+        .wanted()
+        .filter_map(|(_, in_file)| in_file)
+        .collect();
+    loaded.sort_unstable();
+    let schema = Arc::new(inferred.project(&loaded).map_err(DataFusionError::from)?);
+    let mut units = Vec::new();
+    for part in ranges(file) {
+        units.push(Unit {
+            name: name.to_owned(),
+            schema: Arc::clone(&schema),
+            columns: columns_of(location, &names(&schema))?,
+            lines: Lines::None,
+            reader: scan(location, &format, part, &schema).await?,
+        });
+    }
+    Ok(units)
+}
+
+fn ranges(file: ObjectMeta) -> Vec<PartitionedFile> {
+    let size = file.size;
+    if size <= RANGE_BYTES {
+        return vec![PartitionedFile::new_from_meta(file)];
+    }
+    // Ranges of files are far below 2⁶³ bytes.
+    let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+    (0..size.div_ceil(RANGE_BYTES))
+        .map(|part| {
+            let start = part * RANGE_BYTES;
+            let end = size.min(start + RANGE_BYTES);
+            PartitionedFile::new_from_meta(file.clone()).with_range(signed(start), signed(end))
+        })
+        .collect()
+}
+
+/// A CSV file, read whole, so that errors can name the line. All of its columns are read, as they are known by their places.
+async fn text(
+    location: &Location<'_>,
+    format: &dyn FileFormat,
+    file: ObjectMeta,
+    name: &str,
+) -> Result<Unit> {
+    let inferred = format
+        .infer_schema(location.state, &location.store, std::slice::from_ref(&file))
+        .await
+        .map_err(file_errors::of_text)?;
+    let names = csv::names(location.table, location.copy, &inferred)?;
+    let columns = columns_of(location, &names)?;
+    require_wanted(location, &columns, &inferred)?;
+    // The CSV reader cuts no whole number, and is quicker at them. Programs that keep them as floating point write 5 as 5.0.
+    let are_whole = columns.wanted().all(|(column, in_file)| {
+        let wanted = location.table.schema().field(column).data_type();
+        let found = in_file.map(|position| inferred.field(position).data_type());
+        !wanted.is_integer() || found.is_none_or(|found| !found.is_floating())
+    });
+    let is_text = |wanted: &DataType| fit::is_parsed(wanted) && !(wanted.is_integer() && are_whole);
+    let schema = read_schema(location.table, &names, &columns, is_text);
+    let part = PartitionedFile::new_from_meta(file);
+    Ok(Unit {
+        name: name.to_owned(),
+        columns,
+        lines: Lines::Csv {
+            has_header: csv::has_header(location.copy),
+        },
+        reader: scan(location, format, part, &schema).await?,
+        schema,
+    })
+}
+
+/// A JSON file. The table's columns that its first records do not have may follow.
+async fn records(
+    location: &Location<'_>,
+    compression: CompressionTypeVariant,
+    file: &ObjectMeta,
+    name: &str,
+) -> Result<Unit> {
+    csv::refuse_options(location.copy)?;
+    let file = json::File {
+        store: Arc::clone(&location.store),
+        path: file.location.clone(),
+        compression: FileCompressionType::from(compression),
+    };
+    let early = file.names().await?;
+    let names: Vec<String> = columns_of(location, &early)?
+        .wanted()
+        .map(|(column, in_file)| match in_file {
+            Some(position) => early[position].clone(),
+            None => location.table.schema().field(column).name().clone(),
+        })
+        .collect();
+    let columns = columns_of(location, &names)?;
+    let schema = read_schema(location.table, &names, &columns, fit::is_parsed);
+    let reading = json::Reading {
+        schema: Arc::clone(&schema),
+        ignores_others: !location.copy.columns.is_empty(),
+    };
+    Ok(Unit {
+        name: name.to_owned(),
+        schema,
+        columns,
+        lines: Lines::Json,
+        reader: Reader::Json { file, reading },
+    })
+}
+
+fn names(schema: &Schema) -> Vec<String> {
+    let names = schema.fields().iter().map(|field| field.name().clone());
+    names.collect()
+}
+
+fn columns_of(location: &Location<'_>, names: &[String]) -> Result<Columns> {
+    let table = location.table;
+    Columns::of_names(table.name(), table.schema(), names, &location.copy.columns)
+}
+
+/// Refuses a file without one of the columns that the statement lists. If it lists none, what the file does not have is NULL.
+fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> Result<()> {
+    let missing = columns.wanted().find(|(_, in_file)| in_file.is_none());
+    match missing {
+        Some((column, _)) if !location.copy.columns.is_empty() => Err(Error::invalid(format!(
+            "the file has no column {}; it has {}",
+            location.table.schema().field(column).name(),
+            names(file).join(", ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The columns of these names as they are read: with the table's types, or as text where [`fit`] parses it. NULLs are let through
+/// here: what a column takes is checked with its name. Columns that are not loaded are read as nothing.
+fn read_schema(
+    table: &Table,
+    names: &[String],
+    columns: &Columns,
+    is_text: impl Fn(&DataType) -> bool,
+) -> SchemaRef {
+    let fields = names.iter().enumerate().map(|(position, name)| {
+        let wanted = columns
+            .of_file(position)
+            .map(|column| table.schema().field(column).data_type());
+        match wanted {
+            // Several of these may have one name.
+            None => Field::new(format!("not loaded {position}"), DataType::Null, true),
+            Some(wanted) if is_text(wanted) => Field::new(name, DataType::Utf8View, true),
+            Some(wanted) => Field::new(name, wanted.clone(), true),
+        }
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+async fn scan(
+    location: &Location<'_>,
+    format: &dyn FileFormat,
+    part: PartitionedFile,
+    schema: &SchemaRef,
+) -> Result<Reader> {
+    let source = format.file_source(TableSchema::from(Arc::clone(schema)));
+    let config = FileScanConfigBuilder::new(location.url.object_store(), source)
+        .with_file(part)
+        .build();
+    let plan = format.create_physical_plan(location.state, config).await?;
+    Ok(Reader::Scan(plan))
+}
+
+impl Unit {
+    /// The file's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rows, as the table's columns.
+    ///
+    /// # Errors
+    /// Those of starting; those of a row name its line and column where there are lines.
+    pub(super) fn rows(self, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<Rows> {
+        let rows = match &self.reader {
+            Reader::Scan(plan) => {
+                let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
+                match self.lines {
+                    Lines::None => rows.map_err(Error::from).boxed(),
+                    Lines::Csv { .. } | Lines::Json => rows.map_err(file_errors::of_text).boxed(),
+                }
+            }
+            Reader::Json { file, reading } => {
+                file.rows(reading, task.session_config().batch_size())
+            }
+        };
+        let (unit, table) = (Arc::new(self), Arc::clone(table));
+        let fitted = rows.scan(0, move |read, batch| {
+            let before = *read;
+            *read += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            let (unit, table) = (Arc::clone(&unit), Arc::clone(&table));
+            async move {
+                Some(match batch {
+                    Ok(batch) => unit.fit(&table, &batch, before),
+                    Err(error) => Err(unit.explain(&table, error, before).await),
+                })
+            }
+        });
+        Ok(fitted.boxed())
+    }
+
+    /// A batch, before which `read` records were read, as the table's columns.
+    fn fit(&self, table: &Table, batch: &RecordBatch, read: u64) -> Result<RecordBatch> {
+        self.columns.fit(table.schema(), batch).map_err(|misfit| {
+            match misfit.row().and_then(|row| self.lines.of_row(read, row)) {
+                Some(line) => misfit.in_line(line),
+                None => misfit.in_table(table.name()),
+            }
+        })
+    }
+
+    /// An error of the reader, after `read` records were read, with the line it is about.
+    async fn explain(&self, table: &Table, error: Error, read: u64) -> Error {
+        match (&self.reader, self.lines) {
+            (Reader::Scan(_), Lines::Csv { has_header }) => {
+                file_errors::of_row(error, &self.schema, has_header)
+            }
+            (Reader::Json { file, reading }, _) if error.code() == ErrorCode::InvalidArgument => {
+                match first_bad_record(file.rows(reading, 1)).await {
+                    Some((line, error)) => unknown_column(table, error).at(format!("line {line}")),
+                    None => error.at(format!("after line {read}")),
+                }
+            }
+            _ => error,
+        }
+    }
+}
+
+/// The error of a JSON record with a column that is not read, in the words of the other formats.
+fn unknown_column(table: &Table, error: Error) -> Error {
+    let Some(column) = file_errors::unknown_column(&error) else {
+        return error;
+    };
+    match fit::position_of(table.name(), table.schema(), column) {
+        Err(error) => error,
+        Ok(position) => Error::invalid(format!(
+            "column {column}: the first records have another name for column {}; write one name in all of them",
+            table.schema().field(position).name()
+        )),
+    }
+}

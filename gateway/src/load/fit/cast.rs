@@ -1,0 +1,247 @@
+//! Casts, with and without a change of values.
+//!
+//! arrow's casts cut or round what the wanted type does not hold. That is what a cast in a query asks for; a file that is
+//! loaded asks for nothing, so such a value is an error. Floating point is the exception, being an approximation by itself:
+//! numbers become the nearest one.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{CastOptions, can_cast_types, cast as lenient, cast_with_options};
+use arrow::datatypes::{DataType, Float64Type};
+use arrow::error::ArrowError;
+use arrow::util::display::array_value_to_string;
+
+use super::misfit::Misfit;
+use super::text::{self, nanos};
+
+/// The column as the wanted type, every value as it was.
+///
+/// # Errors
+/// A value that the type does not hold.
+pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+    match column.data_type() {
+        same if same == wanted => return Ok(ArrayRef::clone(column)),
+        DataType::Dictionary(_, values) => return exact(&rounding(column, values)?, wanted),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text::is_parsed(wanted) => {
+            let texts = rounding(column, &DataType::Utf8View)?;
+            return text::parse(texts.as_string_view(), wanted);
+        }
+        _ => {}
+    }
+    let fitted = rounding(column, wanted)?;
+    let changed = first_changed(column, &fitted)
+        .map_err(|source| Misfit::of_type(column.data_type(), wanted, source))?;
+    match changed {
+        None => Ok(fitted),
+        Some(row) => {
+            let value = array_value_to_string(column, row).unwrap_or_default();
+            Err(Misfit::of_part(row, &value, wanted))
+        }
+    }
+}
+
+/// The column as the wanted type, cut and rounded as arrow does, but never with a NULL for what does not fit.
+///
+/// # Errors
+/// A value that is out of the type's range, or no value of it.
+pub(super) fn rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+    if column.data_type() == wanted {
+        return Ok(ArrayRef::clone(column));
+    }
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    cast_with_options(column, wanted, &strict)
+        .map_err(|source| Misfit::of_type(column.data_type(), wanted, source))
+}
+
+/// The first row that another value came of.
+fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
+    let (from, to) = (column.data_type(), fitted.data_type());
+    if from.is_floating() && to.is_floating() {
+        first_overflow(column, fitted)
+    } else if from.is_floating() && to.is_decimal() {
+        first_rounded(column, fitted)
+    } else if from.is_floating() && (to.is_integer() || to.is_temporal()) {
+        let values = lenient(column, &DataType::Float64)?;
+        let mut values = values.as_primitive::<Float64Type>().iter();
+        Ok(values.position(|value| value.is_some_and(|value| value.fract() != 0.0)))
+    } else if may_change(from, to) {
+        first_that_does_not_return(column, to)
+    } else {
+        Ok(None)
+    }
+}
+
+/// Other casts than those of floating point that lose what the wanted type has no place for.
+fn may_change(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};
+    match (from, to) {
+        (from, Boolean) => from.is_numeric(),
+        (Timestamp(from, _), Timestamp(to, _)) => nanos(*from) < nanos(*to),
+        (Time32(from) | Time64(from), Time32(to) | Time64(to)) => nanos(*from) < nanos(*to),
+        (Timestamp(_, _), Date32 | Date64 | Time32(_) | Time64(_)) | (Date64, Date32) => true,
+        (from, to) => match (scale(from), scale(to)) {
+            (Some(from), Some(to)) => to < from,
+            _ => false,
+        },
+    }
+}
+
+/// The digits after the point that a type of exact numbers has.
+fn scale(data_type: &DataType) -> Option<i8> {
+    match data_type {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => Some(*scale),
+        other => other.is_integer().then_some(0),
+    }
+}
+
+/// The first row that is another one when it is cast there and back.
+fn first_that_does_not_return(
+    column: &ArrayRef,
+    wanted: &DataType,
+) -> Result<Option<usize>, ArrowError> {
+    let from = column.data_type();
+    let there = match (from, wanted) {
+        // A time zone that comes or goes is no loss of digits.
+        (DataType::Timestamp(_, zone), DataType::Timestamp(unit, _)) => {
+            DataType::Timestamp(*unit, zone.clone())
+        }
+        _ => wanted.clone(),
+    };
+    if !can_cast_types(&there, from) {
+        return Ok((0..column.len()).find(|row| column.is_valid(*row)));
+    }
+    let back = lenient(&lenient(column, &there)?, from)?;
+    let differs = distinct(column, &back)?;
+    Ok(differs.values().set_indices().next())
+}
+
+/// The first number that became infinite.
+fn first_overflow(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
+    first_pair(column, fitted, |before, after| {
+        before.is_finite() && !after.is_finite()
+    })
+}
+
+/// The first number with more digits than the decimal has. 0.1 is no binary fraction, but it is 0.10 as a decimal: digits that
+/// floating point does not have are no loss.
+fn first_rounded(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
+    let epsilon = match column.data_type() {
+        DataType::Float64 => f64::EPSILON,
+        DataType::Float32 => f64::from(f32::EPSILON),
+        _ => 1.0 / 1024.0,
+    };
+    // The cast multiplies and this divides: two roundings, and one more to be sure.
+    first_pair(column, fitted, |before, after| {
+        (before - after).abs() > before.abs() * epsilon * 4.0
+    })
+}
+
+fn first_pair(
+    column: &ArrayRef,
+    fitted: &ArrayRef,
+    is_changed: impl Fn(f64, f64) -> bool,
+) -> Result<Option<usize>, ArrowError> {
+    let before = lenient(column, &DataType::Float64)?;
+    let after = lenient(fitted, &DataType::Float64)?;
+    let after = after.as_primitive::<Float64Type>().values();
+    let mut pairs = before.as_primitive::<Float64Type>().iter().zip(after);
+    Ok(pairs.position(|(before, after)| before.is_some_and(|before| is_changed(before, *after))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,
+        Time64NanosecondArray, TimestampMicrosecondArray, TimestampNanosecondArray,
+    };
+    use arrow::datatypes::TimeUnit;
+
+    use super::*;
+
+    fn floats(values: Vec<f64>) -> ArrayRef {
+        Arc::new(Float64Array::from(values))
+    }
+
+    fn decimals(values: Vec<i128>, scale: i8) -> ArrayRef {
+        let values = Decimal128Array::from(values).with_precision_and_scale(15, scale);
+        Arc::new(values.unwrap())
+    }
+
+    #[test]
+    fn what_fits_is_cast() {
+        let money = DataType::Decimal128(15, 2);
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let nanos = || TimestampNanosecondArray::from(vec![Some(-1_000), None, Some(5_000)]);
+        let midnight =
+            TimestampMicrosecondArray::from(vec![86_400_000_000]).with_timezone("+00:00");
+        let cases: [(ArrayRef, &DataType); 12] = [
+            (floats(vec![-0.0, 1.0, 1e18]), &DataType::Int64),
+            (floats(vec![0.1, 1.1, 123_456_789.01, -0.29]), &money),
+            (Arc::new(Float32Array::from(vec![0.1_f32, 9.99])), &money),
+            (
+                floats(vec![0.1, f64::NAN, f64::INFINITY]),
+                &DataType::Float32,
+            ),
+            (decimals(vec![12_300, -5_000], 3), &money),
+            (decimals(vec![500, -700], 2), &DataType::Int64),
+            (Arc::new(Int64Array::from(vec![0, 1])), &DataType::Boolean),
+            (
+                Arc::new(Int64Array::from(vec![(1 << 53) + 1])),
+                &DataType::Float64,
+            ),
+            (Arc::new(nanos()), &micros),
+            (Arc::new(nanos().with_timezone("+02:00")), &micros),
+            (Arc::new(midnight), &DataType::Date32),
+            (Arc::new(StringArray::from(vec!["1.20"])), &money),
+        ];
+        for (column, wanted) in cases {
+            let fitted = exact(&column, wanted).unwrap_or_else(|misfit| panic!("{misfit:?}"));
+            assert_eq!(fitted.data_type(), wanted);
+        }
+    }
+
+    #[test]
+    fn what_would_be_changed_is_refused_with_its_row() {
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+        let cases: [(ArrayRef, &DataType); 11] = [
+            (floats(vec![1.0, 1.7]), &DataType::Int64),
+            (floats(vec![1.0, 4_503_599_627_370_495.5]), &DataType::Int64),
+            (floats(vec![1.23, 1.239]), &DataType::Decimal128(15, 2)),
+            (floats(vec![1.0, 1e300]), &DataType::Float32),
+            (
+                decimals(vec![1_230, 1_239], 3),
+                &DataType::Decimal128(15, 2),
+            ),
+            (decimals(vec![100, 150], 2), &DataType::Int64),
+            (Arc::new(Int64Array::from(vec![1, 5])), &DataType::Boolean),
+            (
+                Arc::new(TimestampNanosecondArray::from(vec![1_000, 1_001])),
+                &micros,
+            ),
+            (
+                Arc::new(Time64NanosecondArray::from(vec![0, 1])),
+                &DataType::Time64(TimeUnit::Microsecond),
+            ),
+            (
+                Arc::new(TimestampMicrosecondArray::from(vec![0, 1])),
+                &DataType::Date32,
+            ),
+            (
+                Arc::new(StringArray::from(vec!["1.2", "1.239"])),
+                &DataType::Decimal128(15, 2),
+            ),
+        ];
+        for (column, wanted) in cases {
+            let misfit = exact(&column, wanted).expect_err(&wanted.to_string());
+            assert_eq!(misfit.row(), Some(1), "{misfit:?}");
+        }
+    }
+}

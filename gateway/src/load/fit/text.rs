@@ -1,0 +1,329 @@
+//! Text as values, none of which is cut: arrow's own parsers drop the digits that a decimal or a timestamp has no place for.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::timezone::Tz;
+use arrow::array::{Array, ArrayRef, PrimitiveBuilder, StringViewArray};
+use arrow::compute::kernels::cast_utils::{
+    Parser, parse_decimal, string_to_datetime, string_to_time_nanoseconds,
+};
+use arrow::datatypes::{
+    ArrowPrimitiveType, ArrowTimestampType, DataType, Date32Type, Decimal32Type, Decimal64Type,
+    Decimal128Type, Decimal256Type, DecimalType, Int8Type, Int16Type, Int32Type, Int64Type,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use chrono::{NaiveTime, TimeZone, Utc};
+
+use super::misfit::Misfit;
+
+/// Text that is longer is no decimal: arrow counts digits in a byte.
+const MAX_DECIMAL_BYTES: usize = 255;
+/// A decimal with another exponent is none: arrow counts in 16 bits.
+const MAX_EXPONENT: i64 = 1_000;
+/// The largest number up to which floating point has every whole number.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// Whether values of the type are parsed here.
+pub fn is_parsed(wanted: &DataType) -> bool {
+    wanted.is_integer()
+        || wanted.is_decimal()
+        || matches!(
+            wanted,
+            DataType::Date32
+                | DataType::Timestamp(_, _)
+                | DataType::Time32(_)
+                | DataType::Time64(_)
+        )
+}
+
+/// Why a text is not the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Misread {
+    /// It is another thing altogether.
+    Other,
+    /// It has more digits than the type has.
+    Finer,
+}
+
+/// The texts as the wanted type, which is one that [`is_parsed`].
+///
+/// # Errors
+/// A text that is no value of the type, or of which the type holds only a part.
+pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+    use DataType::{
+        Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, Time32, Time64,
+        Timestamp, UInt8, UInt16, UInt32, UInt64,
+    };
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    match wanted {
+        Int8 => values::<Int8Type>(texts, wanted, integer::<Int8Type>),
+        Int16 => values::<Int16Type>(texts, wanted, integer::<Int16Type>),
+        Int32 => values::<Int32Type>(texts, wanted, integer::<Int32Type>),
+        Int64 => values::<Int64Type>(texts, wanted, integer::<Int64Type>),
+        UInt8 => values::<UInt8Type>(texts, wanted, integer::<UInt8Type>),
+        UInt16 => values::<UInt16Type>(texts, wanted, integer::<UInt16Type>),
+        UInt32 => values::<UInt32Type>(texts, wanted, integer::<UInt32Type>),
+        UInt64 => values::<UInt64Type>(texts, wanted, integer::<UInt64Type>),
+        Decimal32(precision, scale) => decimals::<Decimal32Type>(texts, wanted, *precision, *scale),
+        Decimal64(precision, scale) => decimals::<Decimal64Type>(texts, wanted, *precision, *scale),
+        Decimal128(precision, scale) => {
+            decimals::<Decimal128Type>(texts, wanted, *precision, *scale)
+        }
+        Decimal256(precision, scale) => {
+            decimals::<Decimal256Type>(texts, wanted, *precision, *scale)
+        }
+        DataType::Date32 => values::<Date32Type>(texts, wanted, date),
+        Timestamp(Second, _) => timestamps::<TimestampSecondType>(texts, wanted),
+        Timestamp(Millisecond, _) => timestamps::<TimestampMillisecondType>(texts, wanted),
+        Timestamp(Microsecond, _) => timestamps::<TimestampMicrosecondType>(texts, wanted),
+        Timestamp(Nanosecond, _) => timestamps::<TimestampNanosecondType>(texts, wanted),
+        Time32(Second) => values::<Time32SecondType>(texts, wanted, |text| {
+            time(text, Second).and_then(|time| i32::try_from(time).map_err(|_| Misread::Other))
+        }),
+        Time32(_) => values::<Time32MillisecondType>(texts, wanted, |text| {
+            time(text, Millisecond).and_then(|time| i32::try_from(time).map_err(|_| Misread::Other))
+        }),
+        Time64(Nanosecond) => {
+            values::<Time64NanosecondType>(texts, wanted, |text| time(text, Nanosecond))
+        }
+        Time64(_) => values::<Time64MicrosecondType>(texts, wanted, |text| time(text, Microsecond)),
+        _ => Err(misfit(0, "text", wanted, Misread::Other)),
+    }
+}
+
+fn misfit(row: usize, text: &str, wanted: &DataType, misread: Misread) -> Misfit {
+    match misread {
+        Misread::Other => Misfit::of_value(row, format!("'{text}' is no {wanted}")),
+        Misread::Finer => Misfit::of_part(row, &format!("'{text}'"), wanted),
+    }
+}
+
+fn values<T: ArrowPrimitiveType>(
+    texts: &StringViewArray,
+    wanted: &DataType,
+    parse: impl Fn(&str) -> Result<T::Native, Misread>,
+) -> Result<ArrayRef, Misfit> {
+    let mut values =
+        PrimitiveBuilder::<T>::with_capacity(texts.len()).with_data_type(wanted.clone());
+    for (row, text) in texts.iter().enumerate() {
+        let value =
+            text.map(|text| parse(text).map_err(|misread| misfit(row, text, wanted, misread)));
+        values.append_option(value.transpose()?);
+    }
+    Ok(Arc::new(values.finish()))
+}
+
+/// A whole number, however it is written: programs that keep numbers as floating point write 5 as 5.0.
+fn integer<T: Parser>(text: &str) -> Result<T::Native, Misread> {
+    if let Some(value) = T::parse(text) {
+        return Ok(value);
+    }
+    let number = f64::from_str(text).map_err(|_| Misread::Other)?;
+    if number.fract() != 0.0 {
+        return Err(Misread::Finer);
+    }
+    if number.abs() > MAX_WHOLE {
+        return Err(Misread::Other);
+    }
+    // Zero without its sign: -0 is none of the unsigned numbers.
+    T::parse(&format!("{:.0}", number + 0.0)).ok_or(Misread::Other)
+}
+
+fn decimals<T: DecimalType>(
+    texts: &StringViewArray,
+    wanted: &DataType,
+    precision: u8,
+    scale: i8,
+) -> Result<ArrayRef, Misfit> {
+    values::<T>(texts, wanted, |text| {
+        if text.len() > MAX_DECIMAL_BYTES
+            || exponent(text).is_none_or(|exponent| exponent.abs() > MAX_EXPONENT)
+        {
+            return Err(Misread::Other);
+        }
+        let value = parse_decimal::<T>(text, precision, scale).map_err(|_| Misread::Other)?;
+        if digits_after_point(text) > i64::from(scale) {
+            return Err(Misread::Finer);
+        }
+        Ok(value)
+    })
+}
+
+/// The digits after the point of a number that parses, without zeros at its end: 2 of "-1.250", 1 of "12e-1", -2 of "300".
+fn digits_after_point(number: &str) -> i64 {
+    let mantissa = number
+        .split_once(['e', 'E'])
+        .map_or(number, |(mantissa, _)| mantissa);
+    let after_point = mantissa
+        .split_once('.')
+        .map_or(0, |(_, digits)| digits.len());
+    let digits = mantissa.bytes().rev().filter(|byte| *byte != b'.');
+    let zeros = digits.take_while(|digit| *digit == b'0').count();
+    // Numbers have at most 255 bytes.
+    let count = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+    count(after_point) - count(zeros) - exponent(number).unwrap_or_default()
+}
+
+/// The exponent of a number, which is 0 if there is none; nothing if it is no number.
+fn exponent(number: &str) -> Option<i64> {
+    match number.split_once(['e', 'E']) {
+        None => Some(0),
+        Some((_, exponent)) => exponent.parse().ok(),
+    }
+}
+
+/// A date; a time of day is let through if it is midnight.
+fn date(text: &str) -> Result<i32, Misread> {
+    let days = Date32Type::parse(text).ok_or(Misread::Other)?;
+    let is_longer = text.len() > 10 && !text.starts_with(['+', '-']);
+    if is_longer && !string_to_datetime(&Utc, text).is_ok_and(|time| time.time() == NaiveTime::MIN)
+    {
+        return Err(Misread::Finer);
+    }
+    Ok(days)
+}
+
+fn timestamps<T: ArrowTimestampType>(
+    texts: &StringViewArray,
+    wanted: &DataType,
+) -> Result<ArrayRef, Misfit> {
+    let DataType::Timestamp(_, Some(zone)) = wanted else {
+        return values::<T>(texts, wanted, |text| timestamp(text, &Utc, T::UNIT));
+    };
+    let zone =
+        Tz::from_str(zone).map_err(|source| Misfit::of_type(texts.data_type(), wanted, source))?;
+    values::<T>(texts, wanted, |text| timestamp(text, &zone, T::UNIT))
+}
+
+fn timestamp(text: &str, zone: &impl TimeZone, unit: TimeUnit) -> Result<i64, Misread> {
+    let time = string_to_datetime(zone, text).map_err(|_| Misread::Other)?;
+    if time.timestamp_subsec_nanos() % nanos(unit) != 0 || is_below_nanos(text) {
+        return Err(Misread::Finer);
+    }
+    match unit {
+        TimeUnit::Second => Ok(time.timestamp()),
+        TimeUnit::Millisecond => Ok(time.timestamp_millis()),
+        TimeUnit::Microsecond => Ok(time.timestamp_micros()),
+        TimeUnit::Nanosecond => time.timestamp_nanos_opt().ok_or(Misread::Other),
+    }
+}
+
+/// A time of day, counted in the unit.
+fn time(text: &str, unit: TimeUnit) -> Result<i64, Misread> {
+    let time = string_to_time_nanoseconds(text).map_err(|_| Misread::Other)?;
+    let unit = i64::from(nanos(unit));
+    if time % unit != 0 || is_below_nanos(text) {
+        return Err(Misread::Finer);
+    }
+    Ok(time / unit)
+}
+
+/// A time unit's nanoseconds.
+pub(super) fn nanos(unit: TimeUnit) -> u32 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    }
+}
+
+/// Whether seconds have more than nine digits after the point, which the parsers skip.
+fn is_below_nanos(text: &str) -> bool {
+    let digits = text
+        .split_once('.')
+        .map_or("", |(_, digits)| digits)
+        .bytes();
+    let mut below = digits.take_while(u8::is_ascii_digit).skip(9);
+    below.any(|digit| digit != b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str, wanted: &DataType) -> Result<String, Option<bool>> {
+        let parsed = parse(&StringViewArray::from(vec![Some(text), None]), wanted);
+        let parsed =
+            parsed.map_err(|misfit| Some(misfit.in_line(1).message().contains("as it is")))?;
+        assert_eq!((parsed.data_type(), parsed.null_count()), (wanted, 1));
+        arrow::util::display::array_value_to_string(&parsed, 0).map_err(|_| None)
+    }
+
+    const FINER: Result<&str, Option<bool>> = Err(Some(true));
+    const OTHER: Result<&str, Option<bool>> = Err(Some(false));
+
+    #[test]
+    fn text_is_parsed_whole_or_not_at_all() {
+        let money = DataType::Decimal128(5, 2);
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let time = DataType::Time64(TimeUnit::Microsecond);
+        let many_digits = format!("{}1", "1".repeat(300));
+        for (text, wanted, value) in [
+            ("1.23", &money, Ok("1.23")),
+            ("-1.2300", &money, Ok("-1.23")),
+            ("0.00", &money, Ok("0.00")),
+            ("120", &money, Ok("120.00")),
+            ("1.2e1", &money, Ok("12.00")),
+            ("1.239", &money, FINER),
+            ("1239e-3", &money, FINER),
+            ("1234.5", &money, OTHER),
+            ("1.2x", &money, OTHER),
+            ("1e99999", &money, OTHER),
+            (many_digits.as_str(), &money, OTHER),
+            ("5", &DataType::Int8, Ok("5")),
+            ("5.0", &DataType::Int8, Ok("5")),
+            ("-0.0", &DataType::UInt8, Ok("0")),
+            ("5e1", &DataType::Int8, Ok("50")),
+            ("5.5", &DataType::Int8, FINER),
+            ("500", &DataType::Int8, OTHER),
+            (
+                "9223372036854775807",
+                &DataType::Int64,
+                Ok("9223372036854775807"),
+            ),
+            ("9223372036854775808", &DataType::Int64, OTHER),
+            ("NaN", &DataType::Int64, FINER),
+            ("2026-01-31", &DataType::Date32, Ok("2026-01-31")),
+            ("2026-01-31T00:00:00", &DataType::Date32, Ok("2026-01-31")),
+            ("2026-01-31T10:00:00", &DataType::Date32, FINER),
+            ("2026-02-30", &DataType::Date32, OTHER),
+            (
+                "2026-01-31 10:00:00.123456",
+                &micros,
+                Ok("2026-01-31T10:00:00.123456"),
+            ),
+            (
+                "2026-01-31 10:00:00.123456000",
+                &micros,
+                Ok("2026-01-31T10:00:00.123456"),
+            ),
+            ("2026-01-31 10:00:00.1234567", &micros, FINER),
+            ("2026-01-31 10:00:00.1234560001", &micros, FINER),
+            ("1769853600", &micros, OTHER),
+            ("10:00:00.5", &time, Ok("10:00:00.500")),
+            ("10:00:00.1234567", &time, FINER),
+            ("25:00", &time, OTHER),
+        ] {
+            let value = value.map(str::to_owned);
+            assert_eq!(parsed(text, wanted), value, "{text} as {wanted}");
+        }
+    }
+
+    #[test]
+    fn digits_are_counted_without_zeros_at_the_end() {
+        for (number, digits) in [
+            ("-1.250", 2),
+            ("12e-1", 1),
+            ("300", -2),
+            (".5", 1),
+            ("1.", 0),
+            ("1.25E2", 0),
+        ] {
+            assert_eq!(digits_after_point(number), digits, "{number}");
+        }
+    }
+}
