@@ -11,7 +11,9 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
@@ -162,10 +164,24 @@ fn on_worker(
     } else if !encode::can_travel(&plan.schema()) {
         Err("rows of such types cannot be sent by a worker".into())
     } else {
-        Arc::clone(plan)
-            .replace_children(inputs, recompute())
-            .map_err(|_| format!("{name} needs to know more of its rows than workers do").into())
+        match Arc::clone(plan).replace_children(inputs, recompute()) {
+            Ok(rebuilt) if has_its_orderings(&rebuilt) => Ok(rebuilt),
+            _ => Err(format!("{name} needs to know more of its rows than workers do").into()),
+        }
     }
+}
+
+/// Whether the inputs are ordered as the operator needs them.
+fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let required = plan.required_input_ordering();
+    let mut inputs = plan.children().into_iter().zip(required);
+    inputs.all(|(input, required)| {
+        let properties = input.equivalence_properties();
+        required.is_none_or(|required| {
+            let satisfied = properties.ordering_satisfy_requirement(required.into_single());
+            satisfied.unwrap_or(false)
+        })
+    })
 }
 
 fn recompute() -> ReplaceChildrenOptions {
