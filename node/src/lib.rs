@@ -9,6 +9,7 @@ pub mod admission;
 pub mod batches;
 /// Connections to other nodes.
 pub mod channel;
+mod collect_left;
 /// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
 pub mod data_dir;
 /// Files that survive a crash.
@@ -25,7 +26,7 @@ pub mod runtimes;
 pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
-/// Joins that can be stopped while they make no rows.
+/// Joins that end: when their query has ended, and whoever reads them.
 pub mod stoppable;
 /// Filter pushdown that does not take one column for another.
 pub mod unique_names;

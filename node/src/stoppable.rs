@@ -1,4 +1,4 @@
-//! Joins that can be stopped while they make no rows.
+//! Joins that end: they can be stopped while they make no rows, and wait for nobody who never comes.
 //!
 //! A task ends between two of its polls. A join whose filter lets next to nothing pass works through all pairs of rows within one
 //! poll: its reader may be long gone, its deadline passed, and it keeps a thread. Here such filters see that the query has
@@ -24,6 +24,8 @@ use datafusion::physical_plan::joins::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use volary_flight_proto::{Error, ErrorCode};
 
+use crate::collect_left::reporting_when_dropped;
+
 /// Its joins stop when it is dropped.
 #[derive(Debug)]
 pub struct StopsWhenDropped(#[allow(dead_code)] DropGuard); // held, never read
@@ -38,7 +40,10 @@ pub fn stoppable(
     let ended = CancellationToken::new();
     let stoppable = plan.transform_up(|node| {
         Ok(match stoppable_join(&node, &ended)? {
-            Some(join) => Transformed::yes(Arc::new(CooperativeExec::new(join)) as _),
+            Some(join) => {
+                let join = reporting_when_dropped(join);
+                Transformed::yes(Arc::new(CooperativeExec::new(join)) as _)
+            }
             None => Transformed::no(node),
         })
     })?;

@@ -10,7 +10,7 @@ use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 /// DataFusion's `FilterPushdown`, for the largest subtrees in which all operators below the root have columns of different names. (A root is
 /// given no filters; those that it makes itself are of its inputs.)
@@ -31,8 +31,7 @@ impl PhysicalOptimizerRule for PushdownByUniqueNames {
             .into_iter()
             .map(|child| self.optimize(Arc::clone(child), config))
             .collect::<Result<Vec<_>>>()?;
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        plan.replace_children(children, recompute)
+        replace_children_if_necessary(plan, children)
     }
 
     fn name(&self) -> &str {

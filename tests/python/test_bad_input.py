@@ -740,6 +740,12 @@ def _balanced(term: str, operator: str, levels: int) -> str:
     return term
 
 
+def _steps(last: int, step: str) -> str:
+    """CTEs from s0 to s<last>, each of which reads the one `{before}` it."""
+    steps = ", ".join(f"s{n} AS ({step.format(before=f's{n - 1}')})" for n in range(1, last + 1))
+    return f"WITH s0 AS (SELECT k FROM t), {steps} "
+
+
 DEEP = {
     "parentheses": "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,
     "brackets": "SELECT " + "[" * 1_000 + "]" * 1_000,
@@ -763,19 +769,12 @@ DEEP = {
     "explains": "EXPLAIN " * 50_000 + "SELECT 1",
     "types": "SELECT CAST(1 AS " + "STRUCT<a INT, b " * 50_000,
     "types in parentheses": "SELECT CAST(1 AS " + "Nullable(" * 50_000,
-    "merged projections": f"SELECT k{'+1' * 1_900} AS k FROM (SELECT k{'+1' * 1_900} AS k FROM t) x",
-    "merged steps": "WITH s0 AS (SELECT k FROM t), "
-    + ", ".join(f"s{n} AS (SELECT k{'+1' * 1_900} AS k FROM s{n - 1})" for n in range(1, 4))
-    + " SELECT * FROM s3",
-    "steps": "WITH s0 AS (SELECT k FROM t), "
-    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1})" for n in range(1, 2_000))
-    + " SELECT * FROM s1999",
-    "very many steps": "WITH s0 AS (SELECT k FROM t), "
-    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1})" for n in range(1, 50_000))
-    + " SELECT * FROM s49999",
-    "unions in steps": "WITH s0 AS (SELECT k FROM t), "
-    + ", ".join(f"s{n} AS (SELECT * FROM s{n - 1}{' UNION ALL SELECT 1' * 300})" for n in range(1, 10))
-    + " SELECT * FROM s9",
+    "merged projections": f"SELECT k{'+1' * 480} AS k FROM (SELECT k{'+1' * 480} AS k FROM t) x",
+    "merged steps": _steps(9, f"SELECT k{'+1' * 480} AS k FROM {{before}}") + "SELECT * FROM s9",
+    "steps": _steps(1_999, "SELECT * FROM {before}") + "SELECT * FROM s1999",
+    "very many steps": _steps(49_999, "SELECT * FROM {before}") + "SELECT * FROM s49999",
+    "unions in steps": _steps(9, "SELECT * FROM {before}" + " UNION ALL SELECT 1" * 300) + "SELECT * FROM s9",
+    "steps that double": _steps(30, "SELECT a.k FROM {before} a JOIN {before} b ON a.k = b.k") + "SELECT * FROM s30",
     "balanced conditions": "SELECT * FROM t WHERE " + _balanced("k = 1", "AND", 13),
 }
 
@@ -791,17 +790,17 @@ def test_statements_that_are_nested_too_deeply_are_refused_and_end_nothing(tmp_p
 
 
 def test_views_upon_views_that_are_too_deep_together_are_refused_and_end_nothing(tmp_path):
-    longer = f"SELECT k{'+1' * 1_000} AS k FROM"
+    longer = f"SELECT k{'+1' * 250} AS k FROM"
     with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
         connection.sql("CREATE VIEW v0 AS SELECT 1 AS k")
         connection.sql(f"CREATE VIEW v1 AS {longer} v0")
         connection.sql(f"CREATE VIEW v2 AS {longer} v1")
-        assert connection.sql("SELECT k FROM v2").rows() == [(2_001,)]
+        assert connection.sql("SELECT k FROM v2").rows() == [(501,)]
         for statement in (f"CREATE VIEW v3 AS {longer} v2", f"{longer} v2"):
             refused(connection, statement, INVALID, "nested too deeply", "views and CTEs")
         connection.sql(f"CREATE OR REPLACE VIEW v0 AS {longer} (SELECT 1 AS k)")
         refused(connection, "SELECT k FROM v2", INVALID, "view v2", "nested too deeply", "views and CTEs")
-        assert connection.sql("SELECT k FROM v1").rows() == [(2_001,)]
+        assert connection.sql("SELECT k FROM v1").rows() == [(501,)]
 
 
 def test_long_statements_run(tmp_path):
@@ -817,8 +816,7 @@ def test_long_statements_run(tmp_path):
         assert connection.sql(sums).rows() == [(300,)]
         unions = " UNION ALL ".join(["SELECT 1 AS n"] * 300)
         assert connection.sql(f"SELECT sum(n) FROM ({unions})").rows() == [(300,)]
-        steps = ", ".join(f"s{n} AS (SELECT k + 1 AS k FROM s{n - 1} WHERE k >= 0)" for n in range(1, 101))
-        longest = f"WITH s0 AS (SELECT k FROM t), {steps} SELECT min(k) FROM s100"
+        longest = _steps(100, "SELECT k + 1 AS k FROM {before} WHERE k >= 0") + "SELECT min(k) FROM s100"
         assert connection.sql(longest).rows() == [(100,)]
 
 

@@ -158,6 +158,28 @@ def test_rows_are_inserted_by_position_by_name_and_from_a_query(connection, empt
     ]
 
 
+def test_values_within_the_query_of_an_insert_have_columns_of_their_own(connection, empty_table):
+    t = empty_table
+    for query in (
+        "SELECT a, CAST(b AS VARCHAR) FROM (VALUES (1, 10), (2, 20)) v(a, b)",
+        "WITH v(a, b, c) AS (VALUES (3, 'x', true)) SELECT a, b FROM v WHERE c",
+        "(VALUES (4, 'y'))",
+        f"SELECT v.a, {t}.name FROM {t} JOIN (VALUES (5, 1)) v(a, k) ON v.k = {t}.k",
+    ):
+        assert connection.sql(f"INSERT INTO {t} (k, name) {query}").rows_affected > 0, query
+    found = rows(connection, f"SELECT k, name FROM {t} ORDER BY k")
+    assert found == [(1, "10"), (2, "20"), (3, "x"), (4, "y"), (5, "10")]
+    # A table with the name that such a query would have.
+    connection.sql("CREATE TABLE source (k BIGINT) WITH (shard_key = 'k')")
+    connection.sql("INSERT INTO source VALUES (7)")
+    connection.sql(f"INSERT INTO {t} (k) SELECT s.k FROM source s JOIN (VALUES (7)) v(k) ON v.k = s.k")
+    assert rows(connection, f"SELECT count(*) FROM {t} WHERE k = 7") == [(1,)]
+    connection.sql("DROP TABLE source")
+    for query in ("SELECT 1, 'x', 2.0", "SELECT 1"):
+        with pytest.raises(volary.InvalidArgumentError, match="Column count"):
+            connection.sql(f"INSERT INTO {t} (k, name) {query}")
+
+
 def test_a_dropped_table_is_gone_and_its_name_is_free(connection, birds):
     connection.sql(f"DROP TABLE {birds}")
     with pytest.raises(volary.NotFoundError):

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use volary_cli::client::Client;
 use volary_cli::settings::Settings;
 use volary_cli::{LocalCluster, LocalOptions};
+use volary_flight_proto::{Error, ErrorCode};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
 
@@ -22,6 +24,8 @@ use crate::reference::{Reference, difference};
 
 /// Of each cluster: many run at the same time.
 const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
+/// Of each statement: one that hangs is to be named. None takes more than a few seconds, even of an unoptimised build.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Of gateways, whatever the machine: plans are the same everywhere.
 const GATEWAY_PARTITIONS: usize = 4;
 /// Of each worker: fragments of several partitions.
@@ -140,9 +144,18 @@ impl Cluster {
     /// Runs a statement in the session and collects its rows.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Those of the statement; `DEADLINE_EXCEEDED` if it hangs.
     pub async fn sql(&mut self, sql: &str) -> volary_flight_proto::Result<RecordBatch> {
-        self.client.collect(sql).await
+        let answer = tokio::time::timeout(STATEMENT_TIMEOUT, self.client.collect(sql)).await;
+        answer.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!(
+                    "no answer within {STATEMENT_TIMEOUT:?} from {} workers: {sql}",
+                    self.workers
+                ),
+            ))
+        })
     }
 
     /// Runs the statements of a file such as `tests/queries/*/schema.sql`.

@@ -129,7 +129,8 @@ impl Cluster {
     }
 }
 
-/// What a worker says, or the way to it. A connection that breaks is reported by tonic under several codes, none of which a worker uses by itself.
+/// What a worker says, or the way to it. A connection that breaks is reported by tonic under several codes, none of which a worker
+/// uses by itself.
 pub fn worker_error(status: Status) -> Error {
     let broken = std::error::Error::source(&status).is_some()
         && matches!(

@@ -17,18 +17,19 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::Statement as Ast;
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result};
 
-use super::depth;
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
-use super::{Engine, Session, settings};
+use super::{Engine, Session, depth, expansion, settings};
 use crate::catalog::State;
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
@@ -131,6 +132,7 @@ impl StatementContext {
     /// nested too deeply, and for a statement within another that takes queries only; those of planning.
     pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         self.resolve(&statement, 0).await?;
+        let statement = self.with_source_planned(statement).await?;
         let state = if defines_view(&statement) {
             self.view_state()
         } else {
@@ -176,6 +178,29 @@ impl StatementContext {
         }
     }
 
+    /// The statement; of INSERT … SELECT with a view in the place of the query, which is planned by itself: the planner takes all VALUES
+    /// of an INSERT for rows of the table, those in a FROM or a CTE too.
+    async fn with_source_planned(&self, mut statement: DfStatement) -> Result<DfStatement> {
+        if let DfStatement::Statement(ast) = &mut statement
+            && let Ast::Insert(insert) = ast.as_mut()
+            && let Some(query) = insert.source.take_if(|query| !is_values(query))
+        {
+            let query = DfStatement::Statement(Box::new(Ast::Query(query)));
+            let plan = self.state.statement_to_plan(query).await;
+            let view = Arc::new(ViewTable::new(plan.map_err(with_advice)?, None));
+            let mut name = "source".to_owned();
+            while self.version_of(&name).is_some() {
+                name.push('_');
+            }
+            let all = format!("SELECT * FROM {name}");
+            self.public.views.lock().insert(name, view);
+            let parser = Parser::new(&GenericDialect {}).try_with_sql(&all);
+            let all = parser.and_then(|mut parser| parser.parse_query());
+            insert.source = Some(all.map_err(DataFusionError::from)?);
+        }
+        Ok(statement)
+    }
+
     /// Views mean the same to all who read them, whatever their sessions say of the parser.
     fn view_state(&self) -> &SessionState {
         self.view_state.get_or_init(|| {
@@ -204,7 +229,7 @@ impl StatementContext {
                 Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
             }
         }
-        Ok(())
+        expansion::check(statement, |name| self.public.size_of_view(name))
     }
 
     async fn plan_view(&self, name: &str, sql: &str, depth: usize) -> Result<()> {
@@ -239,6 +264,10 @@ impl fmt::Debug for StatementContext {
             .field("query_id", &self.query_id)
             .finish_non_exhaustive()
     }
+}
+
+fn is_values(query: &Query) -> bool {
+    query.with.is_none() && matches!(*query.body, SetExpr::Values(_))
 }
 
 fn defines_view(statement: &DfStatement) -> bool {
@@ -361,6 +390,21 @@ struct PublicSchema {
     statistics_exact: bool,
     /// Views that the statement reads, planned.
     views: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
+}
+
+impl PublicSchema {
+    /// How many operators a view is that is planned.
+    fn size_of_view(&self, name: &str) -> Option<usize> {
+        let views = self.views.lock();
+        let plan = views.get(name)?.get_logical_plan()?;
+        let mut operators = 0;
+        plan.apply_with_subqueries(|_| {
+            operators += 1;
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .ok()?;
+        Some(operators)
+    }
 }
 
 #[async_trait]

@@ -17,6 +17,8 @@ mod definition;
 mod depth;
 /// Errors as users read them.
 mod errors;
+/// How large a statement becomes by its CTEs and views.
+mod expansion;
 /// The names of the catalog and its schemas.
 pub mod names;
 /// How deep a statement's syntax tree is.

@@ -19,6 +19,10 @@ const MAX_DEPTH: usize = 2_000;
 /// What a joined table counts: the planner takes far longer over a join than over an operator.
 const JOIN: usize = 10;
 
+/// What an operator other than AND and OR counts: the planner asks for the types of both sides again at each of them, so planning
+/// takes the third power of the chain's length.
+pub(super) const TYPED: usize = 4;
+
 /// Parentheses, brackets and CASE within each other. The parser follows fewer, but not everywhere: types within types it
 /// reads without counting.
 const MAX_OPEN: usize = 250;
@@ -159,7 +163,7 @@ impl Scan {
         if let Token::Period = token {
             self.name_parts += 1;
             if self.name_parts >= NAME_PARTS {
-                self.chains.add(OTHER, 1);
+                self.chains.add(OTHER, TYPED);
             }
             self.before = Before::Operator;
             return;
@@ -300,7 +304,8 @@ impl Scan {
     }
 
     fn operator(&mut self, level: usize) {
-        self.chains.add(level, 1);
+        self.chains
+            .add(level, if level == OTHER { TYPED } else { 1 });
         self.before = Before::Operator;
     }
 
@@ -357,7 +362,9 @@ impl Scan {
 
     fn check_limits(&self) -> Result<()> {
         let what = if self.depth_outside + self.chains.depth() > MAX_DEPTH {
-            format!("more than {MAX_DEPTH} operators (a join counts as {JOIN}) follow each other")
+            format!(
+                "more than {MAX_DEPTH} operators (a join counts as {JOIN}, any but AND and OR as {TYPED}) follow each other"
+            )
         } else if self.open.len() > MAX_OPEN {
             format!("more than {MAX_OPEN} parentheses stand in each other")
         } else if self.queries > MAX_QUERIES {
@@ -439,6 +446,10 @@ mod tests {
             let sql = format!("SELECT {}", vec!["a"; 3_000].join(operator));
             assert!(is_refused(&sql), "{operator}");
         }
+        for operator in ["+", "||", "=", "::INT "] {
+            let sql = format!("SELECT {}", vec!["a"; 502].join(operator));
+            assert!(is_refused(&sql), "{operator}");
+        }
         assert!(is_refused(&vec!["SELECT 1"; 3_000].join(" UNION ALL ")));
         assert!(is_refused(&format!(
             "SELECT 1 FROM {}",
@@ -474,7 +485,7 @@ mod tests {
             ("a", "", "[1]"),
             ("a", "", ".b"),
         ] {
-            let chain = format!("SELECT {first}{}", vec![operand; 2_100].join(operator));
+            let chain = format!("SELECT {first}{}", vec![operand; 550].join(operator));
             assert!(is_refused(&chain), "{operator}{operand}");
         }
     }
@@ -541,10 +552,12 @@ mod tests {
             "CREATE TABLE t ({})",
             vec!["a ARRAY<INT>"; 400].join(", ")
         )));
-        let sums = vec!["a"; 1_900].join("+");
+        let sums = vec!["a"; 490].join("+");
         assert!(!is_refused(&format!(
             "SELECT {sums} FROM t WHERE {sums} > 1"
         )));
+        let ors = vec!["a = 1"; 1_900].join(" OR ");
+        assert!(!is_refused(&format!("SELECT 1 FROM t WHERE {ors}")));
         assert!(!is_refused(&vec!["SELECT 1"; 1_900].join(" UNION ALL ")));
     }
 

@@ -36,7 +36,7 @@ pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Resu
 }
 
 /// Which of a file's columns are a table's.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Columns {
     /// For each of the table's columns: its position in the file.
     in_file: Vec<Option<usize>>,

@@ -78,7 +78,7 @@ pub async fn copy_from(
 /// Adds the rows of `source` to a table: the number of rows.
 ///
 /// # Errors
-/// `UNAVAILABLE`, before anything is read, if one of the table's workers is lost; those of [`run`].
+/// `UNAVAILABLE`, before anything is written, if one of the table's workers is lost; those of [`run`].
 pub async fn append(
     parts: Parts,
     query_id: QueryId,

@@ -17,7 +17,7 @@ use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+    ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary,
 };
 
 /// Takes such sorts and limits apart.
@@ -58,12 +58,7 @@ fn apart(
         .into_iter()
         .map(|input| apart(Arc::clone(input), keys))
         .collect::<Result<Vec<_>>>()?;
-    let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    let plan = if inputs.is_empty() {
-        plan
-    } else {
-        Arc::clone(&plan).replace_children(inputs, recompute)?
-    };
+    let plan = replace_children_if_necessary(plan, inputs)?;
     match (limit_of_branches(&plan), plan.downcast_ref::<SortExec>()) {
         // A threshold by all keys of the merge is right for all branches.
         (Some(fetch), Some(sort)) if merged_by != Some(sort.expr()) => {

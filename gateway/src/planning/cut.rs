@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -13,6 +12,7 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+    replace_children_if_necessary,
 };
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
@@ -77,38 +77,32 @@ impl Cutter {
             .collect::<Result<Vec<_>>>()?;
         let places: Vec<_> = children.iter().map(|child| child.place.clone()).collect();
         let levels = encode::levels(&plan, children.iter().map(|child| child.levels))?;
-        let mut place = locality(&plan, &places);
-        if !matches!(place, Locality::Gateway(_)) {
-            let inputs = children.iter().filter_map(|child| child.on_worker.clone());
-            match on_worker(&plan, inputs.collect(), levels) {
-                // Below a local root nothing was gathered: the children are as they were.
-                Ok(on_worker) => {
-                    return Ok(CutPlan {
-                        plan,
-                        on_worker: Some(on_worker),
-                        place,
-                        levels,
-                    });
+        let reason = match locality(&plan, &places) {
+            Locality::Gateway(reason) => reason,
+            place => {
+                let inputs = children.iter().filter_map(|child| child.on_worker.clone());
+                match on_worker(&plan, inputs.collect(), levels) {
+                    // Below a local root nothing was gathered: the children are as they were.
+                    Ok(on_worker) => {
+                        return Ok(CutPlan {
+                            plan,
+                            on_worker: Some(on_worker),
+                            place,
+                            levels,
+                        });
+                    }
+                    Err(reason) => reason,
                 }
-                Err(reason) => place = Locality::Gateway(reason),
             }
-        }
-        let Locality::Gateway(reason) = &place else {
-            return internal_err!("a plan that cannot run on a worker runs on the gateway");
         };
         let inputs = children
             .into_iter()
             .map(|child| self.gather(child, Some(&plan), reason.clone()))
             .collect::<Result<Vec<_>>>()?;
-        let plan = if inputs.is_empty() {
-            plan
-        } else {
-            plan.replace_children(inputs, recompute())?
-        };
         Ok(CutPlan {
-            plan,
+            plan: replace_children_if_necessary(plan, inputs)?,
             on_worker: None,
-            place,
+            place: Locality::Gateway(reason),
             levels,
         })
     }
@@ -164,7 +158,9 @@ fn on_worker(
     } else if !encode::can_travel(&plan.schema()) {
         Err("rows of such types cannot be sent by a worker".into())
     } else {
-        match Arc::clone(plan).replace_children(inputs, recompute()) {
+        // Also where inputs seem to be the same: a scan without statistics has the properties of the one with them.
+        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        match Arc::clone(plan).replace_children(inputs, recompute) {
             Ok(rebuilt) if has_its_orderings(&rebuilt) => Ok(rebuilt),
             _ => Err(format!("{name} needs to know more of its rows than workers do").into()),
         }
@@ -182,10 +178,6 @@ fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
             satisfied.unwrap_or(false)
         })
     })
-}
-
-fn recompute() -> ReplaceChildrenOptions {
-    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
 /// How many rows of a worker are of use; `fragment` is as a worker sees it.

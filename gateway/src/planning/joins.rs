@@ -12,7 +12,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::fragment::ShardScanExec;
 use crate::planning::colocation::is_colocated;
@@ -118,10 +118,7 @@ impl PhysicalOptimizerRule for ColocatedJoins {
             let Some(children) = children else {
                 return Ok(Transformed::no(node));
             };
-            let direct = Arc::clone(&node).replace_children(
-                children,
-                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-            )?;
+            let direct = replace_children_if_necessary(Arc::clone(&node), children)?;
             Ok(if is_colocated(&direct) {
                 Transformed::yes(direct)
             } else {

@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::fragment::ShardScanExec;
 
@@ -35,10 +35,8 @@ pub fn mark(fragment: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> 
             return Ok(Transformed::no(node));
         }
         let scan = Arc::new(scan.with_late_materialisation());
-        let kept = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        Ok(Transformed::yes(
-            Arc::clone(&node).replace_children(vec![scan], kept)?,
-        ))
+        let filter = replace_children_if_necessary(Arc::clone(&node), vec![scan])?;
+        Ok(Transformed::yes(filter))
     })?;
     Ok(marked.data)
 }

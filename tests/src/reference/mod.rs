@@ -12,7 +12,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use arrow::array::RecordBatch;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
 
 pub use compare::{assert_same_rows, difference};
 
@@ -24,11 +28,17 @@ pub struct Reference {
 impl Reference {
     /// Without any table.
     pub fn new() -> Self {
-        // DataFusion 55 takes such filters down by the names of columns, which joins give twice (apache/datafusion#25244).
-        let config = SessionConfig::new()
-            .set_bool("datafusion.optimizer.enable_dynamic_filter_pushdown", false);
-        let context = SessionContext::new_with_config(config);
-        Self { context }
+        // DataFusion 55 takes filters down by the names of columns, which joins give twice (apache/datafusion#25244).
+        let taken_down = FilterPushdown::new().name().to_owned();
+        let rules = PhysicalOptimizer::default().rules.into_iter();
+        let rules = rules.filter(|rule| !rule.name().starts_with(&taken_down));
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_physical_optimizer_rules(rules.collect())
+            .build();
+        Self {
+            context: SessionContext::new_with_state(state),
+        }
     }
 
     /// Over a directory: each `<table>.parquet` in it is the table `<table>`.

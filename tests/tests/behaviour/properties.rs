@@ -15,6 +15,8 @@ use grammar::{Choices, query};
 /// Sets of tables. Each is asked so many queries.
 const CASES: u32 = 24;
 const QUERIES: usize = 12;
+/// Without it, a query that hangs would be tried sixty times.
+const MAX_SHRINK_MILLISECONDS: u32 = 120_000;
 /// The largest number of choices that a query takes.
 const CHOICES: usize = 24;
 
@@ -55,6 +57,7 @@ fn any_query_over_any_tables_has_the_rows_of_one_process() {
     let config = Config {
         cases: CASES,
         max_shrink_iters: 60,
+        max_shrink_time: MAX_SHRINK_MILLISECONDS,
         failure_persistence: None,
         ..Config::default()
     };

@@ -427,6 +427,16 @@ fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
     });
 }
 
+/// A partition of the join with `kinds` is not read where the join around it has no partners: the others must not wait for it.
+#[test]
+fn joins_whose_rows_are_needed_in_some_partitions_only_end() {
+    same_rows(&[
+        "SELECT p.w, f.v FROM (SELECT * FROM partners WHERE w = 5) p LEFT JOIN (kinds r JOIN facts f ON f.o = r.o) ON p.k = f.k",
+        "SELECT p.w, f.v FROM (SELECT * FROM partners WHERE w = 5) p JOIN (kinds r JOIN facts f ON f.o = r.o) ON p.k = f.k",
+        "SELECT f.v FROM kinds r JOIN facts f ON f.o = r.o WHERE f.k IN (SELECT k FROM partners WHERE w = 5)",
+    ]);
+}
+
 /// Protobuf's reader stops at 100 levels of messages: what is nested deeper runs on the gateway.
 #[test]
 fn plans_that_nest_deeper_than_a_ticket_may_have_the_right_rows() {

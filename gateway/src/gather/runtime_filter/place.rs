@@ -7,7 +7,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPhase, PushedDown};
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use volary_node::unique_names::are_unique;
 
@@ -58,10 +58,7 @@ fn place_all(
             place_all(Arc::clone(child), below, config)?
         });
     }
-    let node = Arc::clone(&node).replace_children(
-        placed,
-        ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-    )?;
+    let node = replace_children_if_necessary(Arc::clone(&node), placed)?;
     let left: Vec<_> = filters
         .into_iter()
         .zip(pushed)

@@ -88,12 +88,13 @@ async fn parquet(location: &Location<'_>, file: ObjectMeta, name: &str) -> Resul
         .collect();
     loaded.sort_unstable();
     let schema = Arc::new(inferred.project(&loaded).map_err(DataFusionError::from)?);
+    let columns = columns_of(location, &names(&schema))?;
     let mut units = Vec::new();
     for part in ranges(file) {
         units.push(Unit {
             name: name.to_owned(),
             schema: Arc::clone(&schema),
-            columns: columns_of(location, &names(&schema))?,
+            columns: columns.clone(),
             lines: Lines::None,
             reader: scan(location, &format, part, &schema).await?,
         });
@@ -262,7 +263,7 @@ impl Unit {
                 let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
                 match self.lines {
                     Lines::None => rows.map_err(Error::from).boxed(),
-                    Lines::Csv { .. } | Lines::Json => rows.map_err(file_errors::of_text).boxed(),
+                    _ => rows.map_err(file_errors::of_text).boxed(),
                 }
             }
             Reader::Json { file, reading } => {
