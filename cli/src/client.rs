@@ -5,8 +5,9 @@ use arrow::datatypes::{Int64Type, Schema, SchemaRef};
 use arrow_flight::HandshakeRequest;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
@@ -60,38 +61,41 @@ impl Client {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the URI is none; `UNAVAILABLE` if no gateway answers there; those of the login.
-    pub async fn connect(uri: &str) -> Result<Self> {
-        let address = address(uri)?;
-        let mut flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
-        let mut request = Request::new(stream::iter([HandshakeRequest::default()]));
-        request
-            .metadata_mut()
-            .insert("authorization", MetadataValue::from_static(CREDENTIALS));
-        let response = flight.handshake(request).await.map_err(|status| {
-            let error = Error::from(status);
-            match error.code() {
-                ErrorCode::Unavailable => Error::with_source(
-                    ErrorCode::Unavailable,
-                    format!("no gateway answers at {uri}; start one (volary local) or name another one (--gateway)"),
-                    error,
-                ),
-                _ => error,
+    pub fn connect(uri: &str) -> BoxFuture<'_, Result<Self>> {
+        async move {
+            let address = address(uri)?;
+            let mut flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
+            let mut request = Request::new(stream::iter([HandshakeRequest::default()]));
+            request
+                .metadata_mut()
+                .insert("authorization", MetadataValue::from_static(CREDENTIALS));
+            let response = flight.handshake(request).await.map_err(|status| {
+                let error = Error::from(status);
+                match error.code() {
+                    ErrorCode::Unavailable => Error::with_source(
+                        ErrorCode::Unavailable,
+                        format!("no gateway answers at {uri}; start one (volary local) or name another one (--gateway)"),
+                        error,
+                    ),
+                    _ => error,
+                }
+            })?;
+            let token = response
+                .metadata()
+                .get("authorization")
+                .and_then(|value| value.to_str().ok())
+                .and_then(|value| value.strip_prefix("Bearer "))
+                .map(str::to_owned);
+            let mut inner = FlightSqlServiceClient::new_from_inner(flight);
+            if let Some(token) = token {
+                inner.set_token(token);
             }
-        })?;
-        let token = response
-            .metadata()
-            .get("authorization")
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .map(str::to_owned);
-        let mut inner = FlightSqlServiceClient::new_from_inner(flight);
-        if let Some(token) = token {
-            inner.set_token(token);
+            Ok(Self {
+                inner,
+                uri: uri.to_owned(),
+            })
         }
-        Ok(Self {
-            inner,
-            uri: uri.to_owned(),
-        })
+        .boxed()
     }
 
     /// Where it is connected.
@@ -103,42 +107,48 @@ impl Client {
     ///
     /// # Errors
     /// Those of the statement.
-    pub async fn run(&mut self, sql: &str) -> Result<Rows> {
-        let info = self
-            .inner
-            .execute(sql.to_owned(), None)
-            .await
-            .map_err(failed)?;
-        let tickets: Vec<_> = info
-            .endpoint
-            .iter()
-            .filter_map(|endpoint| endpoint.ticket.clone())
-            .collect();
-        let schema = if info.schema.is_empty() {
-            Schema::empty()
-        } else {
-            info.try_decode_schema()
-                .map_err(|source| failed(source.into()))?
-        };
-        let mut streams = Vec::with_capacity(tickets.len());
-        for ticket in tickets {
-            streams.push(self.inner.do_get(ticket).await.map_err(failed)?);
+    pub fn run<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Rows>> {
+        async move {
+            let info = self
+                .inner
+                .execute(sql.to_owned(), None)
+                .await
+                .map_err(failed)?;
+            let tickets: Vec<_> = info
+                .endpoint
+                .iter()
+                .filter_map(|endpoint| endpoint.ticket.clone())
+                .collect();
+            let schema = if info.schema.is_empty() {
+                Schema::empty()
+            } else {
+                info.try_decode_schema()
+                    .map_err(|source| failed(source.into()))?
+            };
+            let mut streams = Vec::with_capacity(tickets.len());
+            for ticket in tickets {
+                streams.push(self.inner.do_get(ticket).await.map_err(failed)?);
+            }
+            Ok(Rows {
+                schema: schema.into(),
+                batches: stream::iter(streams).flatten().map_err(failed).boxed(),
+            })
         }
-        Ok(Rows {
-            schema: schema.into(),
-            batches: stream::iter(streams).flatten().map_err(failed).boxed(),
-        })
+        .boxed()
     }
 
     /// Runs a statement to its end and returns its rows as one batch.
     ///
     /// # Errors
     /// Those of the statement.
-    pub async fn collect(&mut self, sql: &str) -> Result<RecordBatch> {
-        let rows = self.run(sql).await?;
-        let batches: Vec<_> = rows.batches.try_collect().await?;
-        arrow::compute::concat_batches(&rows.schema, &batches)
-            .map_err(|source| failed(source.into()))
+    pub fn collect<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<RecordBatch>> {
+        async move {
+            let rows = self.run(sql).await?;
+            let batches: Vec<_> = rows.batches.try_collect().await?;
+            arrow::compute::concat_batches(&rows.schema, &batches)
+                .map_err(|source| failed(source.into()))
+        }
+        .boxed()
     }
 }
 

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
@@ -68,40 +70,43 @@ impl LocalCluster {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the earlier cluster had more workers; those of the nodes. Nothing runs after an error.
-    pub async fn start(options: LocalOptions) -> Result<Self> {
-        let LocalOptions {
-            workers,
-            data_dir,
-            mut gateway,
-            worker,
-            runtimes,
-        } = options;
-        let memory_bytes = gateway.memory.limit.bytes();
-        gateway.data_dir = data_dir.join(GATEWAY_DIR);
-        gateway.memory.limit = size(memory_bytes / 2);
-        let worker_config = worker_config(worker, &gateway, workers, memory_bytes / 2);
-        gateway.validate()?;
-        worker_config.validate()?;
-        refuse_fewer_workers(&data_dir, workers)?;
+    pub fn start(options: LocalOptions) -> BoxFuture<'static, Result<Self>> {
+        async move {
+            let LocalOptions {
+                workers,
+                data_dir,
+                mut gateway,
+                worker,
+                runtimes,
+            } = options;
+            let memory_bytes = gateway.memory.limit.bytes();
+            gateway.data_dir = data_dir.join(GATEWAY_DIR);
+            gateway.memory.limit = size(memory_bytes / 2);
+            let worker_config = worker_config(worker, &gateway, workers, memory_bytes / 2);
+            gateway.validate()?;
+            worker_config.validate()?;
+            refuse_fewer_workers(&data_dir, workers)?;
 
-        let gateway = Gateway::start(gateway, runtimes.clone()).await?;
-        let mut cluster = Self {
-            worker_config: volary_worker::Config {
-                gateway: reachable(gateway.address()).to_string(),
-                ..worker_config
-            },
-            gateway,
-            workers: (0..workers).map(|_| None).collect(),
-            data_dir,
-            runtimes,
-        };
-        match cluster.start_all().await {
-            Ok(()) => Ok(cluster),
-            Err(error) => {
-                cluster.shutdown().await;
-                Err(error)
+            let gateway = Gateway::start(gateway, runtimes.clone()).await?;
+            let mut cluster = Self {
+                worker_config: volary_worker::Config {
+                    gateway: reachable(gateway.address()).to_string(),
+                    ..worker_config
+                },
+                gateway,
+                workers: (0..workers).map(|_| None).collect(),
+                data_dir,
+                runtimes,
+            };
+            match cluster.start_all().await {
+                Ok(()) => Ok(cluster),
+                Err(error) => {
+                    cluster.shutdown().await;
+                    Err(error)
+                }
             }
         }
+        .boxed()
     }
 
     /// One after the other, so that on a new directory worker 0 gets the lowest id.
@@ -143,28 +148,34 @@ impl LocalCluster {
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such worker.
-    pub async fn stop_worker(&mut self, index: usize) -> Result<()> {
-        if let Some(worker) = self.slot(index)?.take() {
-            worker.shutdown().await;
+    pub fn stop_worker(&mut self, index: usize) -> BoxFuture<'_, Result<()>> {
+        async move {
+            if let Some(worker) = self.slot(index)?.take() {
+                worker.shutdown().await;
+            }
+            Ok(())
         }
-        Ok(())
+        .boxed()
     }
 
     /// Starts worker `index` on its directory, on a new port; one that runs goes on.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such worker; those of the worker.
-    pub async fn start_worker(&mut self, index: usize) -> Result<()> {
-        if self.slot(index)?.is_some() {
-            return Ok(());
+    pub fn start_worker(&mut self, index: usize) -> BoxFuture<'_, Result<()>> {
+        async move {
+            if self.slot(index)?.is_some() {
+                return Ok(());
+            }
+            let config = volary_worker::Config {
+                data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
+                ..self.worker_config.clone()
+            };
+            let worker = Worker::start(config, self.runtimes.clone()).await?;
+            *self.slot(index)? = Some(worker);
+            Ok(())
         }
-        let config = volary_worker::Config {
-            data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
-            ..self.worker_config.clone()
-        };
-        let worker = Worker::start(config, self.runtimes.clone()).await?;
-        *self.slot(index)? = Some(worker);
-        Ok(())
+        .boxed()
     }
 
     /// Stops all nodes: the gateway first, whose running queries need the workers.

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
 use volary_node::data_dir::Role;
@@ -29,9 +31,13 @@ impl Gateway {
     ///
     /// # Errors
     /// Those of the settings, the data directory, the catalog and the address.
-    pub async fn start(config: Config, runtimes: Runtimes) -> Result<Self> {
-        let start = Self::start_on_io(config, runtimes.clone());
-        runtimes.on_io(start).await
+    // Boxed, as all that other crates await and that does much: each of them would compile it again.
+    pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
+        async move {
+            let start = Self::start_on_io(config, runtimes.clone());
+            runtimes.on_io(start).await
+        }
+        .boxed()
     }
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {

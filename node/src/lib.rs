@@ -9,7 +9,6 @@ pub mod admission;
 pub mod batches;
 /// Connections to other nodes.
 pub mod channel;
-mod collect_left;
 /// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
 pub mod data_dir;
 /// Files that survive a crash.
@@ -20,14 +19,14 @@ pub mod key_set;
 pub mod listener;
 /// Memory and spill space of a node's queries.
 pub mod memory;
+/// Plans as they are run.
+pub mod run;
 /// The CPU, I/O and health runtimes.
 pub mod runtimes;
 /// A node's server from its start to its end.
 pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
-/// Joins that end: when their query has ended, and whoever reads them.
-pub mod stoppable;
 /// Filter pushdown that does not take one column for another.
 pub mod unique_names;
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::stoppable::StopsWhenDropped;
+use crate::run::StopsWhenDropped;
 
 /// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
 /// used becomes real memory.

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::ids::WorkerId;
@@ -33,9 +35,12 @@ impl Worker {
     ///
     /// # Errors
     /// Those of the settings, the data directory, the address, and a refusal of the gateway.
-    pub async fn start(config: Config, runtimes: Runtimes) -> Result<Self> {
-        let start = Self::start_on_io(config, runtimes.clone());
-        runtimes.on_io(start).await
+    pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
+        async move {
+            let start = Self::start_on_io(config, runtimes.clone());
+            runtimes.on_io(start).await
+        }
+        .boxed()
     }
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {

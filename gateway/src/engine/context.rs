@@ -29,7 +29,7 @@ use volary_flight_proto::{Error, Result};
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
-use super::{Engine, Session, depth, expansion, settings};
+use super::{Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::State;
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
@@ -143,6 +143,7 @@ impl StatementContext {
             .await
             .map_err(with_advice)?;
         depth::check(&plan)?;
+        refused::check_plan(&plan)?;
         refuse_statements_within(&plan)?;
         Ok(plan)
     }
@@ -229,7 +230,8 @@ impl StatementContext {
                 Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
             }
         }
-        expansion::check(statement, |name| self.public.size_of_view(name))
+        expansion::check(statement, |name| self.public.size_of_view(name))?;
+        refused::check_statement(statement)
     }
 
     async fn plan_view(&self, name: &str, sql: &str, depth: usize) -> Result<()> {

@@ -32,7 +32,8 @@ pub(super) fn check(
     }
 }
 
-fn visit<V: Visitor>(statement: &DfStatement, visitor: &mut V) -> ControlFlow<V::Break> {
+/// Takes a visitor through the statement, or through the one that is explained.
+pub(super) fn visit<V: Visitor>(statement: &DfStatement, visitor: &mut V) -> ControlFlow<V::Break> {
     match statement {
         DfStatement::Statement(statement) => statement.visit(visitor),
         DfStatement::Explain(explain) => visit(&explain.statement, visitor),

@@ -29,6 +29,8 @@ mod parameters;
 pub mod parse;
 /// A planned query, and the stream of its rows.
 pub mod query;
+/// What DataFusion would answer wrongly.
+mod refused;
 /// Sessions and their settings.
 pub mod session;
 /// SET and RESET.

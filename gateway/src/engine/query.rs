@@ -17,8 +17,8 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::Runtimes;
 use volary_node::admission::{Admission, Place};
+use volary_node::run::runnable;
 use volary_node::runtimes::CpuStream;
-use volary_node::stoppable::stoppable;
 
 use super::columns::fingerprint_of;
 
@@ -69,7 +69,7 @@ impl Query {
         let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();
-            let (plan, end) = stoppable(self.plan)?;
+            let (plan, end) = runnable(self.plan)?;
             (execute_stream(plan, self.task)?, end)
         };
         let stream = QueryStream {

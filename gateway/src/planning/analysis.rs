@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::Runtimes;
-use volary_node::stoppable::stoppable;
+use volary_node::run::runnable;
 
 use crate::gather::GatherExec;
 use crate::planning::explain::{render_with_metrics, schema, to_batch};
@@ -77,7 +77,7 @@ impl Analysis {
     /// Runs the statement. Its rows are counted and thrown away.
     async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
         let started = Instant::now();
-        let (plan, end) = stoppable(Arc::clone(&self.plan))?;
+        let (plan, end) = runnable(Arc::clone(&self.plan))?;
         let rows = execute_stream(Arc::clone(&plan), task)?;
         // A task of its own, so that dropping this one stops the plan.
         let computed = self.runtimes.stream_on_cpu(rows, Duration::MAX);

@@ -25,6 +25,8 @@ pub mod key_reference;
 pub mod late_materialisation;
 /// Where a subtree can run, and why not on the workers.
 pub mod locality;
+/// NOT IN where NULLs decide.
+pub mod not_in;
 /// Which shards can hold matching rows.
 pub mod pruning;
 /// The optimizer's rules, in their order.

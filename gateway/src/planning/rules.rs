@@ -15,6 +15,7 @@ use crate::planning::branch_limits::BranchLimits;
 use crate::planning::cut::Cut;
 use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
+use crate::planning::not_in::NotInOfNulls;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -58,6 +59,9 @@ pub fn physical_rules() -> Vec<Rule> {
 pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Vec::new();
     for rule in Optimizer::new().rules {
+        if rule.name() == "decorrelate_predicate_subquery" {
+            rules.push(Arc::new(NotInOfNulls) as _);
+        }
         // It makes joins of comma-separated tables; their order is decided next.
         let makes_joins = rule.name() == "eliminate_cross_join";
         rules.push(rule);
@@ -95,7 +99,13 @@ pub fn planner_config(
     // Other filters change while rows arrive, and tickets do not. Workers make their own.
     optimizer.enable_topk_dynamic_filter_pushdown = false;
     optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    config
+    // DataFusion 55 takes limits down through windows and computed columns (apache/datafusion#25066), cuts rows that LAG looks ahead to
+    // (#25471), and loses columns that are computed under the name of another one (#25414).
+    optimizer.enable_topk_aggregation = false;
+    optimizer.enable_window_limits = false;
+    optimizer.enable_leaf_expression_pushdown = false;
+    // A spilled batch has a file of its own: with more in one, a repartition may wait for a file that nobody writes to (#24883).
+    config.set_u64("datafusion.execution.max_spill_file_size_bytes", 1)
 }
 
 #[cfg(test)]
@@ -109,6 +119,10 @@ mod tests {
             .iter()
             .position(|rule| rule.name() == "local_joins_first");
         assert!(ours.is_some_and(|at| rules[at - 1].name() == "eliminate_cross_join"));
+        let ours = rules
+            .iter()
+            .position(|rule| rule.name() == "not_in_of_nulls");
+        assert!(ours.is_some_and(|at| rules[at + 1].name() == "decorrelate_predicate_subquery"));
     }
 
     #[test]

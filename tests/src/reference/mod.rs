@@ -12,11 +12,16 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use arrow::array::RecordBatch;
 use datafusion::datasource::MemTable;
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 pub use compare::{assert_same_rows, difference};
 
@@ -28,11 +33,28 @@ pub struct Reference {
 impl Reference {
     /// Without any table.
     pub fn new() -> Self {
+        Self::with_runtime(Arc::default())
+    }
+
+    /// Without any table, with so much memory.
+    ///
+    /// # Errors
+    /// If there is no directory for temporary files.
+    pub fn with_memory(bytes: usize) -> Result<Self> {
+        let pool = Arc::new(GreedyMemoryPool::new(bytes));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool)
+            .build_arc()?;
+        Ok(Self::with_runtime(runtime))
+    }
+
+    fn with_runtime(runtime: Arc<RuntimeEnv>) -> Self {
         // DataFusion 55 takes filters down by the names of columns, which joins give twice (apache/datafusion#25244).
         let taken_down = FilterPushdown::new().name().to_owned();
         let rules = PhysicalOptimizer::default().rules.into_iter();
         let rules = rules.filter(|rule| !rule.name().starts_with(&taken_down));
         let state = SessionStateBuilder::new()
+            .with_runtime_env(runtime)
             .with_default_features()
             .with_physical_optimizer_rules(rules.collect())
             .build();
@@ -45,23 +67,26 @@ impl Reference {
     ///
     /// # Errors
     /// If the directory cannot be read, holds no such file, or a file is not Parquet.
-    pub async fn over(directory: &Path) -> Result<Self> {
-        let files = files_with_extension(directory, "parquet")?;
-        if files.is_empty() {
-            bail!("no .parquet file in {}", directory.display());
+    pub fn over(directory: &Path) -> BoxFuture<'_, Result<Self>> {
+        async move {
+            let files = files_with_extension(directory, "parquet")?;
+            if files.is_empty() {
+                bail!("no .parquet file in {}", directory.display());
+            }
+            let reference = Self::new();
+            for file in files {
+                let path = file
+                    .to_str()
+                    .with_context(|| format!("{} is not UTF-8", file.display()))?;
+                reference
+                    .context
+                    .register_parquet(stem(&file)?, path, ParquetReadOptions::default())
+                    .await
+                    .with_context(|| format!("cannot register {path}"))?;
+            }
+            Ok(reference)
         }
-        let reference = Self::new();
-        for file in files {
-            let path = file
-                .to_str()
-                .with_context(|| format!("{} is not UTF-8", file.display()))?;
-            reference
-                .context
-                .register_parquet(stem(&file)?, path, ParquetReadOptions::default())
-                .await
-                .with_context(|| format!("cannot register {path}"))?;
-        }
-        Ok(reference)
+        .boxed()
     }
 
     /// Adds a table whose rows are `batches`, all of one schema, at least one of them.
@@ -87,10 +112,21 @@ impl Reference {
     ///
     /// # Errors
     /// Whatever DataFusion says, with the statement.
-    pub async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
-        self.rows(sql)
-            .await
-            .with_context(|| format!("DataFusion alone cannot answer:\n{sql}"))
+    pub fn query<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<RecordBatch>>> {
+        async move {
+            self.rows(sql)
+                .await
+                .with_context(|| format!("DataFusion alone cannot answer:\n{sql}"))
+        }
+        .boxed()
+    }
+
+    /// The physical plan of a statement.
+    ///
+    /// # Errors
+    /// Whatever DataFusion says.
+    pub fn plan<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move { Ok(self.context.sql(sql).await?.create_physical_plan().await?) }.boxed()
     }
 
     /// The session underneath, for what a test wants to ask of it besides rows.

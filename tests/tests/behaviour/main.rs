@@ -8,6 +8,7 @@
 mod nycflights;
 mod plans;
 mod properties;
+mod run;
 mod runtime_filters;
 mod tickets;
 mod traps;

@@ -46,6 +46,8 @@ pub fn session_config(
     // Scans say for themselves whether they filter while they read: see ShardScan::late_materialisation.
     options.execution.parquet.pushdown_filters = false;
     options.execution.parquet.reorder_filters = true;
+    // It forgets aggregates of expressions (apache/datafusion#24816).
+    options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     if !time_zone.is_empty() {
         options.execution.time_zone = Some(time_zone.to_owned());
     }

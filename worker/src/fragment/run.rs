@@ -26,7 +26,7 @@ use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::batches::CoalesceBytes;
-use volary_node::stoppable::{StopsWhenDropped, stoppable};
+use volary_node::run::{StopsWhenDropped, runnable};
 
 use super::bind::Binder;
 use super::decode::decode;
@@ -123,7 +123,7 @@ fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment
     let plan = decode(&ticket.plan, &binder, &task)?;
     let plan = optimize(plan, task.session_config().options())?;
     let plan = one_stream(plan, ticket.ordered, ticket.fetch)?;
-    let (plan, end) = stoppable(plan)?;
+    let (plan, end) = runnable(plan)?;
     Ok(BoundFragment {
         plan,
         end,

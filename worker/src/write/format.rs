@@ -67,6 +67,13 @@ impl Format {
             .set_sorting_columns(Some(sorting))
             .set_key_value_metadata(Some(vec![arrow_schema]));
         let path_of = |column: usize| ColumnPath::new(vec![schema.field(column).name().clone()]);
+        // Bounds leave NaN out, and to a query it is the largest value (apache/datafusion#15812).
+        for (column, field) in schema.fields().iter().enumerate() {
+            if field.data_type().is_floating() {
+                properties = properties
+                    .set_column_statistics_enabled(path_of(column), EnabledStatistics::None);
+            }
+        }
         if let Some(key) = layout.sort_key().first()
             && is_integral(schema.field(*key).data_type())
         {

@@ -235,9 +235,10 @@ impl Builder<'_, '_> {
                 "SELECT a.id FROM {one} a WHERE a.{column} {not}IN \
                  (SELECT b.{column} FROM {other} b WHERE {filter})"
             ),
+            // Without NULLs, of which DataFusion alone knows nothing within OR.
             _ => format!(
-                "SELECT a.id FROM {one} a WHERE a.id > 20 OR a.{column} {not}IN \
-                 (SELECT b.{column} FROM {other} b WHERE b.{column} IS NOT NULL AND ({filter}))"
+                "SELECT a.id FROM {one} a WHERE a.id > 20 OR (a.{column} IS NOT NULL AND a.{column} {not}IN \
+                 (SELECT b.{column} FROM {other} b WHERE b.{column} IS NOT NULL AND ({filter})))"
             ),
         }
     }

@@ -6,23 +6,18 @@
 //! (apache/datafusion#21666), those of collecting joins not. Here a dropped partition reports in the background, as long as
 //! another one is read.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan,
-    ExecutionPlanProperties, PlanProperties, RecordBatchStream, ReplaceChildrenOptions,
+    EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties, RecordBatchStream,
     SendableRecordBatchStream,
 };
 use futures::{FutureExt, Stream, StreamExt};
@@ -30,8 +25,10 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The same join, whose partitions report even if they are dropped. To be called when no rule will change the plan any more.
-pub(crate) fn reporting_when_dropped(join: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+use super::around::{Around, AroundExec};
+
+/// The same join, whose partitions report even if they are dropped.
+pub(super) fn reporting_when_dropped(join: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let filter = join
         .downcast_ref::<HashJoinExec>()
         .filter(|join| *join.partition_mode() == PartitionMode::CollectLeft)
@@ -39,78 +36,34 @@ pub(crate) fn reporting_when_dropped(join: Arc<dyn ExecutionPlan>) -> Arc<dyn Ex
         .and_then(|join| join.dynamic_expressions_produced().pop())
         .and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
     match filter {
-        Some(filter) => Arc::new(ReportWhenDroppedExec {
+        Some(filter) => AroundExec::wrap(
             join,
-            filter,
-            readers: Arc::default(),
-        }),
+            ReportWhenDropped {
+                filter,
+                readers: Readers::default(),
+            },
+        ),
         None => join,
     }
 }
 
 #[derive(Debug)]
-struct ReportWhenDroppedExec {
-    join: Arc<dyn ExecutionPlan>,
+struct ReportWhenDropped {
     filter: Arc<DynamicFilterPhysicalExpr>,
-    readers: Arc<Readers>,
+    readers: Readers,
 }
 
-impl DisplayAs for ReportWhenDroppedExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl ExecutionPlan for ReportWhenDroppedExec {
-    fn name(&self) -> &'static str {
-        "ReportWhenDroppedExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.join.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.join]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(join), true) => Ok(reporting_when_dropped(join)),
-            _ => internal_err!("{} has one child", self.name()),
-        }
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, recompute)
-    }
+impl Around for ReportWhenDropped {
+    const NAME: &'static str = "ReportWhenDroppedExec";
 
     fn execute(
         &self,
+        within: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         Ok(Box::pin(Partition {
-            rows: self.join.execute(partition, context)?,
+            rows: within.execute(partition, context)?,
             reported: false,
             filter: Arc::clone(&self.filter),
             reader: self.readers.another(),

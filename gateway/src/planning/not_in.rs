@@ -1,0 +1,180 @@
+//! NOT IN where NULLs decide.
+//!
+//! `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y` equals `x`. DataFusion 55 knows that of a column and a
+//! subquery by itself, and takes it for true elsewhere: if the subquery reads columns of the query around it, if `x` is a
+//! constant, or within OR (apache/datafusion#25336). There it is written as what it means for a condition: no row of which
+//! `x = y` is true or unknown.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Spans, not_impl_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, Operator, Subquery, lit,
+};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+/// Before the rule that makes joins of such subqueries.
+#[derive(Debug)]
+pub struct NotInOfNulls;
+
+impl OptimizerRule for NotInOfNulls {
+    fn name(&self) -> &'static str {
+        "not_in_of_nulls"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Filter(filter) = plan else {
+            return Ok(Transformed::no(plan));
+        };
+        if !has_in_subquery(&filter.predicate)? {
+            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+        }
+        let schema = filter.input.schema();
+        let mut changed = false;
+        let mut conditions = Vec::new();
+        for condition in split_conjunction_owned(filter.predicate) {
+            if is_known_to_datafusion(&condition) {
+                conditions.push(condition);
+            } else {
+                let condition = rewrite(condition, NullIs::False, schema)?;
+                changed |= condition.transformed;
+                conditions.push(condition.data);
+            }
+        }
+        let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
+        let filter = LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?);
+        Ok(Transformed::new_transformed(filter, changed))
+    }
+}
+
+/// What NULL counts as where an expression stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NullIs {
+    True,
+    False,
+}
+
+impl NullIs {
+    fn negated(self) -> Self {
+        match self {
+            Self::True => Self::False,
+            Self::False => Self::True,
+        }
+    }
+}
+
+/// A column that is not in the rows of a query that stands for itself.
+fn is_known_to_datafusion(condition: &Expr) -> bool {
+    let in_subquery = match condition {
+        Expr::InSubquery(in_subquery) if in_subquery.negated => in_subquery,
+        Expr::Not(not) => match not.as_ref() {
+            Expr::InSubquery(in_subquery) if !in_subquery.negated => in_subquery,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    in_subquery.subquery.outer_ref_columns.is_empty() && in_subquery.expr.any_column_refs()
+}
+
+fn has_in_subquery(expression: &Expr) -> Result<bool> {
+    expression.exists(|part| Ok(matches!(part, Expr::InSubquery(_))))
+}
+
+fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let boxed =
+        |inner: Expr, null| rewrite(inner, null, schema).map(|inner| inner.update_data(Box::new));
+    match expression {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::And | Operator::Or),
+            right,
+        }) => {
+            let (left, right) = (boxed(*left, null)?, boxed(*right, null)?);
+            let changed = left.transformed || right.transformed;
+            let both = BinaryExpr::new(left.data, op, right.data);
+            Ok(Transformed::new_transformed(
+                Expr::BinaryExpr(both),
+                changed,
+            ))
+        }
+        Expr::Not(inner) => Ok(boxed(*inner, null.negated())?.update_data(Expr::Not)),
+        Expr::IsTrue(inner) => Ok(boxed(*inner, NullIs::False)?.update_data(Expr::IsTrue)),
+        Expr::IsNotTrue(inner) => Ok(boxed(*inner, NullIs::False)?.update_data(Expr::IsNotTrue)),
+        Expr::IsFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsFalse)),
+        Expr::IsNotFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsNotFalse)),
+        // That it is NULL counts as what a join makes of it: false, as IN.
+        Expr::InSubquery(in_subquery)
+            if in_subquery.negated == (null == NullIs::True)
+                || !may_be_null(&in_subquery, schema)? =>
+        {
+            Ok(Transformed::no(Expr::InSubquery(in_subquery)))
+        }
+        Expr::InSubquery(in_subquery) => any_not_unequal(in_subquery, schema).map(Transformed::yes),
+        other => {
+            let mut nullable = false;
+            other.apply(|part| {
+                if let Expr::InSubquery(in_subquery) = part {
+                    nullable |= may_be_null(in_subquery, schema)?;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            if nullable {
+                return not_impl_err!(
+                    "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS, or leave NULLs out by IS NOT NULL in the subquery and coalesce around the column"
+                );
+            }
+            Ok(Transformed::no(other))
+        }
+    }
+}
+
+fn may_be_null(in_subquery: &InSubquery, schema: &DFSchema) -> Result<bool> {
+    let of_subquery = in_subquery.subquery.subquery.schema();
+    let nullable = of_subquery.fields().iter().any(|field| field.is_nullable());
+    Ok(nullable || in_subquery.expr.nullable(schema)?)
+}
+
+/// `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
+fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let InSubquery {
+        expr,
+        subquery,
+        negated,
+    } = in_subquery;
+    let mut outer_ref_columns = subquery.outer_ref_columns;
+    let outer = expr.transform(|part| match part {
+        Expr::Column(column) => {
+            let (_, field) = schema.qualified_field_from_column(&column)?;
+            let outer = Expr::OuterReferenceColumn(Arc::clone(field), column);
+            outer_ref_columns.push(outer.clone());
+            Ok(Transformed::yes(outer))
+        }
+        Expr::OuterReferenceColumn(_, column) => not_impl_err!(
+            "NOT IN (SELECT …) of {column}, a column of two queries further out; use NOT EXISTS"
+        ),
+        other => Ok(Transformed::no(other)),
+    })?;
+    let y = Column::from(subquery.subquery.schema().qualified_field(0));
+    let unknown_or_equal = Expr::IsNotFalse(Box::new(outer.data.eq(Expr::Column(y))));
+    let rows = Filter::try_new(unknown_or_equal, subquery.subquery)?;
+    Ok(Expr::Exists(Exists {
+        subquery: Subquery {
+            subquery: Arc::new(LogicalPlan::Filter(rows)),
+            outer_ref_columns,
+            spans: Spans::new(),
+        },
+        negated,
+    }))
+}

@@ -1,0 +1,109 @@
+//! Operators of ours around one of DataFusion's: the same rows, with something done beside them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+/// What is done around the rows of an operator.
+pub(super) trait Around: fmt::Debug + Send + Sync + 'static {
+    /// As plans show it.
+    const NAME: &'static str;
+
+    /// Starts a partition.
+    ///
+    /// # Errors
+    /// Those of the operator, and of what is done.
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream>;
+}
+
+/// Has all properties of the operator within.
+#[derive(Debug)]
+pub(super) struct AroundExec<A> {
+    within: Arc<dyn ExecutionPlan>,
+    around: Arc<A>,
+}
+
+impl<A: Around> AroundExec<A> {
+    /// To be put into a plan when no rule will change it any more.
+    pub(super) fn wrap(within: Arc<dyn ExecutionPlan>, around: A) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self {
+            within,
+            around: Arc::new(around),
+        })
+    }
+}
+
+impl<A: Around> DisplayAs for AroundExec<A> {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(A::NAME)
+    }
+}
+
+impl<A: Around> ExecutionPlan for AroundExec<A> {
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.within.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.within]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(within), true) => Ok(Arc::new(Self {
+                within,
+                around: Arc::clone(&self.around),
+            })),
+            _ => internal_err!("{} has one child", A::NAME),
+        }
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, recompute)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.around.execute(&self.within, partition, context)
+    }
+}

@@ -1,0 +1,71 @@
+//! The rows that a window function keeps until it has seen all of its partition, counted in the memory pool.
+//!
+//! DataFusion 55 counts none of them (apache/datafusion#22946), and the system would end the process.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream};
+use futures::{Stream, StreamExt, ready};
+
+use super::around::{Around, AroundExec};
+
+/// The rows are kept as they came, and once more as one batch.
+const COPIES: usize = 2;
+
+/// The same rows, counted until the stream is dropped: by then the window function has ended.
+pub(super) fn counted(kept: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    AroundExec::wrap(Arc::clone(kept), CountKept)
+}
+
+#[derive(Debug)]
+struct CountKept;
+
+impl Around for CountKept {
+    const NAME: &'static str = "CountKeptExec";
+
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let consumer = MemoryConsumer::new(format!("window function [{partition}]"));
+        Ok(Box::pin(Counted {
+            kept: consumer.register(context.memory_pool()),
+            rows: within.execute(partition, context)?,
+        }))
+    }
+}
+
+struct Counted {
+    rows: SendableRecordBatchStream,
+    kept: MemoryReservation,
+}
+
+impl Stream for Counted {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = ready!(self.rows.poll_next_unpin(cx));
+        Poll::Ready(polled.map(|batch| {
+            let batch = batch?;
+            let bytes = get_record_batch_memory_size(&batch) * COPIES;
+            self.kept.try_grow(bytes)?;
+            Ok(batch)
+        }))
+    }
+}
+
+impl RecordBatchStream for Counted {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}

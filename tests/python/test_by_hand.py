@@ -1,0 +1,112 @@
+"""Answers that are known by hand: DataFusion alone gives others to most of these questions, so it is no reference."""
+
+import math
+
+import pytest
+
+import volary
+
+
+@pytest.fixture(scope="module")
+def connection(cluster):
+    with cluster.connect() as connection:
+        connection.sql(
+            "CREATE TABLE h_facts (id BIGINT, k BIGINT, o BIGINT, v BIGINT, f DOUBLE) "
+            "WITH (shard_key = 'k', shards = 4)"
+        )
+        connection.sql(
+            "INSERT INTO h_facts VALUES (1, 1, 10, 5, 1.0), (2, 1, NULL, 6, NULL), (3, 2, 20, 7, 'NaN'), "
+            "(4, 3, 30, 8, 2.5), (5, NULL, 10, 9, 3.0)"
+        )
+        connection.sql(
+            "CREATE TABLE h_partners (id BIGINT, k BIGINT, o BIGINT, w BIGINT) WITH (shard_key = 'k', shards = 4)"
+        )
+        connection.sql("INSERT INTO h_partners VALUES (1, 1, 10, 1), (2, 1, NULL, 2), (3, 2, 20, 3), (4, 9, 40, 4)")
+        yield connection
+        connection.sql("DROP TABLE h_facts")
+        connection.sql("DROP TABLE h_partners")
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("o NOT IN (SELECT o FROM h_partners)", []),
+        ("o NOT IN (SELECT o FROM h_partners WHERE o IS NOT NULL)", [4]),
+        ("NOT o IN (SELECT o FROM h_partners WHERE w > 2)", [1, 4, 5]),
+        ("k NOT IN (SELECT k FROM h_partners)", [4]),
+        ("k NOT IN (SELECT k FROM h_facts WHERE id > 3)", []),
+        ("o NOT IN (SELECT p.o FROM h_partners p WHERE p.k = f.k)", [4, 5]),
+        ("k NOT IN (SELECT p.k FROM h_partners p WHERE p.o = f.o)", [2, 4]),
+        ("77 NOT IN (SELECT o FROM h_partners)", []),
+        ("77 NOT IN (SELECT o FROM h_partners WHERE w = 3)", [1, 2, 3, 4, 5]),
+        ("10 NOT IN (SELECT o FROM h_partners WHERE w = 1)", []),
+        ("id < 3 OR o NOT IN (SELECT o FROM h_partners)", [1, 2]),
+        ("id < 3 OR o NOT IN (SELECT o FROM h_partners WHERE w > 2)", [1, 2, 4, 5]),
+        ("id < 0 OR o NOT IN (SELECT o FROM h_partners WHERE w > 100)", [1, 2, 3, 4, 5]),
+        ("NOT (o IN (SELECT o FROM h_partners) OR id = 4)", []),
+        ("NOT (o IN (SELECT o FROM h_partners WHERE w > 2) OR id = 4)", [1, 5]),
+        ("(o NOT IN (SELECT o FROM h_partners) OR id = 5) IS NOT TRUE", [1, 2, 3, 4]),
+        ("(o IN (SELECT o FROM h_partners) OR id = 4) IS FALSE", []),
+        ("id < 3 OR o IN (SELECT o FROM h_partners)", [1, 2, 3, 5]),
+    ],
+)
+def test_not_in_is_not_true_where_nulls_leave_it_open(connection, condition, ids):
+    found = connection.sql(f"SELECT id FROM h_facts f WHERE {condition} ORDER BY id").rows()
+    assert [row[0] for row in found] == ids
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        # NaN is the largest value, and outside of the bounds that Parquet keeps.
+        ("SELECT id FROM h_facts WHERE f > 1e300", [(3,)]),
+        ("SELECT id FROM h_facts WHERE f >= 3.0 ORDER BY id", [(3,), (5,)]),
+        # A limit is none of what a window counts, nor of another column with the name of the one that is ordered by.
+        ("SELECT k, count(*) OVER () AS n FROM h_facts GROUP BY k ORDER BY k LIMIT 1", [(1, 4)]),
+        ("SELECT k FROM (SELECT -k AS k FROM h_facts GROUP BY k) t ORDER BY k LIMIT 2", [(-3,), (-2,)]),
+        ("SELECT id, lag(v, -1) OVER (ORDER BY id) FROM h_facts ORDER BY id LIMIT 1", [(1, 6)]),
+        (
+            "SELECT id, lag(v, -1) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM h_facts "
+            "ORDER BY id LIMIT 1",
+            [(1, 6)],
+        ),
+    ],
+)
+def test_what_is_pruned_or_limited_is_not_missed(connection, statement, expected):
+    assert connection.sql(statement).rows() == expected
+
+
+def test_the_largest_value_is_not_a_number(connection):
+    ((largest,),) = connection.sql("SELECT max(f) FROM h_facts").rows()
+    assert math.isnan(largest)
+
+
+def test_an_aggregate_of_an_expression_sees_every_segment(connection):
+    connection.sql("CREATE TABLE h_parts (id BIGINT, k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 1)")
+    for rows in ("(1, 1, 50), (9, 1, 90)", "(5, 1, 3), (6, 1, 95)", "(4, 1, 2), (7, 1, 99)"):
+        connection.sql(f"INSERT INTO h_parts VALUES {rows}")
+    assert connection.sql("SELECT min(id), max(id), min(v + 1), max(v + 1) FROM h_parts").rows() == [(1, 9, 3, 100)]
+    connection.sql("DROP TABLE h_parts")
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("SELECT id FROM h_facts WHERE (o IN (SELECT o FROM h_partners)) IS NULL", r"IN \(SELECT"),
+        (
+            "SELECT id FROM h_facts f WHERE EXISTS (SELECT count(*) FROM h_partners p WHERE p.k = f.k)",
+            "without GROUP BY",
+        ),
+        ("SELECT id FROM h_facts f WHERE EXISTS (SELECT 1 FROM h_partners p WHERE p.k = f.k OFFSET 1)", "OFFSET"),
+        (
+            "SELECT id FROM h_facts f WHERE EXISTS "
+            "(SELECT 1 FROM h_partners p WHERE p.k = f.k AND f.o NOT IN (SELECT o FROM h_partners))",
+            "further out",
+        ),
+        ("SELECT o FROM h_facts INTERSECT ALL SELECT o FROM h_partners", "INTERSECT ALL"),
+        ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM h_facts", "IGNORE NULLS"),
+    ],
+)
+def test_what_is_not_answered_rightly_is_refused(connection, query, what):
+    with pytest.raises(volary.UnimplementedError, match=what):
+        connection.sql(query).rows()

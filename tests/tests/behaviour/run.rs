@@ -1,0 +1,65 @@
+//! Plans of DataFusion as Volary runs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::{collect, execute_stream};
+use futures::StreamExt;
+use volary_node::run::runnable;
+use volary_tests::reference::Reference;
+
+/// A join that lets nothing pass of ten thousand million pairs, once by nested loops and once by one hash for all rows.
+const JOINS: [&str; 2] = [
+    "SELECT count(*) FROM generate_series(1, 100000) a(x), generate_series(1, 100000) b(y) WHERE x + y < 0",
+    "SELECT count(*) FROM generate_series(1, 100000) a(x) JOIN generate_series(1, 100000) b(y) ON x - x = y - y AND x + y < 0",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
+    for sql in JOINS {
+        let reference = Reference::new();
+        let (plan, stops_when_dropped) = runnable(reference.plan(sql).await.unwrap()).unwrap();
+        let mut rows = execute_stream(plan, reference.context().task_ctx()).unwrap();
+        let running = tokio::spawn(async move { rows.next().await.transpose() });
+        drop(stops_when_dropped);
+        let stopped = tokio::time::timeout(Duration::from_secs(60), running).await;
+        let error = stopped.unwrap().unwrap().unwrap_err();
+        assert!(error.to_string().contains("the query has ended"), "{error}");
+    }
+}
+
+/// The rows of a query that has 4 MiB.
+async fn rows(sql: &str) -> Result<usize, DataFusionError> {
+    let reference = Reference::with_memory(4 << 20).unwrap();
+    let (plan, _running) = runnable(reference.plan(sql).await.unwrap())?;
+    let batches = collect(Arc::clone(&plan), reference.context().task_ctx()).await?;
+    Ok(batches.iter().map(|batch| batch.num_rows()).sum())
+}
+
+#[tokio::test]
+async fn a_join_without_equal_keys_is_right_or_an_error() {
+    let join = |kept| {
+        format!(
+            "SELECT a.x FROM generate_series(1, {kept}) a(x) LEFT JOIN generate_series(1, {kept}) b(y) ON x + y > 2 * {kept} - 2"
+        )
+    };
+    assert_eq!(rows(&join(10)).await.unwrap(), 11);
+    let error = rows(&join(2_000_000)).await.unwrap_err();
+    assert!(
+        error.to_string().contains("must fit into memory"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_rows_that_a_window_function_keeps_are_counted() {
+    let window = |kept| format!("SELECT sum(x) OVER () FROM generate_series(1, {kept}) a(x)");
+    assert_eq!(rows(&window(10)).await.unwrap(), 10);
+    let error = rows(&window(2_000_000)).await.unwrap_err();
+    let error = error.find_root();
+    assert!(
+        matches!(error, DataFusionError::ResourcesExhausted(_)),
+        "{error}"
+    );
+}
