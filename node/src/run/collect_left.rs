@@ -7,7 +7,8 @@
 //! another one is read.
 
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
@@ -21,36 +22,38 @@ use datafusion::physical_plan::{
     SendableRecordBatchStream,
 };
 use futures::{FutureExt, Stream, StreamExt};
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use super::around::{Around, AroundExec};
 
-/// The same join, whose partitions report even if they are dropped.
-pub(super) fn reporting_when_dropped(join: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+/// The same join, whose partitions report even if they are dropped; until the query has ended.
+pub(super) fn reporting_when_dropped(
+    join: Arc<dyn ExecutionPlan>,
+    ended: &CancellationToken,
+) -> Arc<dyn ExecutionPlan> {
     let filter = join
         .downcast_ref::<HashJoinExec>()
         .filter(|join| *join.partition_mode() == PartitionMode::CollectLeft)
-        .filter(|join| join.right().output_partitioning().partition_count() > 1)
         .and_then(|join| join.dynamic_expressions_produced().pop())
         .and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
+    let partitions = join.output_partitioning().partition_count();
     match filter {
-        Some(filter) => AroundExec::wrap(
-            join,
-            ReportWhenDropped {
-                filter,
-                readers: Readers::default(),
-            },
-        ),
-        None => join,
+        Some(filter) if partitions > 1 => {
+            let waiting = Arc::new(Waiting {
+                partitions: AtomicUsize::new(partitions),
+                over: ended.child_token(),
+            });
+            AroundExec::wrap(join, ReportWhenDropped { filter, waiting })
+        }
+        _ => join,
     }
 }
 
 #[derive(Debug)]
 struct ReportWhenDropped {
     filter: Arc<DynamicFilterPhysicalExpr>,
-    readers: Readers,
+    waiting: Arc<Waiting>,
 }
 
 impl Around for ReportWhenDropped {
@@ -66,36 +69,18 @@ impl Around for ReportWhenDropped {
             rows: within.execute(partition, context)?,
             reported: false,
             filter: Arc::clone(&self.filter),
-            reader: self.readers.another(),
+            waiting: Arc::clone(&self.waiting),
             runtime: Handle::current(),
         }))
     }
 }
 
-/// Those who read partitions of one join.
-#[derive(Debug, Default)]
-struct Readers(Mutex<Weak<Reader>>);
-
-/// Held by each of them.
+/// Whether a report can still matter to anybody.
 #[derive(Debug)]
-struct Reader {
-    all_gone: CancellationToken,
-    _last: DropGuard,
-}
-
-impl Readers {
-    fn another(&self) -> Arc<Reader> {
-        let mut readers = self.0.lock();
-        readers.upgrade().unwrap_or_else(|| {
-            let all_gone = CancellationToken::new();
-            let reader = Arc::new(Reader {
-                _last: all_gone.clone().drop_guard(),
-                all_gone,
-            });
-            *readers = Arc::downgrade(&reader);
-            reader
-        })
-    }
+struct Waiting {
+    /// Those that were not dropped yet. Some may not even have been started: they will wait as well.
+    partitions: AtomicUsize,
+    over: CancellationToken,
 }
 
 /// A partition of the join.
@@ -104,7 +89,7 @@ struct Partition {
     /// Whether it surely has: what it reads first comes after that.
     reported: bool,
     filter: Arc<DynamicFilterPhysicalExpr>,
-    reader: Arc<Reader>,
+    waiting: Arc<Waiting>,
     /// Where the join runs; it may be dropped elsewhere.
     runtime: Handle,
 }
@@ -127,17 +112,21 @@ impl RecordBatchStream for Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
+        if self.waiting.partitions.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.waiting.over.cancel();
+            return;
+        }
         if self.reported || self.filter.wait_complete().now_or_never().is_some() {
             return;
         }
         let nothing = EmptyRecordBatchStream::new(self.rows.schema());
         let mut rows = std::mem::replace(&mut self.rows, Box::pin(nothing));
         let filter = Arc::clone(&self.filter);
-        let readers_gone = self.reader.all_gone.clone();
+        let over = self.waiting.over.clone();
         self.runtime.spawn(async move {
             tokio::select! {
                 biased;
-                () = readers_gone.cancelled() => {}
+                () = over.cancelled() => {}
                 () = filter.wait_complete() => {}
                 _ = rows.next() => {}
             }
@@ -155,7 +144,7 @@ mod tests {
     use datafusion::common::{JoinType, NullEquality};
     use datafusion::physical_expr::expressions::{col, lit};
     use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-    use datafusion::physical_plan::collect;
+    use datafusion::physical_plan::common::collect;
     use datafusion::physical_plan::filter::FilterExec;
     use datafusion::prelude::SessionContext;
 
@@ -188,36 +177,49 @@ mod tests {
         HashJoinExec::try_new(left, right, on, None, &kind, None, mode, equality, false).unwrap()
     }
 
-    /// The second partition of the join around has no rows on its own side, so it reads nothing of the join within.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_partition_that_nobody_reads_does_not_keep_the_others_waiting() {
-        let few = table(&[&[1, 2]]);
+    /// A join whose first partition needs the rows of the join within, and whose second one does not: it has none of its own.
+    fn half_needed() -> Arc<dyn ExecutionPlan> {
         let many = table(&[&[1, 2, 3], &[4, 5, 6]]);
         let key = col("k", &many.schema()).unwrap();
         let filter = Arc::new(DynamicFilterPhysicalExpr::new(vec![key], lit(true)));
         let filtered = FilterExec::try_new(Arc::clone(&filter) as _, many).unwrap();
         let within = join(
-            few,
+            table(&[&[1, 2]]),
             Arc::new(filtered),
             JoinType::Inner,
             PartitionMode::CollectLeft,
         );
-        let within = within.with_dynamic_filter_expr(filter).unwrap();
-        let around = join(
+        let within = Arc::new(within.with_dynamic_filter_expr(filter).unwrap());
+        Arc::new(join(
             table(&[&[1, 7], &[]]),
-            reporting_when_dropped(Arc::new(within)),
+            reporting_when_dropped(within, &CancellationToken::new()),
             JoinType::Left,
             PartitionMode::Partitioned,
-        );
-        let plan = Arc::new(CoalescePartitionsExec::new(Arc::new(around)));
-        let rows = collect(plan, SessionContext::new().task_ctx());
-        let rows = tokio::time::timeout(Duration::from_secs(60), rows).await;
-        let rows: usize = rows
-            .expect("the join waits for a partition that nobody reads")
-            .unwrap()
-            .iter()
-            .map(RecordBatch::num_rows)
-            .sum();
-        assert_eq!(rows, 2);
+        ))
+    }
+
+    /// The rows of some partitions of a plan, one after the other.
+    async fn rows(plan: &Arc<dyn ExecutionPlan>, partitions: &[usize]) -> usize {
+        let mut rows = 0;
+        for partition in partitions {
+            let context = SessionContext::new().task_ctx();
+            let stream = plan.execute(*partition, context).unwrap();
+            let batches = tokio::time::timeout(Duration::from_secs(60), collect(stream)).await;
+            let batches = batches.expect("the join waits for a partition that nobody reads");
+            let of_partition = batches.unwrap();
+            rows += of_partition
+                .iter()
+                .map(RecordBatch::num_rows)
+                .sum::<usize>();
+        }
+        rows
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_partition_that_nobody_reads_does_not_keep_the_others_waiting() {
+        let together = CoalescePartitionsExec::new(half_needed());
+        assert_eq!(rows(&(Arc::new(together) as _), &[0]).await, 2);
+        // It has come and gone before the other one starts.
+        assert_eq!(rows(&half_needed(), &[1, 0]).await, 2);
     }
 }

@@ -65,7 +65,7 @@ fn runnable_join(
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         let filter = join.filter().map(|filter| stoppable(filter, ended));
         let join = join.builder().with_filter(filter).build_exec()?;
-        return Ok(Some(reporting_when_dropped(join)));
+        return Ok(Some(reporting_when_dropped(join, ended)));
     }
     if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
         let (left, right) = (read_once(join.left()), Arc::clone(join.right()));

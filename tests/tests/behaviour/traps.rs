@@ -149,8 +149,9 @@ fn a_reference_table_joined_to_shards_gives_its_unmatched_rows_once() {
             queries.push(format!(
                 "SELECT * FROM {one} WHERE o {not} IN (SELECT o FROM {other})"
             ));
+            // Without NULLs, of which DataFusion alone knows nothing within OR.
             queries.push(format!(
-                "SELECT * FROM {one} a WHERE a.o > 25 OR a.o {not} IN (SELECT o FROM {other} WHERE o < 12)"
+                "SELECT * FROM {one} a WHERE a.o > 25 OR (a.o IS NOT NULL AND a.o {not} IN (SELECT o FROM {other} WHERE o < 12))"
             ));
         }
         queries.push(format!(
