@@ -235,10 +235,15 @@ def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch):
     batches = connection.sql("hangs").batches()
     assert next(batches) == FIRST
     monkeypatch.setattr("volary._interrupt.wait", wait_and_tell)
+    # A process that a shell started in the background ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     presser = threading.Thread(target=press_when_it_waits)
     presser.start()
-    with pytest.raises(KeyboardInterrupt):
-        next(batches)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+    finally:
+        signal.signal(signal.SIGINT, before)
     presser.join()
     assert stub.stream_ended.wait(timeout=10)
     assert connection.sql("rows").rows() == ROWS
