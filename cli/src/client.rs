@@ -141,14 +141,11 @@ impl Client {
     ///
     /// # Errors
     /// Those of the statement.
-    pub fn collect<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<RecordBatch>> {
-        async move {
-            let rows = self.run(sql).await?;
-            let batches: Vec<_> = rows.batches.try_collect().await?;
-            arrow::compute::concat_batches(&rows.schema, &batches)
-                .map_err(|source| failed(source.into()))
-        }
-        .boxed()
+    pub async fn collect(&mut self, sql: &str) -> Result<RecordBatch> {
+        let rows = self.run(sql).await?;
+        let batches: Vec<_> = rows.batches.try_collect().await?;
+        arrow::compute::concat_batches(&rows.schema, &batches)
+            .map_err(|source| failed(source.into()))
     }
 }
 

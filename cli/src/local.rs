@@ -162,20 +162,17 @@ impl LocalCluster {
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such worker; those of the worker.
-    pub fn start_worker(&mut self, index: usize) -> BoxFuture<'_, Result<()>> {
-        async move {
-            if self.slot(index)?.is_some() {
-                return Ok(());
-            }
-            let config = volary_worker::Config {
-                data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
-                ..self.worker_config.clone()
-            };
-            let worker = Worker::start(config, self.runtimes.clone()).await?;
-            *self.slot(index)? = Some(worker);
-            Ok(())
+    pub async fn start_worker(&mut self, index: usize) -> Result<()> {
+        if self.slot(index)?.is_some() {
+            return Ok(());
         }
-        .boxed()
+        let config = volary_worker::Config {
+            data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
+            ..self.worker_config.clone()
+        };
+        let worker = Worker::start(config, self.runtimes.clone()).await?;
+        *self.slot(index)? = Some(worker);
+        Ok(())
     }
 
     /// Stops all nodes: the gateway first, whose running queries need the workers.

@@ -3,13 +3,15 @@
 //! An `IN` list is an expression for each of its values: with thousands of them it costs more to send, and to rewrite for
 //! every file that is opened, than to evaluate. A set is one array.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::sort;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::{exec_err, internal_err};
+use datafusion::common::{ScalarValue, exec_err, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -51,6 +53,16 @@ impl KeySetExpr {
             key,
             set: Arc::new(set),
         })
+    }
+
+    /// The same of values as scalars.
+    ///
+    /// # Errors
+    /// Also if there are none, or they are of different types.
+    pub fn from_scalars(key: Arc<dyn PhysicalExpr>, values: HashSet<ScalarValue>) -> Result<Self> {
+        let values = ScalarValue::iter_to_array(values)?;
+        // In the order of the values, equal sets are equal bytes.
+        Self::try_new(key, sort(&values, None)?)
     }
 
     /// How many values there are.

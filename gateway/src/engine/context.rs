@@ -138,12 +138,7 @@ impl StatementContext {
         } else {
             &self.state
         };
-        let plan = state
-            .statement_to_plan(statement)
-            .await
-            .map_err(with_advice)?;
-        depth::check(&plan)?;
-        refused::check_plan(&plan)?;
+        let plan = plan_with(state, statement).await?;
         refuse_statements_within(&plan)?;
         Ok(plan)
     }
@@ -187,8 +182,7 @@ impl StatementContext {
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let plan = self.state.statement_to_plan(query).await;
-            let view = Arc::new(ViewTable::new(plan.map_err(with_advice)?, None));
+            let view = Arc::new(ViewTable::new(plan_with(&self.state, query).await?, None));
             let mut name = "source".to_owned();
             while self.version_of(&name).is_some() {
                 name.push('_');
@@ -248,12 +242,7 @@ impl StatementContext {
         };
         let at = |error: Error| error.at(format!("view {name}"));
         self.resolve(&statement, depth + 1).await.map_err(at)?;
-        let plan = self
-            .view_state()
-            .statement_to_plan(*statement)
-            .await
-            .map_err(|error| at(with_advice(error)))?;
-        depth::check(&plan).map_err(at)?;
+        let plan = plan_with(self.view_state(), *statement).await.map_err(at)?;
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())
@@ -266,6 +255,15 @@ impl fmt::Debug for StatementContext {
             .field("query_id", &self.query_id)
             .finish_non_exhaustive()
     }
+}
+
+/// The plan of a statement whose views are planned.
+async fn plan_with(state: &SessionState, statement: DfStatement) -> Result<LogicalPlan> {
+    let plan = state.statement_to_plan(statement).await;
+    let plan = plan.map_err(with_advice)?;
+    depth::check(&plan)?;
+    refused::check_plan(&plan)?;
+    Ok(plan)
 }
 
 fn is_values(query: &Query) -> bool {

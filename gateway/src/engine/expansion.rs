@@ -3,13 +3,13 @@
 //! Each use of a CTE is planned by itself. Thirty of them, of which each reads the one before twice, are a thousand million
 //! relations, and the planner would take the whole memory for them before [`depth`](super::depth) sees its plan.
 
-use std::ops::ControlFlow;
-
-use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query, Visit, Visitor};
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{ObjectName, Query};
 use volary_flight_proto::{Error, Result};
 
 use super::depth::MAX_OPERATORS;
+use super::parse::identifier;
+use super::visit::{QueryVisitor, visit};
 
 /// Refuses a statement that reads too many relations. `size_of_view`: how many operators a view is, by its name.
 ///
@@ -24,25 +24,7 @@ pub(super) fn check(
         ctes: Vec::new(),
         open: Vec::new(),
     };
-    match visit(statement, &mut expansion) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(Error::invalid(format!(
-            "the statement is nested too deeply: with the views and CTEs that it reads, each as often as it is read, it has more than {MAX_OPERATORS} tables and operators; keep a step of it in a table (CREATE TABLE … AS)"
-        ))),
-    }
-}
-
-/// Takes a visitor through the statement, or through the one that is explained.
-pub(super) fn visit<V: Visitor>(statement: &DfStatement, visitor: &mut V) -> ControlFlow<V::Break> {
-    match statement {
-        DfStatement::Statement(statement) => statement.visit(visitor),
-        DfStatement::Explain(explain) => visit(&explain.statement, visitor),
-        DfStatement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-            CopyToSource::Query(query) => query.visit(visitor),
-        },
-        DfStatement::CreateExternalTable(_) | DfStatement::Reset(_) => ControlFlow::Continue(()),
-    }
+    visit(statement, &mut expansion)
 }
 
 struct Expansion<F> {
@@ -69,12 +51,10 @@ impl<F: Fn(&str) -> Option<usize>> Expansion<F> {
     }
 }
 
-impl<F: Fn(&str) -> Option<usize>> Visitor for Expansion<F> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
+    fn enter(&mut self, query: &Query) -> Result<()> {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
-        let names = ctes.map(|cte| normalized(&cte.alias.name));
+        let names = ctes.map(|cte| identifier(&cte.alias.name));
         let mut names: Vec<_> = names.collect();
         names.reverse();
         self.open.push(Open {
@@ -82,31 +62,31 @@ impl<F: Fn(&str) -> Option<usize>> Visitor for Expansion<F> {
             outside: self.ctes.len(),
             size: 1,
         });
-        ControlFlow::Continue(())
+        Ok(())
     }
 
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+    fn relation(&mut self, relation: &ObjectName) -> Result<()> {
         let name = relation.0.last().and_then(|part| part.as_ident());
-        let size = name.map_or(1, |name| self.size_of(&normalized(name)));
+        let size = name.map_or(1, |name| self.size_of(&identifier(name)));
         match self.open.last_mut() {
             Some(query) => query.add(size),
             // What is written to.
-            None => ControlFlow::Continue(()),
+            None => Ok(()),
         }
     }
 
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+    fn leave(&mut self) -> Result<()> {
         let Some(query) = self.open.pop() else {
-            return ControlFlow::Continue(());
+            return Ok(());
         };
         self.ctes.truncate(query.outside);
         let Some(around) = self.open.last_mut() else {
-            return ControlFlow::Continue(());
+            return Ok(());
         };
         match around.names.pop() {
             Some(name) => {
                 self.ctes.push((name, query.size));
-                ControlFlow::Continue(())
+                Ok(())
             }
             None => around.add(query.size),
         }
@@ -114,20 +94,14 @@ impl<F: Fn(&str) -> Option<usize>> Visitor for Expansion<F> {
 }
 
 impl Open {
-    fn add(&mut self, size: usize) -> ControlFlow<()> {
+    fn add(&mut self, size: usize) -> Result<()> {
         self.size += size;
         if self.size > MAX_OPERATORS {
-            return ControlFlow::Break(());
+            return Err(Error::invalid(format!(
+                "the statement is nested too deeply: with the views and CTEs that it reads, each as often as it is read, it has more than {MAX_OPERATORS} tables and operators; keep a step of it in a table (CREATE TABLE … AS)"
+            )));
         }
-        ControlFlow::Continue(())
-    }
-}
-
-/// As the planner reads it.
-fn normalized(name: &Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_lowercase(),
+        Ok(())
     }
 }
 

@@ -37,6 +37,8 @@ pub mod session;
 mod settings;
 /// Planning and running one statement.
 mod statement;
+/// Walks over a syntax tree.
+mod visit;
 
 use std::sync::Arc;
 

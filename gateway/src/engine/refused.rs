@@ -1,40 +1,28 @@
 //! What DataFusion 55 would answer wrongly, and Volary does not answer yet: an error is better than wrong rows.
 
-use std::ops::ControlFlow;
-
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Visitor};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::expansion::visit;
+use super::visit::{QueryVisitor, visit};
 
 /// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956).
 ///
 /// # Errors
 /// `UNIMPLEMENTED`.
 pub(super) fn check_statement(statement: &DfStatement) -> Result<()> {
-    match visit(statement, &mut SetOperations) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(operator) => Err(Error::new(
-            ErrorCode::Unimplemented,
-            format!(
-                "{operator} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
-            ),
-        )),
-    }
+    visit(statement, &mut SetOperations)
 }
 
 struct SetOperations;
 
-impl Visitor for SetOperations {
-    type Break = SetOperator;
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
+impl QueryVisitor for SetOperations {
+    fn enter(&mut self, query: &Query) -> Result<()> {
         let mut sides = vec![query.body.as_ref()];
         while let Some(side) = sides.pop() {
             if let SetExpr::SetOperation {
@@ -49,12 +37,17 @@ impl Visitor for SetOperations {
                     SetQuantifier::All | SetQuantifier::AllByName
                 );
                 if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
-                    return ControlFlow::Break(*op);
+                    return Err(Error::new(
+                        ErrorCode::Unimplemented,
+                        format!(
+                            "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
+                        ),
+                    ));
                 }
                 sides.extend([left.as_ref(), right.as_ref()]);
             }
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 }
 

@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, Spans, not_impl_err};
-use datafusion::error::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, Spans};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, Operator, Subquery, lit,
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use volary_flight_proto::{Error, ErrorCode};
 
 /// Before the rule that makes joins of such subqueries.
 #[derive(Debug)]
@@ -123,17 +124,14 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
         }
         Expr::InSubquery(in_subquery) => any_not_unequal(in_subquery, schema).map(Transformed::yes),
         other => {
-            let mut nullable = false;
-            other.apply(|part| {
-                if let Expr::InSubquery(in_subquery) = part {
-                    nullable |= may_be_null(in_subquery, schema)?;
-                }
-                Ok(TreeNodeRecursion::Continue)
+            let nullable = other.exists(|part| match part {
+                Expr::InSubquery(in_subquery) => may_be_null(in_subquery, schema),
+                _ => Ok(false),
             })?;
             if nullable {
-                return not_impl_err!(
-                    "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS, or leave NULLs out by IS NOT NULL in the subquery and coalesce around the column"
-                );
+                return Err(unimplemented(
+                    "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS, or leave NULLs out by IS NOT NULL in the subquery and coalesce around the column",
+                ));
             }
             Ok(Transformed::no(other))
         }
@@ -144,6 +142,10 @@ fn may_be_null(in_subquery: &InSubquery, schema: &DFSchema) -> Result<bool> {
     let of_subquery = in_subquery.subquery.subquery.schema();
     let nullable = of_subquery.fields().iter().any(|field| field.is_nullable());
     Ok(nullable || in_subquery.expr.nullable(schema)?)
+}
+
+fn unimplemented(what: impl Into<String>) -> DataFusionError {
+    Error::new(ErrorCode::Unimplemented, what).into()
 }
 
 /// `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
@@ -161,9 +163,9 @@ fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
             outer_ref_columns.push(outer.clone());
             Ok(Transformed::yes(outer))
         }
-        Expr::OuterReferenceColumn(_, column) => not_impl_err!(
+        Expr::OuterReferenceColumn(_, column) => Err(unimplemented(format!(
             "NOT IN (SELECT …) of {column}, a column of two queries further out; use NOT EXISTS"
-        ),
+        ))),
         other => Ok(Transformed::no(other)),
     })?;
     let y = Column::from(subquery.subquery.schema().qualified_field(0));

@@ -1,6 +1,5 @@
 //! Plans of DataFusion as Volary runs them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::error::DataFusionError;
@@ -33,7 +32,7 @@ async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
 async fn rows(sql: &str) -> Result<usize, DataFusionError> {
     let reference = Reference::with_memory(4 << 20).unwrap();
     let (plan, _running) = runnable(reference.plan(sql).await.unwrap())?;
-    let batches = collect(Arc::clone(&plan), reference.context().task_ctx()).await?;
+    let batches = collect(plan, reference.context().task_ctx()).await?;
     Ok(batches.iter().map(|batch| batch.num_rows()).sum())
 }
 

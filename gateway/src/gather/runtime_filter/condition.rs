@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::compute::sort;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -67,10 +66,7 @@ impl Condition {
                 let values = values.into_iter().map(literal).collect();
                 Arc::new(InListExpr::try_new(key, values, false, schema)?)
             }
-            Self::In(key, values) => {
-                let values = ScalarValue::iter_to_array(values)?;
-                Arc::new(KeySetExpr::try_new(key, sort(&values, None)?)?)
-            }
+            Self::In(key, values) => Arc::new(KeySetExpr::from_scalars(key, values)?),
             Self::Either(nulls, conditions) => {
                 let mut parts = Vec::new();
                 for condition in conditions {
