@@ -22,7 +22,16 @@ def connection(cluster):
             "CREATE TABLE h_partners (id BIGINT, k BIGINT, o BIGINT, w BIGINT) WITH (shard_key = 'k', shards = 4)"
         )
         connection.sql("INSERT INTO h_partners VALUES (1, 1, 10, 1), (2, 1, NULL, 2), (3, 2, 20, 3), (4, 9, 40, 4)")
+        connection.sql(
+            "CREATE TABLE h_casts (id BIGINT, d DECIMAL(10, 2) NOT NULL, v BIGINT, t TIMESTAMP) "
+            "WITH (shard_key = 'id', shards = 4)"
+        )
+        connection.sql(
+            "INSERT INTO h_casts VALUES (1, 5.00, 3, '2024-01-01 11:00:00'), (2, 5.25, 7, '2024-01-01 12:00:00'), "
+            "(3, 6.30, 3000000000, '2024-01-01 13:00:00'), (4, 7.10, NULL, NULL)"
+        )
         yield connection
+        connection.sql("DROP TABLE h_casts")
         connection.sql("DROP TABLE h_facts")
         connection.sql("DROP TABLE h_partners")
 
@@ -76,6 +85,40 @@ def test_what_is_pruned_or_limited_is_not_missed(connection, statement, expected
     assert connection.sql(statement).rows() == expected
 
 
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        # A cast that makes equal values of different ones.
+        ("CAST(d AS BIGINT) = 5", [1, 2]),
+        ("CAST(d AS DECIMAL(10, 1)) = 5.3", [2]),
+        ("CAST(d AS DECIMAL(10, 1)) IN (5.0, 7.1)", [1, 4]),
+        ("CAST(d AS BIGINT) > 5", [3, 4]),
+        ("CAST(d AS DECIMAL(12, 3)) = 5.250", [2]),
+        # A cast that gives NULL for what does not fit.
+        ("try_cast(v AS SMALLINT) > 5", [2]),
+        ("NOT try_cast(v AS SMALLINT) > 5", [1]),
+        # A time without a zone is one of the session's.
+        ("t < TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [1]),
+        ("t = TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [2]),
+    ],
+)
+@pytest.mark.usefixtures("connection")
+def test_a_cast_is_compared_as_it_is_written(cluster, condition, ids):
+    with cluster.connect() as session:
+        session.sql("SET datafusion.execution.time_zone = '+01:00'")
+        found = session.sql(f"SELECT id FROM h_casts WHERE {condition} ORDER BY id").rows()
+        assert [row[0] for row in found] == ids
+        outside = f"SELECT id FROM (SELECT *, ({condition}) AS c FROM h_casts) x WHERE c ORDER BY id"
+        assert session.sql(outside).rows() == found
+
+
+def test_a_cast_keeps_its_name_and_what_is_known_of_it(connection):
+    table = connection.sql("SELECT CAST(d AS BIGINT), count(*) AS n FROM h_casts GROUP BY CAST(d AS BIGINT)").to_arrow()
+    assert table.column_names == ["CAST(h_casts.d AS Int64)", "n"]
+    assert not table.schema.field(0).nullable
+    assert sorted(table.to_pydict()["n"]) == [1, 1, 2]
+
+
 def test_the_largest_value_is_not_a_number(connection):
     ((largest,),) = connection.sql("SELECT max(f) FROM h_facts").rows()
     assert math.isnan(largest)
@@ -104,6 +147,10 @@ def test_an_aggregate_of_an_expression_sees_every_segment(connection):
             "further out",
         ),
         ("SELECT o FROM h_facts INTERSECT ALL SELECT o FROM h_partners", "INTERSECT ALL"),
+        (
+            "SELECT k, count(*) FROM (SELECT k, unnest(array_agg(v)) AS u FROM h_facts GROUP BY k) x GROUP BY k",
+            "above unnest",
+        ),
         ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM h_facts", "IGNORE NULLS"),
     ],
 )

@@ -9,6 +9,7 @@ use datafusion::prelude::SessionConfig;
 
 use super::names::{CATALOG, PUBLIC};
 use crate::config::Config;
+use crate::planning::narrowing::NarrowingCasts;
 use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 
 /// DataFusion's session without the catalog's tables and a session's settings, which every statement adds.
@@ -28,6 +29,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Sessi
         ))
         .with_runtime_env(runtime_env)
         .with_default_features()
+        .with_analyzer_rule(Arc::new(NarrowingCasts))
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
         .build()

@@ -51,14 +51,15 @@ impl QueryVisitor for SetOperations {
     }
 }
 
-/// Refuses subqueries whose conditions on the columns of the query around them would be taken out of where they must stay, and
-/// windows that look ahead over NULLs.
+/// Refuses subqueries whose conditions on the columns of the query around them would be taken out of where they must stay, windows
+/// that look ahead over NULLs, and what relies on keys that `unnest` repeats.
 ///
 /// # Errors
 /// `UNIMPLEMENTED`.
 pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     plan.apply_with_subqueries(|node| {
+        refused = refused.take().or(takes_repeated_for_unique(node)?);
         node.apply_expressions(|expression| {
             expression.apply(|part| {
                 refused = refused.take().or(match part {
@@ -166,6 +167,29 @@ impl Correlation {
     }
 }
 
+/// The keys of a grouped query are known to be unique, above `unnest` too, which repeats them (apache/datafusion#24787).
+fn takes_repeated_for_unique(plan: &LogicalPlan) -> DfResult<Option<String>> {
+    let what = match plan {
+        LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => "GROUP BY",
+        LogicalPlan::Sort(sort) if sort.expr.len() > 1 => "ORDER BY of several columns",
+        LogicalPlan::Distinct(_) => "DISTINCT",
+        LogicalPlan::Join(_) => "a join",
+        LogicalPlan::Window(_) => "a window function",
+        _ => return Ok(None),
+    };
+    let has_keys = |plan: &LogicalPlan| !plan.schema().functional_dependencies().is_empty();
+    for input in plan.inputs() {
+        let is_repeated =
+            |below: &LogicalPlan| matches!(below, LogicalPlan::Unnest(_)) && has_keys(below);
+        if has_keys(input) && input.exists(|below| Ok(is_repeated(below)))? {
+            return Ok(Some(format!(
+                "{what} above unnest of a query with GROUP BY is not supported; keep the unnested rows in a table (CREATE TABLE … AS)"
+            )));
+        }
+    }
+    Ok(None)
+}
+
 fn is_zero(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(ScalarValue::Int64(Some(0)), _))
 }
@@ -219,6 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_would_be_wrong_is_refused() {
+        let unnested = "SELECT k, unnest(array_agg(v)) AS u FROM facts GROUP BY k";
         let exists = |rest: &str| format!("SELECT f.id FROM facts f WHERE EXISTS ({rest})");
         for (sql, what) in [
             (exists("SELECT 1 FROM (SELECT row_number() OVER (ORDER BY p.id) AS n FROM partners p WHERE p.k = f.k) x WHERE x.n = 2"), "window"),
@@ -231,6 +256,11 @@ mod tests {
             ("SELECT id FROM facts f WHERE 0 IN (SELECT count(*) FROM partners p WHERE p.k = f.k)".to_owned(), "without GROUP BY"),
             ("SELECT o FROM facts INTERSECT ALL SELECT o FROM partners".to_owned(), "INTERSECT ALL"),
             ("SELECT 1 FROM (SELECT 1 UNION (SELECT o FROM facts EXCEPT ALL SELECT o FROM partners)) x".to_owned(), "EXCEPT ALL"),
+            (format!("SELECT k, count(*) FROM ({unnested}) x GROUP BY k"), "GROUP BY above unnest"),
+            (format!("SELECT DISTINCT k FROM ({unnested}) x"), "DISTINCT above unnest"),
+            (format!("{unnested} ORDER BY k, u"), "ORDER BY of several"),
+            (format!("SELECT k, sum(u) OVER (ORDER BY k) FROM ({unnested}) x"), "a window function above"),
+            (format!("SELECT id FROM facts f WHERE k IN (SELECT x.k FROM ({unnested}) x JOIN kinds USING (k))"), "a join above"),
             ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lead"),
             ("SELECT lag(v, -2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lag"),
         ] {
@@ -249,6 +279,8 @@ mod tests {
             "SELECT id FROM facts WHERE EXISTS (SELECT count(*) FROM partners LIMIT 3 OFFSET 1)",
             "SELECT id FROM facts WHERE o IN (SELECT o FROM (SELECT o, row_number() OVER (ORDER BY id) AS n FROM kinds) x WHERE n < 3)",
             "SELECT id, lead(v) IGNORE NULLS OVER (ORDER BY id), lag(v, 2) IGNORE NULLS OVER (ORDER BY id), lead(v, 2) OVER (ORDER BY id) FROM facts",
+            "SELECT k, unnest(array_agg(v)) FROM facts GROUP BY k ORDER BY k",
+            "SELECT k, count(*) FROM (SELECT k, unnest(make_array(v, o)) AS u FROM facts) x GROUP BY k",
             "SELECT o FROM facts INTERSECT SELECT o FROM partners EXCEPT SELECT o FROM kinds UNION ALL SELECT 1",
         ] {
             assert_eq!(refusal(sql).await, None, "{sql}");

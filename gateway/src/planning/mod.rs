@@ -25,6 +25,8 @@ pub mod key_reference;
 pub mod late_materialisation;
 /// Where a subtree can run, and why not on the workers.
 pub mod locality;
+/// Casts that make other values of some.
+pub mod narrowing;
 /// NOT IN where NULLs decide.
 pub mod not_in;
 /// Which shards can hold matching rows.
