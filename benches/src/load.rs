@@ -3,12 +3,24 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use volary_cli::client::Client;
 
 use crate::interleaved::{Times, timed};
 use crate::report::Line;
+
+/// How many rows are loaded in a turn.
+///
+/// # Errors
+/// Those of the statement.
+pub async fn rows(client: &mut Client) -> Result<u64> {
+    let counted = client.collect("SELECT count(*) FROM lineitem").await?;
+    let counts = counted.column(0).as_primitive::<Int64Type>();
+    Ok(u64::try_from(counts.value(0))?)
+}
 
 /// COPY of lineitem into an empty table beside DataFusion's copy of the same file into another Parquet file (the same
 /// compression, one process), in turns.

@@ -77,10 +77,13 @@ async fn run(args: Args, runtimes: volary_node::Runtimes) -> Result<()> {
     if args.only.is_empty() {
         let loaded =
             load::compare(&mut client, &data, temporary.path(), args.rounds.min(3)).await?;
+        let theirs = "plain Parquet writing";
         println!(
             "{}",
-            report::markdown(std::slice::from_ref(&loaded), "plain Parquet writing")
+            report::markdown(std::slice::from_ref(&loaded), theirs)
         );
+        let rows = load::rows(&mut client).await?;
+        println!("{}", report::rates(&loaded, rows, theirs));
         lines.push(loaded);
     }
     if let Some(path) = &args.json {

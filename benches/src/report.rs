@@ -44,6 +44,19 @@ pub fn markdown(lines: &[Line], theirs: &str) -> String {
     text
 }
 
+/// What a line's median times are in rows per second.
+pub fn rates(line: &Line, rows: u64, theirs: &str) -> String {
+    let rate = |times: &Times| {
+        let (_, median_ms, _) = times.spread_ms();
+        rows as f64 / f64::max(median_ms, 1e-9)
+    };
+    format!(
+        "{rows} rows: Volary {:.0} thousand rows/s, {theirs} {:.0} thousand rows/s",
+        rate(&line.ours),
+        rate(&line.theirs)
+    )
+}
+
 /// The raw times, to be kept.
 pub fn json(lines: &[Line]) -> Value {
     let spread = |times: &Times| {

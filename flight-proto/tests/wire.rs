@@ -5,6 +5,9 @@ use prost::Message;
 use volary_flight_proto::control::{AbortWrite, Control, DropTable, ListSegments, control};
 use volary_flight_proto::fragment::{ScanShards, ShardScan};
 use volary_flight_proto::frame::{EndOfStream, Frame};
+use volary_flight_proto::membership::{
+    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
+};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
@@ -119,6 +122,47 @@ fn a_write_has_its_bytes() {
         &request,
         "0a0171100518ac02221108071201741a02010220002a02000330402a0163",
     );
+}
+
+#[test]
+fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
+    let join = JoinRequest {
+        worker_id: Some(5),
+        cluster_id: Some("c".to_owned()),
+        address: "h:1".to_owned(),
+        instance: "i".to_owned(),
+        version: "0.1.0".to_owned(),
+    };
+    assert_bytes(&join, "08051201631a03683a312201692a05302e312e30");
+    let joined = JoinResponse {
+        worker_id: 5,
+        cluster_id: "c".to_owned(),
+        key: vec![1, 2].into(),
+        heartbeat_ms: 5000,
+    };
+    assert_bytes(&joined, "08051201631a020102208827");
+    let heartbeat = HeartbeatRequest {
+        worker_id: 5,
+        instance: "i".to_owned(),
+        running_fragments: 2,
+        memory_reserved_bytes: 4096,
+        segments: 3,
+        rows: 9,
+        bytes: 300,
+        collected_writes: vec![12, 300],
+        draining: true,
+    };
+    assert_bytes(
+        &heartbeat,
+        "080512016918022080202803300938ac0242030cac024801",
+    );
+    let answer = HeartbeatResponse {
+        known: true,
+        live_tables: vec![1, 300],
+        last_table: 300,
+        aborted_writes: vec![7],
+    };
+    assert_bytes(&answer, "0801120301ac0218ac02220107");
 }
 
 #[test]

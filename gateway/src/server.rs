@@ -49,7 +49,7 @@ impl Gateway {
         let catalog = Catalog::open(Arc::new(store)).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path())?;
-        let cluster = Cluster::new(&config, catalog.clone(), runtimes.io().clone());
+        let cluster = Cluster::new(&config, address, catalog.clone(), runtimes.io().clone());
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(
             Arc::clone(&config),

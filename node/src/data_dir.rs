@@ -229,6 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn an_identity_has_its_text() {
+        let text = r#"{
+  "format": 1,
+  "role": "worker",
+  "cluster_id": "0198c0de-0000-7000-8000-000000000001",
+  "worker_id": 3
+}"#;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(IDENTITY_FILE);
+        fs::write(&file, text).unwrap();
+        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        assert_eq!(open.identity().worker_id, Some(WorkerId(3)));
+        write_identity(&file, open.identity()).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
     fn a_directory_with_foreign_files_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("thesis.docx"), "").unwrap();

@@ -285,7 +285,7 @@ class Processes:
 
     def nodes(self, column: str) -> dict[str, Any]:
         """A column of system.nodes by worker."""
-        return dict(self.sql(f"SELECT id, {column} FROM system.nodes"))
+        return dict(self.sql(f"SELECT id, {column} FROM system.nodes WHERE role = 'worker'"))
 
 
 def _clean_environment() -> dict[str, str]:

@@ -206,6 +206,15 @@ impl State {
 
     /// The error for a table that does not exist, with the names that are most like the one that was asked for.
     pub fn no_such_table(&self, name: &str) -> Error {
+        self.no_such("table", name)
+    }
+
+    /// The same for a view.
+    pub fn no_such_view(&self, name: &str) -> Error {
+        self.no_such("view", name)
+    }
+
+    fn no_such(&self, what: &str, name: &str) -> Error {
         let alike: Vec<_> = self
             .names_like(name)
             .iter()
@@ -216,7 +225,7 @@ impl State {
         } else {
             format!("did you mean {}?", alike.join(" or "))
         };
-        Error::not_found(format!("table \"{name}\" does not exist; {advice}"))
+        Error::not_found(format!("{what} \"{name}\" does not exist; {advice}"))
     }
 
     /// Names of tables and views that are most like this one, the most alike first.

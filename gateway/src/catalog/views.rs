@@ -46,9 +46,7 @@ impl Catalog {
                         "\"{name}\" is a table, not a view; use DROP TABLE"
                     ))),
                     None if if_exists => Ok(None),
-                    None => Err(Error::not_found(format!(
-                        "view \"{name}\" does not exist; SHOW TABLES lists what there is"
-                    ))),
+                    None => Err(state.no_such_view(&name)),
                 };
             };
             draft.remove_view(&name);

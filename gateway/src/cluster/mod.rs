@@ -1,4 +1,4 @@
-//! The workers: who has joined, who lives, how they are reached.
+//! The cluster as this gateway knows it: who has joined, who lives, how they are reached.
 //!
 //! A worker joins ([`Cluster::join`]), is given an id that the [`Catalog`] keeps, and reports from then on
 //! ([`Cluster::heartbeat`]). Whether it lives is known here only, and forgotten when the gateway ends: workers join again
@@ -41,6 +41,8 @@ const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Cluster {
     catalog: Catalog,
+    /// Where this gateway listens.
+    address: SocketAddr,
     heartbeat_interval: Duration,
     members: Members,
     connections: Connections,
@@ -53,8 +55,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Of a catalog. Connections are made on the `io` runtime.
-    pub fn new(config: &Config, catalog: Catalog, io: Handle) -> Arc<Self> {
+    /// Of a catalog, for the gateway at `address`. Connections are made on the `io` runtime.
+    pub fn new(config: &Config, address: SocketAddr, catalog: Catalog, io: Handle) -> Arc<Self> {
         let secret = config.secret.as_deref();
         let from_secret = Key::from_secret(secret.unwrap_or_default());
         let key = match secret {
@@ -70,12 +72,18 @@ impl Cluster {
             has_secret: secret.is_some(),
             joining: Mutex::new(()),
             catalog,
+            address,
         })
     }
 
     /// The cluster's id.
     pub fn id(&self) -> ClusterId {
         self.catalog.state().cluster_id()
+    }
+
+    /// Where this gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Seals and opens the messages of the cluster.

@@ -43,7 +43,7 @@ async fn cluster_that_loses_after(lost_after: Duration, secret: Option<&str>) ->
         ..Config::default()
     };
     Fixture {
-        cluster: Cluster::new(&config, catalog, Handle::current()),
+        cluster: Cluster::new(&config, peer("127.0.0.1:7100"), catalog, Handle::current()),
         directory,
     }
 }

@@ -7,14 +7,14 @@ use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
 use super::visit::{QueryVisitor, visit};
 
 /// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956).
 ///
 /// # Errors
-/// `UNIMPLEMENTED`.
+/// `INVALID_ARGUMENT`.
 pub(super) fn check_statement(statement: &DfStatement) -> Result<()> {
     visit(statement, &mut SetOperations)
 }
@@ -37,12 +37,9 @@ impl QueryVisitor for SetOperations {
                     SetQuantifier::All | SetQuantifier::AllByName
                 );
                 if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
-                    return Err(Error::new(
-                        ErrorCode::Unimplemented,
-                        format!(
-                            "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
-                        ),
-                    ));
+                    return Err(Error::invalid(format!(
+                        "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
+                    )));
                 }
                 sides.extend([left.as_ref(), right.as_ref()]);
             }
@@ -55,7 +52,7 @@ impl QueryVisitor for SetOperations {
 /// that look ahead over NULLs, and what relies on keys that `unnest` repeats.
 ///
 /// # Errors
-/// `UNIMPLEMENTED`.
+/// `INVALID_ARGUMENT`.
 pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     plan.apply_with_subqueries(|node| {
@@ -81,7 +78,7 @@ pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
         })
     })?;
     match refused {
-        Some(what) => Err(Error::new(ErrorCode::Unimplemented, what)),
+        Some(what) => Err(Error::invalid(what)),
         None => Ok(()),
     }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Spans};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, Operator, Subquery, lit,
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::Error;
 
 /// Before the rule that makes joins of such subqueries.
 #[derive(Debug)]
@@ -129,9 +129,10 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
                 _ => Ok(false),
             })?;
             if nullable {
-                return Err(unimplemented(
+                return Err(Error::invalid(
                     "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS, or leave NULLs out by IS NOT NULL in the subquery and coalesce around the column",
-                ));
+                )
+                .into());
             }
             Ok(Transformed::no(other))
         }
@@ -142,10 +143,6 @@ fn may_be_null(in_subquery: &InSubquery, schema: &DFSchema) -> Result<bool> {
     let of_subquery = in_subquery.subquery.subquery.schema();
     let nullable = of_subquery.fields().iter().any(|field| field.is_nullable());
     Ok(nullable || in_subquery.expr.nullable(schema)?)
-}
-
-fn unimplemented(what: impl Into<String>) -> DataFusionError {
-    Error::new(ErrorCode::Unimplemented, what).into()
 }
 
 /// `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
@@ -163,9 +160,10 @@ fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
             outer_ref_columns.push(outer.clone());
             Ok(Transformed::yes(outer))
         }
-        Expr::OuterReferenceColumn(_, column) => Err(unimplemented(format!(
+        Expr::OuterReferenceColumn(_, column) => Err(Error::invalid(format!(
             "NOT IN (SELECT …) of {column}, a column of two queries further out; use NOT EXISTS"
-        ))),
+        ))
+        .into()),
         other => Ok(Transformed::no(other)),
     })?;
     let y = Column::from(subquery.subquery.schema().qualified_field(0));

@@ -89,9 +89,11 @@ struct SystemTable {
 }
 
 impl SystemTable {
-    async fn rows(&self) -> DfResult<RecordBatch> {
+    async fn rows(&self, session: &dyn Session) -> DfResult<RecordBatch> {
         Ok(match self.kind {
-            Kind::Nodes => rows::nodes(&self.cluster)?,
+            Kind::Nodes => {
+                rows::nodes(&self.cluster, session.runtime_env().memory_pool.reserved())?
+            }
             Kind::Tables => rows::tables(&self.catalog)?,
             Kind::Shards => rows::shards(&self.catalog)?,
             Kind::Segments => segments::rows(&self.catalog, &self.cluster).await?,
@@ -112,12 +114,12 @@ impl TableProvider for SystemTable {
 
     async fn scan(
         &self,
-        _: &dyn Session,
+        session: &dyn Session,
         projection: Option<&Vec<usize>>,
         _: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let batch = self.rows().await?;
+        let batch = self.rows(session).await?;
         Ok(MemorySourceConfig::try_new_exec(
             &[vec![batch]],
             self.kind.schema(),

@@ -1,5 +1,6 @@
 //! Rows of the tables that the gateway knows by itself.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -8,8 +9,10 @@ use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use crate::catalog::{State, TableKind};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Counts and sizes are shown as 64-bit integers.
 fn signed(number: u64) -> i64 {
@@ -51,28 +54,39 @@ pub(super) fn batch(kind: Kind, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(kind.schema(), columns).map_err(DataFusionError::from)?)
 }
 
-pub(super) fn nodes(cluster: &Cluster) -> Result<RecordBatch> {
-    let nodes = cluster.nodes();
-    let reports = || nodes.iter().map(|node| node.report.as_ref());
+/// This gateway, and all workers that have ever joined. `memory_reserved`: by the gateway's queries and loads, in bytes.
+pub(super) fn nodes(cluster: &Cluster, memory_reserved: usize) -> Result<RecordBatch> {
+    let workers = cluster.nodes();
+    let reports = || workers.iter().map(|worker| worker.report.as_ref());
+    let of_worker = |number: fn(&Report) -> u64| {
+        let numbers = reports().map(move |report| report.map(number));
+        optional_numbers(once(None).chain(numbers))
+    };
     batch(
         Kind::Nodes,
         vec![
-            texts(nodes.iter().map(|node| node.id.to_string())),
-            texts(nodes.iter().map(|_| "worker")),
-            texts(nodes.iter().map(|node| node.address.clone())),
-            texts(nodes.iter().map(|node| node.state.name())),
-            texts(nodes.iter().map(|node| node.version.clone())),
-            optional_numbers(
-                reports().map(|report| report.map(|it| u64::from(it.running_fragments))),
+            texts(once("gateway".to_owned()).chain(workers.iter().map(|it| it.id.to_string()))),
+            texts(once("gateway").chain(workers.iter().map(|_| "worker"))),
+            texts(
+                once(cluster.address().to_string())
+                    .chain(workers.iter().map(|it| it.address.clone())),
             ),
-            optional_numbers(reports().map(|report| report.map(|it| it.memory_reserved_bytes))),
-            optional_numbers(reports().map(|report| report.map(|it| it.segments))),
-            optional_numbers(reports().map(|report| report.map(|it| it.rows))),
-            optional_numbers(reports().map(|report| report.map(|it| it.bytes))),
-            optional_numbers(nodes.iter().map(|node| {
-                node.heard_ago
+            texts(once(NodeState::Alive.name()).chain(workers.iter().map(|it| it.state.name()))),
+            texts(once(VERSION.to_owned()).chain(workers.iter().map(|it| it.version.clone()))),
+            of_worker(|report| u64::from(report.running_fragments)),
+            optional_numbers(
+                once(Some(memory_reserved as u64)).chain(
+                    reports().map(|report| report.map(|report| report.memory_reserved_bytes)),
+                ),
+            ),
+            of_worker(|report| report.segments),
+            of_worker(|report| report.rows),
+            of_worker(|report| report.bytes),
+            optional_numbers(once(None).chain(workers.iter().map(|worker| {
+                worker
+                    .heard_ago
                     .map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))
-            })),
+            }))),
         ],
     )
 }

@@ -113,3 +113,38 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 fn is_plain(file: &str) -> bool {
     Path::new(file).file_name().is_some_and(|name| name == file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_has_its_text() {
+        let segment = Entry {
+            file: "a.parquet".to_owned(),
+            write_id: WriteId(7),
+            rows: 3,
+            bytes: 4096,
+        };
+        let manifest = Manifest::new(TableId(5), 2, vec![segment]);
+        let text = r#"{
+  "format": 1,
+  "table_id": 5,
+  "shard": 2,
+  "segments": [
+    {
+      "file": "a.parquet",
+      "write_id": 7,
+      "rows": 3,
+      "bytes": 4096
+    }
+  ]
+}"#;
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(path(directory.path()), text).unwrap();
+        let read = Manifest::read(directory.path(), TableId(5), 2).unwrap();
+        assert_eq!(read, Some(manifest));
+        read.unwrap().write(directory.path()).unwrap();
+        assert_eq!(fs::read_to_string(path(directory.path())).unwrap(), text);
+    }
+}

@@ -33,38 +33,26 @@ impl Key {
     ];
 
     fn column(self, values: impl Iterator<Item = Option<u8>>) -> Result<ArrayRef> {
-        let integers = values.map(|value| value.map(i32::from));
+        let values = values.map(|value| value.map(u16::from));
         Ok(match self {
-            Self::Int32 => Arc::new(integers.collect::<Int32Array>()),
-            Self::Int64 => Arc::new(
-                integers
-                    .map(|value| value.map(|value| i64::from(value) * 1_000_000_007))
-                    .collect::<Int64Array>(),
-            ),
-            Self::Text => Arc::new(
-                integers
-                    .map(|value| value.map(|value| format!("key {value}")))
-                    .collect::<StringArray>(),
-            ),
-            Self::Date => Arc::new(
-                integers
-                    .map(|value| value.map(|value| value * 31))
-                    .collect::<Date32Array>(),
-            ),
+            Self::Int32 => Arc::new(values.map(|value| value.map(int32)).collect::<Int32Array>()),
+            Self::Int64 => Arc::new(values.map(|value| value.map(int64)).collect::<Int64Array>()),
+            Self::Text => Arc::new(values.map(|value| value.map(text)).collect::<StringArray>()),
+            Self::Date => Arc::new(values.map(|value| value.map(days)).collect::<Date32Array>()),
             Self::Decimal => Arc::new(
-                integers
-                    .map(|value| value.map(|value| i128::from(value) * 125))
+                values
+                    .map(|value| value.map(|value| i128::from(hundredths(value))))
                     .collect::<Decimal128Array>()
                     .with_precision_and_scale(12, 2)?,
             ),
             Self::Timestamp => Arc::new(
-                integers
-                    .map(|value| value.map(|value| i64::from(value) * 86_400_000_001))
+                values
+                    .map(|value| value.map(microseconds))
                     .collect::<TimestampMicrosecondArray>(),
             ),
             Self::Uuid => {
-                let values: Vec<Option<[u8; 16]>> = integers
-                    .map(|value| value.map(|value| i128::from(value).to_be_bytes()))
+                let values: Vec<Option<[u8; 16]>> = values
+                    .map(|value| value.map(|value| uuid(value).to_be_bytes()))
                     .collect();
                 Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(
                     values.into_iter(),
@@ -78,29 +66,100 @@ impl Key {
     pub(super) fn literal(self, value: u16, form: u16) -> String {
         let cast = form == 1;
         match self {
-            Self::Int32 if cast => format!("CAST({value} AS BIGINT)"),
-            Self::Int32 => value.to_string(),
-            Self::Int64 => (u64::from(value) * 1_000_000_007).to_string(),
-            Self::Text if cast => format!("concat('key ', '{value}')"),
-            Self::Text => format!("'key {value}'"),
-            Self::Date if cast => format!("arrow_cast({}, 'Date32')", value * 31),
-            Self::Date => format!("(DATE '1970-01-01' + INTERVAL '{} days')", value * 31),
-            Self::Decimal if cast => {
-                format!("CAST('{}' AS DECIMAL(20, 2))", f64::from(value) * 1.25)
-            }
-            Self::Decimal => format!("{}", f64::from(value) * 1.25),
+            Self::Int32 if cast => format!("CAST({} AS BIGINT)", int32(value)),
+            Self::Int32 => int32(value).to_string(),
+            Self::Int64 => int64(value).to_string(),
+            Self::Text if cast => format!("concat('', '{}')", text(value)),
+            Self::Text => format!("'{}'", text(value)),
+            Self::Date if cast => format!("arrow_cast({}, 'Date32')", days(value)),
+            Self::Date => format!("(DATE '1970-01-01' + INTERVAL '{} days')", days(value)),
+            Self::Decimal if cast => format!("CAST('{}' AS DECIMAL(20, 2))", decimal(value)),
+            Self::Decimal => decimal(value),
             Self::Timestamp => format!(
                 "arrow_cast({}, 'Timestamp(Microsecond, None)')",
-                u64::from(value) * 86_400_000_001
+                microseconds(value)
             ),
-            Self::Uuid if cast => format!("X'{value:032x}'"),
-            Self::Uuid => format!("arrow_cast(X'{value:032x}', 'FixedSizeBinary(16)')"),
+            Self::Uuid if cast => format!("X'{:032x}'", uuid(value)),
+            Self::Uuid => format!("arrow_cast(X'{:032x}', 'FixedSizeBinary(16)')", uuid(value)),
         }
     }
 
     /// Whether values can be compared by `<`, and have a minimum.
     pub(super) fn is_ordered(self) -> bool {
         self != Self::Uuid
+    }
+}
+
+/// The values that are at the edge of their type.
+const SMALLEST: u16 = 0;
+const LARGEST: u16 = 19;
+
+/// Around zero.
+fn signed(value: u16) -> i32 {
+    i32::from(value) - 7
+}
+
+fn int32(value: u16) -> i32 {
+    match value {
+        SMALLEST => i32::MIN,
+        LARGEST => i32::MAX,
+        _ => signed(value),
+    }
+}
+
+fn int64(value: u16) -> i64 {
+    match value {
+        // The smallest of all cannot be written as a literal.
+        SMALLEST => i64::MIN + 1,
+        LARGEST => i64::MAX,
+        _ => i64::from(signed(value)) * 1_000_000_007,
+    }
+}
+
+fn text(value: u16) -> String {
+    match value {
+        SMALLEST => String::new(),
+        LARGEST => "ключ\u{10ffff}".to_owned(),
+        _ => format!("key {value}"),
+    }
+}
+
+/// Since 1970; the years 1 and 9999 are the last ones that SQL writes.
+fn days(value: u16) -> i32 {
+    match value {
+        SMALLEST => -719_162,
+        LARGEST => 2_932_896,
+        _ => signed(value) * 31,
+    }
+}
+
+fn hundredths(value: u16) -> i64 {
+    match value {
+        SMALLEST => -999_999_999_999,
+        LARGEST => 999_999_999_999,
+        _ => i64::from(signed(value)) * 125,
+    }
+}
+
+fn decimal(value: u16) -> String {
+    let hundredths = hundredths(value);
+    let sign = if hundredths < 0 { "-" } else { "" };
+    let (whole, rest) = (hundredths.abs() / 100, hundredths.abs() % 100);
+    format!("{sign}{whole}.{rest:02}")
+}
+
+fn microseconds(value: u16) -> i64 {
+    match value {
+        SMALLEST => i64::MIN + 1,
+        LARGEST => i64::MAX,
+        _ => i64::from(signed(value)) * 86_400_000_001,
+    }
+}
+
+fn uuid(value: u16) -> u128 {
+    match value {
+        LARGEST => u128::MAX,
+        _ => u128::from(value),
     }
 }
 
