@@ -222,13 +222,15 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
 /// What a user types next.
 pub fn how_to_connect(address: SocketAddr) -> String {
     let address = reachable(address);
-    format!(
-        "\
-  shell    volary sql --gateway grpc://{address}
-  Python   import volary; volary.connect(\"grpc://{address}\").sql(\"SHOW TABLES\").to_pandas()
-  ADBC     adbc_driver_flightsql.dbapi.connect(\"grpc://{address}\")
-  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption=false"
-    )
+    [
+        format!("  shell    volary sql --gateway grpc://{address}"),
+        format!(
+            "  Python   import volary; volary.connect(\"grpc://{address}\").sql(\"SHOW TABLES\").to_pandas()"
+        ),
+        format!("  ADBC     adbc_driver_flightsql.dbapi.connect(\"grpc://{address}\")"),
+        format!("  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption=false"),
+    ]
+    .join("\n")
 }
 
 fn worker_config(

@@ -223,6 +223,12 @@ impl Config {
                 "gateway.cluster.lost_after must be at least twice gateway.cluster.heartbeat_interval",
             ));
         }
+        let is_blank = |secret: &String| secret.trim().is_empty();
+        if self.secret.as_ref().is_some_and(is_blank) {
+            return Err(Error::invalid(
+                "gateway.secret is empty, which everybody could guess; set a secret, or leave the key out",
+            ));
+        }
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(Error::invalid(format!(
                 "gateway.listen is {}, which other machines reach: set gateway.secret (and the same worker.secret on the workers)",

@@ -97,6 +97,7 @@ def test_what_is_pruned_or_limited_is_not_missed(connection, statement, expected
         # A cast that gives NULL for what does not fit.
         ("try_cast(v AS SMALLINT) > 5", [2]),
         ("NOT try_cast(v AS SMALLINT) > 5", [1]),
+        ("try_cast(v AS SMALLINT) IS NOT DISTINCT FROM NULL", [3, 4]),
         # A time without a zone is one of the session's.
         ("t < TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [1]),
         ("t = TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [2]),

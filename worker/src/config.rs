@@ -133,6 +133,12 @@ impl Config {
                     source,
                 )
             })?;
+        let is_blank = |secret: &String| secret.trim().is_empty();
+        if self.secret.as_ref().is_some_and(is_blank) {
+            return Err(Error::invalid(
+                "worker.secret is empty, which everybody could guess; set a secret, or leave the key out",
+            ));
+        }
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(Error::invalid(format!(
                 "worker.listen is {}, which other machines reach: set worker.secret (and the same gateway.secret on the gateway)",

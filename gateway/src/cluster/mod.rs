@@ -174,10 +174,12 @@ impl Cluster {
     fn open<M: Message + Default>(&self, body: &[u8]) -> Result<M> {
         self.membership.open(Purpose::Membership, body).map_err(|error| {
             if error.code() == ErrorCode::PermissionDenied {
-                Error::new(
-                    ErrorCode::PermissionDenied,
-                    "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret",
-                )
+                let advice = if self.has_secret {
+                    "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret"
+                } else {
+                    "the worker has a secret, and this gateway has none; set gateway.secret to the same, or leave out worker.secret"
+                };
+                Error::new(ErrorCode::PermissionDenied, advice)
             } else {
                 error
             }

@@ -50,7 +50,9 @@ const READER_TIMEOUT: Duration = Duration::MAX;
 pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> WithKeepAlive {
     let interval = Duration::from_millis(u64::from(ticket.keep_alive_ms));
     let span = tracing::info_span!("fragment", query_id = %ticket.query_id, worker = %context.id);
-    let started = start(context, ticket, Instant::now()).instrument(span);
+    let started = start(context, ticket, Instant::now())
+        .inspect_err(|error| tracing::info!(%error, "fragment failed"))
+        .instrument(span);
     WithKeepAlive::new(started.map_err(Status::from).try_flatten_stream(), interval)
 }
 
@@ -252,8 +254,13 @@ impl Stream for FragmentStream {
             return Poll::Ready(None);
         }
         if let Some(message) = ready!(self.encoder.poll_next_unpin(cx)) {
-            self.ended = message.is_err();
-            return Poll::Ready(Some(message.map_err(|error| Error::from(error).into())));
+            let message = message.map_err(Error::from);
+            if let Err(error) = &message {
+                self.ended = true;
+                self.span
+                    .in_scope(|| tracing::info!(%error, "fragment failed"));
+            }
+            return Poll::Ready(Some(message.map_err(Status::from)));
         }
         self.ended = true;
         let end = self.end();
@@ -264,6 +271,15 @@ impl Stream for FragmentStream {
             app_metadata: Frame::end(end).to_bytes(),
             ..FlightData::default()
         })))
+    }
+}
+
+impl Drop for FragmentStream {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.span
+                .in_scope(|| tracing::debug!("nobody reads the fragment any more"));
+        }
     }
 }
 

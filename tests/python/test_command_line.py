@@ -1,0 +1,777 @@
+"""The command line as users and scripts meet it: what it prints, where, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cluster import LocalCluster
+from processes import PATIENCE_SECONDS, Processes, binary, until
+
+import volary
+
+pytestmark = pytest.mark.server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TPCH = REPOSITORY / "tests" / "queries" / "tpch"
+SMALLEST_SCALE = "0.001"
+FEATHERS = 1_500
+
+
+class Ended(NamedTuple):
+    """What a program left."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(
+    name: str,
+    *arguments: str | Path,
+    stdin: str = "",
+    settings: Mapping[str, str] | None = None,
+    seconds: float = PATIENCE_SECONDS,
+) -> Ended:
+    """Runs a program to its end. Standard input is no terminal."""
+    done = subprocess.run(
+        [binary(name), *arguments],
+        input=stdin.encode(),
+        capture_output=True,
+        env=environment(settings or {}),
+        timeout=seconds,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of whoever runs the tests are not the tests'."""
+    return {**{key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}, **settings}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the cluster `aviary`."""
+    return tmp_path_factory.mktemp("aviary")
+
+
+@pytest.fixture(scope="module")
+def aviary(directory: Path) -> Iterator[LocalCluster]:
+    """Two workers with the sharded table `birds` and the reference table `feathers`. No other table outlives a test."""
+    # What nodes report is soon what is there.
+    settings = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "50ms"}
+    with LocalCluster(directory, workers=2, settings=settings) as cluster:
+        with cluster.connect() as connection:
+            connection.sql(
+                "CREATE TABLE birds (k BIGINT NOT NULL, name VARCHAR, price DECIMAL(10, 2), seen TIMESTAMP, day DATE, "
+                "weight DOUBLE, rare BOOLEAN) WITH (shard_key = 'k', shards = 4)"
+            )
+            connection.sql(
+                "INSERT INTO birds VALUES "
+                "(1, 'kea', 1.50, TIMESTAMP '2026-01-02 03:04:05.678901', DATE '2026-01-02', 0.5, true), "
+                "(2, 'say \"hi\", it''s; fine', -12345678.90, TIMESTAMP '1969-12-31 23:59:59', DATE '1969-12-31', "
+                "-1.25, false), "
+                "(3, NULL, NULL, NULL, NULL, NULL, NULL), "
+                "(4, 'kākā 🦜', 0.00, TIMESTAMP '2026-01-02 00:00:00', DATE '0001-01-01', 100000, false)"
+            )
+            connection.sql("CREATE TABLE feathers (id BIGINT NOT NULL, colour VARCHAR) WITH (reference = true)")
+            connection.sql(f"INSERT INTO feathers SELECT n, 'red' FROM generate_series(1, {FEATHERS}) t(n)")
+        yield cluster
+
+
+def sql(cluster: LocalCluster, *arguments: str | Path, stdin: str = "") -> Ended:
+    """`volary sql` at a cluster."""
+    return run("volary", "sql", f"--gateway={cluster.uri}", *arguments, stdin=stdin)
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URI of a port at which nobody listens, nor will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"grpc://127.0.0.1:{taken.getsockname()[1]}"
+
+
+# volary status
+
+
+def sections(text: str) -> dict[str, list[tuple[str, ...]]]:
+    """The tables of `volary status` by their titles: headings first, then rows."""
+    found = {}
+    for section in text.rstrip("\n").split("\n\n"):
+        title, head, *rest = section.split("\n")
+        spans = [rule.span() for rule in re.finditer("─+", rest[0])] if rest else [(0, None)]
+        lines = [head, *rest[1:]]
+        found[title] = [tuple(line[begin:end].strip() for begin, end in spans) for line in lines]
+    return found
+
+
+def size(number: int) -> str:
+    """As sizes of small tables are shown."""
+    assert 1024 <= number < 1024**2
+    return f"{number / 1024:.2f} KiB"
+
+
+def answers(cluster: LocalCluster, statement: str) -> list[tuple[Any, ...]]:
+    with cluster.connect() as connection:
+        return connection.sql(statement).rows()
+
+
+@pytest.fixture
+def reported(aviary: LocalCluster) -> LocalCluster:
+    """The cluster, when its workers have reported what was written, and that they are done."""
+    query = (
+        "SELECT sum(rows) = (SELECT sum(rows) FROM system.shards), sum(memory_reserved_bytes), sum(running_fragments) "
+        "FROM system.nodes"
+    )
+    until(lambda: answers(aviary, query) == [(True, 0, 0)], "the workers have all rows and do nothing")
+    return aviary
+
+
+def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalCluster) -> None:
+    code, out, err = run("volary", "status", f"--gateway={reported.uri}")
+    assert (code, err) == (0, "")
+    shown = sections(out)
+    assert list(shown) == ["nodes", "tables", "shards"]
+
+    tables = answers(reported, "SELECT * FROM system.tables ORDER BY name")
+    assert [row[:7] for row in tables] == [
+        ("birds", "sharded", "k", 4, "k", 2, 4),
+        ("feathers", "reference", None, 1, None, 2, FEATHERS),
+    ]
+    assert shown["tables"] == [
+        ("name", "kind", "shard_key", "shards", "sort_key", "workers", "rows", "size"),
+        ("birds", "sharded", "k", "4", "k", "2", "4", size(tables[0][7])),
+        ("feathers", "reference", "NULL", "1", "NULL", "2", "1,500", size(tables[1][7])),
+    ]
+
+    shards = answers(
+        reported,
+        "SELECT table_name, worker_id, count(*), sum(rows), sum(bytes) FROM system.shards GROUP BY 1, 2 ORDER BY 1, 2",
+    )
+    assert [(table, count) for table, _, count, _, _ in shards] == [("birds", 2)] * 2 + [("feathers", 1)] * 2
+    assert [rows for _, _, _, rows, _ in shards[2:]] == [FEATHERS] * 2
+    assert shown["shards"] == [
+        ("table_name", "worker_id", "shards", "rows", "size"),
+        *((table, worker, str(n), f"{rows:,}", size(length)) for table, worker, n, rows, length in shards),
+    ]
+
+    nodes = answers(reported, "SELECT id, address, segments, rows, bytes FROM system.nodes ORDER BY id")
+    (version,) = {row[4] for row in shown["nodes"][1:]}
+    assert run("volary", "--version").out == f"volary {version}\n"
+    assert shown["nodes"][0] == (
+        *("id", "role", "address", "state", "version", "running_fragments"),
+        *("memory", "segments", "rows", "size", "heartbeat"),
+    )
+    assert [row[:10] for row in shown["nodes"][1:]] == [
+        (worker, "worker", address, "alive", version, "0", "0 B", str(segments), f"{rows:,}", size(length))
+        for worker, address, segments, rows, length in nodes
+    ]
+    for row in shown["nodes"][1:]:
+        assert re.fullmatch(r"\d+ ms", row[10])
+
+
+def test_the_sizes_that_status_shows_are_those_of_the_files(reported: LocalCluster, directory: Path) -> None:
+    files = {path: path.stat().st_size for path in directory.glob("data/worker-*/tables/*/*/*.parquet")}
+    out = json.loads(run("volary", "status", "--json", f"--gateway={reported.uri}").out)
+    assert sum(node["segments"] for node in out["nodes"]) == len(files) > 0
+    assert sum(node["bytes"] for node in out["nodes"]) == sum(files.values())
+    assert sum(shard["bytes"] for shard in out["shards"]) == sum(files.values())
+
+
+def test_status_as_json_is_one_object_with_the_numbers_as_they_are(reported: LocalCluster) -> None:
+    code, out, err = run("volary", "status", "--json", f"--gateway={reported.uri}")
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    shown = json.loads(out)
+    assert set(shown) == {"nodes", "tables", "shards"}
+    with reported.connect() as connection:
+        tables = connection.sql("SELECT * FROM system.tables ORDER BY name").to_arrow().to_pylist()
+        nodes = connection.sql("SELECT * FROM system.nodes ORDER BY id").to_arrow().to_pylist()
+        shards = connection.sql("SELECT * FROM system.shards ORDER BY table_name, worker_id").to_arrow().to_pylist()
+    assert shown["tables"] == tables
+    # The time of the last report is another one by now.
+    assert [{**node, "last_heartbeat_ms": 0} for node in shown["nodes"]] == [
+        {**node, "last_heartbeat_ms": 0} for node in nodes
+    ]
+    assert sum(shard["shards"] for shard in shown["shards"]) == len(shards)
+    assert sum(shard["rows"] for shard in shown["shards"]) == sum(shard["rows"] for shard in shards)
+
+
+def test_status_of_an_empty_cluster_says_none(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        code, out, _ = run("volary", "status", settings={"VOLARY_URI": processes.gateway.uri})
+        assert (code, sections(out)) == (0, {"nodes": [("none",)], "tables": [("none",)], "shards": [("none",)]})
+
+
+@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["sql", "SELECT 1"]])
+def test_where_no_gateway_answers_is_said_with_what_to_do(nowhere: str, command: list[str]) -> None:
+    advice = "start one (volary local) or name another one (--gateway)"
+    expected = f"volary: UNAVAILABLE: no gateway answers at {nowhere}; {advice}"
+    for arguments, settings in (([f"--gateway={nowhere}"], {}), ([], {"VOLARY_URI": nowhere})):
+        code, out, err = run("volary", *command, *arguments, settings=settings)
+        assert (code, out) == (1, "")
+        assert err.startswith(expected)
+        assert err.count("\n") == 1
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    code, out, err = run("volary", "status", "--gateway=postgres://127.0.0.1:7100")
+    assert (code, out) == (1, "")
+    assert err == (
+        'volary: INVALID_ARGUMENT: "postgres://127.0.0.1:7100" is not the URI of a gateway; write grpc://host:port\n'
+    )
+
+
+# volary sql: where statements come from
+
+SCRIPT = """\
+-- A comment; with a semicolon.
+CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2);
+/* Two; /* nested; */ statements */ INSERT INTO nests VALUES (1, 'a;b'), (2, NULL);
+;;
+SELECT k, name -- no; not here
+FROM nests ORDER BY k; SELECT count(*) AS "n;" FROM nests;
+DROP TABLE nests
+-- The last one needs no semicolon.
+"""
+
+
+@pytest.mark.parametrize("way", ["argument", "--file", "standard input"])
+def test_statements_come_from_argument_file_or_standard_input(aviary: LocalCluster, tmp_path: Path, way: str) -> None:
+    file = tmp_path / "script.sql"
+    file.write_text(SCRIPT)
+    arguments, stdin = {
+        # It begins like a flag.
+        "argument": (["--", SCRIPT], "SELECT 'not read'"),
+        "--file": ([f"--file={file}"], "SELECT 'not read'"),
+        "standard input": ([], SCRIPT),
+    }[way]
+    assert sql(aviary, "--output=csv", *arguments, stdin=stdin) == (0, "k,name\n1,a;b\n2,\nn;\n2\n", "")
+    # What is said about rows is none of them.
+    code, out, err = sql(aviary, *arguments, stdin=stdin)
+    assert (code, out) == (0, "k  name\n─  ────\n1  a;b\n2  NULL\nn;\n──\n 2\n")
+    assert err == "(done)\n(2 rows written)\n(2 rows)\n(1 row)\n(done)\n"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "-- nothing\n;;", "/* SELECT 1; */"])
+def test_nothing_to_run_is_an_error(aviary: LocalCluster, text: str) -> None:
+    refused = (1, "", "volary: INVALID_ARGUMENT: there is no statement to run\n")
+    assert sql(aviary, stdin=text) == refused
+    assert sql(aviary, "--", text) == refused
+
+
+def test_a_file_that_is_not_there_is_named(aviary: LocalCluster, tmp_path: Path) -> None:
+    code, out, err = sql(aviary, "--file", tmp_path / "none.sql")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"volary: NOT_FOUND: cannot read {tmp_path / 'none.sql'}: ")
+
+
+def test_a_statement_and_a_file_are_not_taken_together(aviary: LocalCluster, tmp_path: Path) -> None:
+    code, out, err = sql(aviary, "SELECT 1", f"--file={tmp_path / 'script.sql'}")
+    assert (code, out) == (2, "")
+    assert "cannot be used with" in err
+
+
+# volary sql: how rows are written
+
+BIRDS = "SELECT * FROM birds ORDER BY k"
+
+
+def test_rows_as_csv_have_a_header_and_nothing_for_null(aviary: LocalCluster) -> None:
+    code, out, err = sql(aviary, "--output=csv", BIRDS)
+    assert (code, err) == (0, "")
+    assert out == (
+        "k,name,price,seen,day,weight,rare\n"
+        "1,kea,1.50,2026-01-02T03:04:05.678901,2026-01-02,0.5,true\n"
+        '2,"say ""hi"", it\'s; fine",-12345678.90,1969-12-31T23:59:59,1969-12-31,-1.25,false\n'
+        "3,,,,,,\n"
+        "4,kākā 🦜,0.00,2026-01-02T00:00:00,0001-01-01,100000.0,false\n"
+    )
+    assert sql(aviary, "--output=csv", "SELECT k, name FROM birds WHERE k > 9") == (0, "k,name\n", "")
+
+
+def test_a_line_break_within_a_value_is_one_value_of_csv_and_json(aviary: LocalCluster) -> None:
+    statement = "SELECT 'two\nlines\t\"' AS a, '' AS b, 3 AS c"
+    _, out, _ = sql(aviary, "--output=csv", statement)
+    assert list(csv.reader(io.StringIO(out, newline=""))) == [["a", "b", "c"], ['two\nlines\t"', "", "3"]]
+    _, out, _ = sql(aviary, "--output=json", statement)
+    assert out == '{"a":"two\\nlines\\t\\"","b":"","c":3}\n'
+    # A table is for people: a value is in one line of it.
+    _, out, _ = sql(aviary, statement)
+    assert out == 'a            b  c\n───────────  ─  ─\ntwo lines "     3\n'
+
+
+def test_rows_as_json_are_an_object_a_line_with_nulls(aviary: LocalCluster) -> None:
+    code, out, err = sql(aviary, "--output=json", BIRDS)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        '{"k":1,"name":"kea","price":1.50,"seen":"2026-01-02T03:04:05.678901","day":"2026-01-02","weight":0.5,'
+        '"rare":true}',
+        '{"k":2,"name":"say \\"hi\\", it\'s; fine","price":-12345678.90,"seen":"1969-12-31T23:59:59",'
+        '"day":"1969-12-31","weight":-1.25,"rare":false}',
+        '{"k":3,"name":null,"price":null,"seen":null,"day":null,"weight":null,"rare":null}',
+        '{"k":4,"name":"kākā 🦜","price":0.00,"seen":"2026-01-02T00:00:00","day":"0001-01-01","weight":100000.0,'
+        '"rare":false}',
+    ]
+    assert sql(aviary, "--output=json", "SELECT k FROM birds WHERE k > 9") == (0, "", "")
+
+
+def test_rows_as_a_table_are_aligned_numbers_to_the_right(aviary: LocalCluster) -> None:
+    code, out, err = sql(aviary, "--output=table", "SELECT k, name, price, seen, rare FROM birds ORDER BY k")
+    assert (code, err) == (0, "(4 rows)\n")
+    assert out.splitlines() == [
+        "k  name                         price  seen                        rare",
+        "─  ────────────────────  ────────────  ──────────────────────────  ─────",
+        "1  kea                           1.50  2026-01-02T03:04:05.678901  true",
+        '2  say "hi", it\'s; fine  -12345678.90  1969-12-31T23:59:59         false',
+        "3  NULL                          NULL  NULL                        NULL",
+        "4  kākā 🦜                        0.00  2026-01-02T00:00:00         false",
+    ]
+    assert sql(aviary, "SELECT k, name FROM birds WHERE k > 9") == (0, "k  name\n─  ────\n", "(0 rows)\n")
+
+
+def test_rows_that_a_format_has_no_form_for_are_refused_with_what_to_do(aviary: LocalCluster) -> None:
+    code, _, err = sql(aviary, "--output=csv", "SELECT [1, 2] AS list")
+    assert code == 1
+    advice = "the rows cannot be written in this format; choose another --output, or CAST the column"
+    assert err.startswith(f"volary: INVALID_ARGUMENT: {advice}")
+    assert sql(aviary, "--output=json", "SELECT [1, 2] AS list") == (0, '{"list":[1,2]}\n', "")
+
+
+def test_a_plan_is_shown_in_its_lines(aviary: LocalCluster) -> None:
+    code, out, _ = sql(aviary, "EXPLAIN SELECT name FROM birds WHERE k = 1")
+    assert code == 0
+    assert out.startswith("logical_plan:\n")
+    assert "\n\nphysical_plan:\n" in out
+    (scan,) = [line for line in out.splitlines() if "ShardScanExec: table=birds" in line]
+    assert "shards=1/4 workers=1/2" in scan
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "shown", "hidden"),
+    [("2", 2, "… 1,499 rows more; --max-rows 0 shows all"), ("1500", 1500, "… 1 row more; --max-rows 0 shows all")],
+)
+def test_a_table_shows_as_many_rows_as_wanted_and_says_how_many_are_left_out(
+    aviary: LocalCluster, max_rows: str, shown: int, hidden: str
+) -> None:
+    statement = "SELECT n FROM generate_series(1, 1501) t(n) ORDER BY n"
+    code, out, err = sql(aviary, f"--max-rows={max_rows}", statement)
+    assert (code, err) == (0, "(1,501 rows)\n")
+    _, _, *rows, last = out.splitlines()
+    assert [int(row) for row in rows] == list(range(1, shown + 1))
+    assert last == hidden
+
+
+def test_a_table_shows_a_thousand_rows_and_all_only_if_wanted(aviary: LocalCluster) -> None:
+    statement = "SELECT n FROM generate_series(1, 1501) t(n) ORDER BY n"
+    assert sql(aviary, statement).out.splitlines()[-2:] == ["1000", "… 501 rows more; --max-rows 0 shows all"]
+    assert sql(aviary, "--max-rows=0", statement).out.splitlines()[-2:] == ["1500", "1501"]
+    # What programs read is never cut.
+    assert sql(aviary, "--max-rows=2", "--output=csv", statement).out.splitlines()[-1] == "1501"
+    assert sql(aviary, "--max-rows=2", "--output=json", statement).out.splitlines()[-1] == '{"n":1501}'
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json"])
+def test_the_time_of_each_statement_is_said_on_standard_error(aviary: LocalCluster, output: str) -> None:
+    create = "CREATE TABLE eggs (k BIGINT) WITH (shard_key = 'k')"
+    script = f"{create}; INSERT INTO eggs VALUES (7); SELECT k FROM eggs; DROP TABLE eggs"
+    code, out, err = sql(aviary, "--timing", f"--output={output}", script)
+    assert code == 0
+    assert out == {"table": "k\n─\n7\n", "csv": "k\n7\n", "json": '{"k":7}\n'}[output]
+    time = r"(\d+ ms|\d+\.\d s)"
+    assert re.fullmatch(rf"\(done, {time}\)\n\(1 row written, {time}\)\n\(1 row, {time}\)\n\(done, {time}\)\n", err), (
+        err
+    )
+
+
+def test_a_reader_that_has_enough_is_no_error(aviary: LocalCluster) -> None:
+    statement = "SELECT n FROM generate_series(1, 10000000) t(n)"
+    command = [binary("volary"), "sql", f"--gateway={aviary.uri}", "--output=csv", statement]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"n\n"
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+# volary sql: what fails
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "what"),
+    [
+        ("SELEC 1", "INVALID_ARGUMENT", "SELEC"),
+        ("SELECT k FROM brids", "NOT_FOUND", "brids"),
+        ("SELECT colour FROM birds", "NOT_FOUND", "colour"),
+        ("SELECT 1 / (k - k) FROM birds", "INVALID_ARGUMENT", "zero"),
+        ("CREATE TABLE birds (k BIGINT) WITH (shard_key = 'k')", "ALREADY_EXISTS", "birds"),
+        ("INSERT INTO nests VALUES ('x')", "INVALID_ARGUMENT", "x"),
+    ],
+    ids=["no SQL", "no table", "no column", "while it runs", "a table that exists", "a value of another kind"],
+)
+def test_a_statement_that_fails_ends_the_script_what_came_before_stays(
+    aviary: LocalCluster, statement: str, code: str, what: str
+) -> None:
+    script = f"INSERT INTO nests VALUES (1); SELECT k FROM nests; {statement}; INSERT INTO nests VALUES (2)"
+    with aviary.connect() as connection:
+        connection.sql("CREATE TABLE nests (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        try:
+            exit_code, out, err = sql(aviary, "--output=csv", stdin=script)
+            assert connection.sql("SELECT k FROM nests").rows() == [(1,)]
+        finally:
+            connection.sql("DROP TABLE nests")
+    assert exit_code == 1
+    assert out.startswith("k\n1\n")
+    assert err.startswith(f"volary: {code}: query "), err
+    assert what in err
+    assert err.count("\n") == 1
+
+
+# volary sql: the shell
+
+TYPED = r"""
+SELECT k,
+  name FROM birds WHERE k = 1; SELECT 'a;
+b' AS x;
+SELEC; SELECT 'not run';
+\d feathers
+\timing
+SELECT 3 AS c;
+\nothing
+\q
+"""
+
+
+def test_the_shell_runs_what_is_typed_and_goes_on_after_an_error(aviary: LocalCluster, tmp_path: Path) -> None:
+    keyboard, terminal = os.openpty()
+    out, err = tmp_path / "out", tmp_path / "err"
+    # Without movements of a cursor; and the history goes where nobody misses it.
+    settings = {"TERM": "dumb", "HOME": str(tmp_path), "VOLARY_URI": aviary.uri}
+    with out.open("wb") as output, err.open("wb") as errors:
+        shell = subprocess.Popen(
+            [binary("volary"), "sql"], stdin=terminal, stdout=output, stderr=errors, env=environment(settings)
+        )
+    try:
+        os.write(keyboard, TYPED.encode())
+        assert shell.wait(PATIENCE_SECONDS) == 0
+    finally:
+        shell.kill()
+        os.close(keyboard)
+        os.close(terminal)
+    shown = re.sub(r"volary> |   \.\.\.> ", "", out.read_text())
+    assert shown == (
+        f"Connected to {aviary.uri}. \\? helps, \\q leaves.\n"
+        "k  name\n─  ────\n1  kea\n"
+        "x\n────\na; b\n"
+        "column_name  data_type  is_nullable\n"
+        "───────────  ─────────  ───────────\n"
+        "id           Int64      NO\n"
+        "colour       Utf8View   YES\n"
+        "Timing is on.\n"
+        "c\n─\n3\n"
+    )
+    said = err.read_text().splitlines()
+    assert said[:2] == ["(1 row)", "(1 row)"]
+    assert re.match(r"INVALID_ARGUMENT: query [0-9a-f-]{36}: .*SELEC", said[2])
+    assert said[3] == "(2 rows)"
+    assert re.fullmatch(r"\(1 row, \d+ ms\)", said[4])
+    assert said[5:] == ["There is no \\nothing; \\? helps."]
+
+
+# volary config
+
+
+def test_the_reference_of_the_settings_is_the_one_of_the_docs() -> None:
+    expected = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert run("volary", "config", "--reference") == (0, expected, "")
+
+
+def test_the_settings_in_effect_are_those_of_file_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "volary.toml"
+    file.write_text('[local]\nworkers = 7\n[gateway.query]\nbatch_rows = 1000\ntimeout = "10m"\n')
+    settings = {"VOLARY_CONFIG": str(file), "VOLARY_GATEWAY__QUERY__BATCH_ROWS": "2000"}
+    code, out, err = run("volary", "config", "--log-filter=error", settings=settings)
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["local"]["workers"] == 7
+    assert shown["gateway"]["query"]["batch_rows"] == 2000
+    assert shown["gateway"]["query"]["timeout"] == "10m"
+    assert shown["log"]["filter"] == "error"
+    assert shown["worker"]["listen"] == "127.0.0.1:7200"
+
+
+@pytest.mark.parametrize("command", ["gateway", "worker", "local", "demo", "status", "sql", "config"])
+def test_a_wrong_setting_ends_every_command_before_it_does_anything(tmp_path: Path, command: str) -> None:
+    settings = {"VOLARY_LOG__FILTER": "volary=loud"}
+    code, out, err = run("volary", command, settings=settings)
+    assert (code, out) == (2, "")
+    assert err.startswith('volary: INVALID_ARGUMENT: log.filter is "volary=loud"; write for example info')
+    assert err.count("\n") == 1
+
+
+# volary demo
+
+DEMO_TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
+QUERY = re.compile(
+    r"^(?P<title>[^\n:]+): [^\n]+\n"
+    r"  (?P<rows>[\d,]+) rows? in (?:\d+ ms|\d+\.\d s), "
+    r"asked (?P<workers>\d+) of 2 workers and (?P<shards>\d+) of (?P<all>\d+) shards$",
+    re.MULTILINE,
+)
+
+
+def demo_arguments(data: Path) -> list[str]:
+    return ["demo", f"--scale={SMALLEST_SCALE}", "--workers=2", "--listen=127.0.0.1:0", f"--data-dir={data}"]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+    """The data directory of a demo that has ended, and what it left."""
+    data = tmp_path_factory.mktemp("demo") / "data"
+    return data, run("volary", *demo_arguments(data), "--exit", seconds=120)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_the_demo_makes_and_loads_tpch_and_says_how_fast(demo: tuple[Path, Ended]) -> None:
+    data, (code, out, err) = demo
+    assert (code, err) == (0, "")
+    assert re.search(r"^volary: listening on grpc://127\.0\.0\.1:\d+$", out, re.MULTILINE)
+    assert f"A gateway and 2 workers in one process, data in {data} (" in out
+    made = re.search(r"^Made TPC-H at scale 0\.001: ([\d,]+) rows in .*, .* \(([\d,]+) rows/s\)$", out, re.MULTILINE)
+    assert made
+    assert "\nLoading 8 tables by COPY\n" in out
+    loaded = re.findall(r"^  (\w+) +([\d,]+) rows +(?:\d+ ms|\d+\.\d s)  ([\d,]+) rows/s$", out, re.MULTILINE)
+    assert [name for name, _, _ in loaded] == [*DEMO_TABLES, "all"]
+    rows = {name: number(count) for name, count, _ in loaded}
+    total = rows.pop("all")
+    assert total == sum(rows.values()) == number(made[1])
+    assert (rows["region"], rows["nation"], rows["supplier"], rows["orders"]) == (5, 25, 10, 1500)
+    assert all(number(rate) > 0 for _, _, rate in loaded)
+
+
+def test_the_demo_shows_what_its_queries_found_and_asked(demo: tuple[Path, Ended]) -> None:
+    _, (_, out, _) = demo
+    queries = {found["title"]: found for found in QUERY.finditer(out)}
+    assert list(queries) == ["Key lookup", "GROUP BY", "Co-located join", "TPC-H Q1", "TPC-H Q3", "TPC-H Q18"]
+    assert {title: (found["workers"], found["shards"], found["all"]) for title, found in queries.items()} == {
+        # That is the point: one worker and one shard of all.
+        "Key lookup": ("1", "1", "64"),
+        "GROUP BY": ("2", "64", "64"),
+        "Co-located join": ("2", "128", "128"),
+        "TPC-H Q1": ("2", "64", "64"),
+        "TPC-H Q3": ("2", "192", "192"),
+        "TPC-H Q18": ("2", "256", "256"),
+    }
+    # A result is below its query, its first five rows.
+    lines = out.splitlines()
+    (lookup,) = [line for line in lines if re.match(r" +7  1996-01-10  ", line)]
+    assert lookup.split()[:3] == ["7", "1996-01-10", "2-HIGH"]
+    assert "1-URGENT" in out
+
+
+@contextlib.contextmanager
+def started(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A process, and the file of what it prints."""
+    path = directory / "demo.out"
+    with (
+        path.open("wb") as output,
+        subprocess.Popen([binary("volary"), *arguments], stdout=output, env=environment({})) as process,
+    ):
+        try:
+            yield process, path
+        finally:
+            process.kill()
+
+
+def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tmp_path: Path) -> None:
+    data, before = demo
+    with started(tmp_path, *demo_arguments(data)) as (process, path):
+        until(lambda: process.poll() is not None or "useEncryption=false\n" in path.read_text(), "all is said")
+        assert process.poll() is None
+        out = path.read_text()
+        assert "The tables are there from an earlier run (1,500 orders)\n" in out
+        assert "The cluster serves on; Ctrl-C stops it." in out
+        # From Python.
+        python = re.search(
+            r'^  Python +import volary; volary\.connect\("(.*)"\)\.sql\("SHOW TABLES"\)', out, re.MULTILINE
+        )
+        assert python
+        uri = python[1]
+        assert f"volary: listening on {uri}\n" in out
+        with volary.connect(uri) as connection:
+            assert connection.tables() == sorted(DEMO_TABLES)
+            rows = {
+                f"TPC-H Q{n}": connection.sql((TPCH / f"q{n:02}.sql").read_text()).to_arrow().num_rows
+                for n in (1, 3, 18)
+            }
+            (orders,) = connection.sql("SELECT count(*) FROM orders").rows()
+        assert orders == (1500,)
+        for text in (before.out, out):
+            assert {found["title"]: number(found["rows"]) for found in QUERY.finditer(text)} == {
+                **{"Key lookup": 1, "GROUP BY": 5, "Co-located join": 5},
+                **rows,
+            }
+        # From the other clients.
+        address = uri.removeprefix("grpc://")
+        assert f"shell    volary sql --gateway {uri}\n" in out
+        assert f'  ADBC     adbc_driver_flightsql.dbapi.connect("{uri}")\n' in out
+        assert f"  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption=false\n" in out
+
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    with pytest.raises(volary.UnavailableError):
+        volary.connect(uri)
+
+
+# volary-bench
+
+
+def test_the_benchmark_compares_all_queries_of_tpch_and_a_load(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    code, out, err = run(
+        "volary-bench",
+        *(f"--scale={SMALLEST_SCALE}", "--workers=2", "--rounds=1", f"--queries={TPCH}"),
+        *(f"--data-dir={tmp_path / 'data'}", f"--json={report}"),
+        settings={"TMPDIR": str(tmp_path)},
+        seconds=200,
+    )
+    assert code == 0, err
+    lines = json.loads(report.read_text())
+    assert [line["name"] for line in lines] == [*(f"q{n:02}" for n in range(1, 23)), "lineitem"]
+    for line in lines:
+        ours, other, ratio = line["volary"], line["other"], line["ratio"]
+        assert ours["median_ms"] > 0
+        # Of one round the median is all.
+        for figures, unit in ((ours, "_ms"), (other, "_ms"), (ratio, "")):
+            assert figures[f"min{unit}"] == figures[f"median{unit}"] == figures[f"max{unit}"]
+        assert ratio["median"] == pytest.approx(ours["median_ms"] / other["median_ms"], rel=1e-6)
+        name, shown = line["name"], f"{ratio['median']:.2f}"
+        assert (
+            f"| {name} | {ours['median_ms']:.1f} | {other['median_ms']:.1f} | {shown} | {shown} to {shown} |\n" in out
+        )
+    assert out.count("| **total of medians** |") == 2
+
+
+# Logs
+
+
+@contextlib.contextmanager
+def logging_pair(directory: Path, **settings: str) -> Iterator[Processes]:
+    """A gateway and two workers as processes, with a table that both have rows of."""
+    with Processes(directory, settings) as processes:
+        processes.add_worker()
+        processes.add_worker()
+        processes.sql("CREATE TABLE birds (k BIGINT NOT NULL, v BIGINT) WITH (shard_key = 'k', shards = 4)")
+        processes.sql("INSERT INTO birds SELECT n AS k, n AS v FROM generate_series(1, 100) t(n)")
+        yield processes
+
+
+def log(processes: Processes, name: str) -> list[str]:
+    return (processes.directory / f"{name}.log").read_text().splitlines()
+
+
+def who_logged(processes: Processes, query_id: str) -> set[str]:
+    nodes = [processes.gateway, *processes.workers]
+    return {node.name for node in nodes if any(query_id in line for line in log(processes, node.name))}
+
+
+def analyse(processes: Processes, query: str) -> tuple[str, int, str]:
+    """Runs a query: its id, how many workers it asked, and the name of the slowest of them."""
+    ((_, plan),) = processes.sql(f"EXPLAIN ANALYZE {query}")
+    query_id = re.search(r"^query: ([0-9a-f-]{36}) rows=", plan, re.MULTILINE)
+    asked = re.search(r"ShardScanExec: table=birds, .* workers=(\d)/2", plan)
+    slowest = re.search(r"slowest: (\w+) ", plan)
+    assert query_id, plan
+    assert asked, plan
+    assert slowest, plan
+    names = {worker.id: worker.name for worker in processes.workers}
+    return query_id[1], int(asked[1]), names[slowest[1]]
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_query_is_found_in_the_logs_of_all_nodes_that_were_asked(tmp_path: Path, format: str) -> None:
+    settings = {"VOLARY_LOG__FILTER": "volary_gateway=debug,volary_worker=debug", "VOLARY_LOG__FORMAT": format}
+    with logging_pair(tmp_path, **settings) as processes:
+        query_id, asked, _ = analyse(processes, "SELECT sum(v) FROM birds")
+        assert asked == 2
+        everybody = {"gateway", "worker1", "worker2"}
+        until(lambda: who_logged(processes, query_id) == everybody, "all nodes have logged the query")
+
+        lookup_id, asked, worker = analyse(processes, "SELECT v FROM birds WHERE k = 7")
+        assert asked == 1
+        assert lookup_id != query_id
+        until(lambda: who_logged(processes, lookup_id) == {"gateway", worker}, "both nodes have logged the lookup")
+
+        for node in (processes.gateway, *processes.workers):
+            lines = [line for line in log(processes, node.name) if query_id in line]
+            if format == "json":
+                entries = [json.loads(line) for line in log(processes, node.name)]
+                spans = [span for entry in entries for span in entry.get("spans", [])]
+                assert any(span.get("query_id") == query_id for span in spans)
+                assert {entry["level"] for entry in entries} == {"DEBUG", "INFO"}
+            else:
+                assert all(f"query_id={query_id}" in line for line in lines)
+                assert any(" DEBUG " in line for line in lines)
+
+
+FAILS = "SELECT v / (k - 7) FROM birds WHERE k = 7"
+
+
+def failure_of(processes: Processes) -> tuple[str, str]:
+    """From the text of an error that a worker makes: the id of the query, and the name of the worker."""
+    with pytest.raises(volary.InvalidArgumentError, match="Divide by zero") as caught:
+        processes.sql(FAILS)
+    found = re.match(r"query ([0-9a-f-]{36}): worker (\w+) at ", caught.value.message)
+    assert found, caught.value.message
+    return found[1], {worker.id: worker.name for worker in processes.workers}[found[2]]
+
+
+def test_the_id_in_the_text_of_an_error_is_in_the_gateways_log_by_default(tmp_path: Path) -> None:
+    with logging_pair(tmp_path) as processes:
+        query_id, _ = failure_of(processes)
+        (line,) = [line for line in log(processes, "gateway") if query_id in line]
+        assert " INFO " in line
+        assert f"query_id={query_id}" in line
+        assert "Divide by zero" in line
+        # One that cannot be planned says its id, too.
+        with pytest.raises(volary.NotFoundError, match=r"query [0-9a-f-]{36}: "):
+            processes.sql("SELECT k FROM brids")
+
+
+def test_the_id_in_the_text_of_an_error_is_in_the_log_of_the_worker_where_it_happened(tmp_path: Path) -> None:
+    with logging_pair(tmp_path, VOLARY_LOG__FILTER="volary_worker=debug") as processes:
+        query_id, worker = failure_of(processes)
+        until(lambda: who_logged(processes, query_id) == {worker}, "the worker has logged the query", seconds=5)
+
+
+def test_a_node_logs_what_it_is_told_to(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_LOG__FILTER": "error"}) as processes:
+        worker = processes.add_worker()
+        assert (log(processes, "gateway"), log(processes, worker.name)) == ([], [])
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    with Processes(usual) as processes:
+        worker = processes.add_worker()
+        assert processes.sql("SELECT 1") == [(1,)]
+        assert any(" INFO " in line and "gateway serves" in line for line in log(processes, "gateway"))
+        assert any(" INFO " in line and "joined" in line for line in log(processes, worker.name))
+        assert not any(" DEBUG " in line for node in ("gateway", worker.name) for line in log(processes, node))
