@@ -491,7 +491,7 @@ fn from_shared(shared: &DataFusionError) -> Error {
     find_ours(shared).unwrap_or_else(|| from_plain(shared.find_root()))
 }
 
-/// Looks for one of ours among the causes, and makes a copy of its code and text.
+/// Looks for one of ours among the causes, or one of a store, and makes a copy of its code and text.
 fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -506,7 +506,15 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
         if let Some(status) = current.downcast_ref::<Status>() {
             return Some(status.clone().into());
         }
-        cause = current.source();
+        if let Some(store) = current.downcast_ref::<object_store::Error>() {
+            return Some(Error::new(object_store_code(store), store.to_string()));
+        }
+        // An io::Error passes over the error that it is made of.
+        let within = current.downcast_ref::<std::io::Error>();
+        cause = match within.and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => current.source(),
+        };
     }
     None
 }

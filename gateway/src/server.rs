@@ -48,7 +48,7 @@ impl Gateway {
         let store = RedbStore::open(data_dir.path()).await?;
         let catalog = Catalog::open(Arc::new(store)).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
-        let runtime_env = memory::runtime_env(&config.memory, data_dir.path())?;
+        let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), 0)?;
         let cluster = Cluster::new(&config, address, catalog.clone(), runtimes.io().clone());
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(

@@ -37,10 +37,12 @@ impl Default for Config {
 }
 
 /// DataFusion's environment with these limits; spilled data goes below `data_dir` and is gone when the node starts again.
+/// `footers`: so many bytes of Parquet metadata are kept for the next time. That is for files that never change: they are known by
+/// their path alone, without the store.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn runtime_env(config: &Config, data_dir: &Path) -> Result<Arc<RuntimeEnv>> {
+pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<Arc<RuntimeEnv>> {
     let spill = data_dir.join("spill");
     // What a killed process left behind is of no use.
     match std::fs::remove_dir_all(&spill) {
@@ -60,6 +62,10 @@ pub fn runtime_env(config: &Config, data_dir: &Path) -> Result<Arc<RuntimeEnv>> 
     RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)
+        .with_metadata_cache_limit(footers)
+        // A folder has other files the next time.
+        .with_object_list_cache_limit(0)
+        .with_file_statistics_cache_limit(0)
         .build_arc()
         .map_err(Error::from)
 }

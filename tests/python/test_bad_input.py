@@ -48,17 +48,25 @@ def refused(connection: volary.Connection, statement: str, error: type[volary.Er
 @pytest.mark.parametrize(
     ("statement", "error", "parts"),
     [
-        ("SELECT * FROM {t}s", NOT_FOUND, ['table "{t}s" does not exist', '"{t}"']),
+        ("SELECT * FROM {t}s", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
         ("EXPLAIN SELECT * FROM {t}s", NOT_FOUND, ['did you mean "{t}"']),
-        ("INSERT INTO {t}s VALUES (1)", NOT_FOUND, ['table "{t}s" does not exist']),
-        ("COPY {t}s FROM '/x.csv'", NOT_FOUND, ['table "{t}s" does not exist']),
-        ("DROP TABLE {t}s", NOT_FOUND, ['table "{t}s" does not exist']),
+        ("INSERT INTO {t}s VALUES (1)", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("INSERT INTO {t}s SELECT * FROM {t}", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("INSERT INTO {t} SELECT * FROM {t}s", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("COPY {t}s FROM '/x.csv'", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("DROP TABLE {t}s", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("DESCRIBE {t}s", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("SHOW COLUMNS FROM {t}s", NOT_FOUND, ['table "{t}s" does not exist; did you mean "{t}"']),
+        ("INSERT INTO no_such_table VALUES (1)", NOT_FOUND, ["SHOW TABLES lists what there is"]),
+        ("COPY no_such_table FROM '/x.csv'", NOT_FOUND, ["SHOW TABLES lists what there is"]),
+        ("DROP TABLE no_such_table", NOT_FOUND, ["SHOW TABLES lists what there is"]),
         ("DESCRIBE no_such_table", NOT_FOUND, ["SHOW TABLES lists what there is"]),
         ("SELECT * FROM system.nodez", NOT_FOUND, ["no table system.nodez", "nodes, tables, shards"]),
         ("SELECT * FROM elsewhere.t", NOT_FOUND, ["no schema elsewhere", "public, system and information_schema"]),
         ("SELECT * FROM moon.public.t", NOT_FOUND, ["no catalog moon"]),
         ("SELECT * FROM '/etc/passwd'", NOT_FOUND, ["does not exist"]),
-        ("DROP VIEW no_such_view", NOT_FOUND, ['view "no_such_view" does not exist']),
+        ("DROP VIEW {t}s", NOT_FOUND, ['view "{t}s" does not exist; did you mean "{t}"']),
+        ("DROP VIEW no_such_view", NOT_FOUND, ['view "no_such_view" does not exist; SHOW TABLES lists what there is']),
     ],
 )
 def test_what_does_not_exist_is_not_found_with_what_is_near(connection, birds, statement, error, parts):
@@ -648,7 +656,12 @@ def test_a_ticket_expires(tmp_path):
                 return str(error)
             return ""
 
-        assert "DEADLINE_EXCEEDED" in until(refusal, "the ticket has expired")
+        refused = until(refusal, "the ticket has expired")
+        assert re.search(r"DEADLINE_EXCEEDED: .*the ticket expired \d+ s ago; run the statement again", refused), (
+            refused
+        )
+        # The statement is run again, and its ticket is a new one.
+        assert redeem(client, ticket_of(client, "SELECT 1")).num_rows == 1
 
 
 def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]:
@@ -681,7 +694,7 @@ def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]
 
 
 def test_nonsense_is_refused_by_the_gateway_and_by_a_worker(cluster, connection, client, birds):
-    workers = connection.sql("SELECT address FROM system.nodes ORDER BY id").rows()
+    workers = connection.sql("SELECT address FROM system.nodes WHERE role = 'worker' ORDER BY id").rows()
     assert len(workers) == 3
     with flight.connect(f"grpc://{workers[0][0]}") as worker:
         for node in (client, worker):
@@ -690,12 +703,12 @@ def test_nonsense_is_refused_by_the_gateway_and_by_a_worker(cluster, connection,
                     call()
                 assert re.search("INVALID_ARGUMENT|PERMISSION_DENIED|UNIMPLEMENTED|NOT_FOUND", str(caught.value))
     assert connection.sql(f"SELECT count(*) FROM {birds} WHERE price > 0").rows() == [(4,)]
-    states = "SELECT address FROM system.nodes WHERE state = 'alive' ORDER BY id"
+    states = "SELECT address FROM system.nodes WHERE role = 'worker' AND state = 'alive' ORDER BY id"
     assert connection.sql(states).rows() == workers
 
 
 def test_a_worker_speaks_to_gateways_only(connection, client, birds):
-    ((address,), *_) = connection.sql("SELECT address FROM system.nodes").rows()
+    ((address,), *_) = connection.sql("SELECT address FROM system.nodes WHERE role = 'worker'").rows()
     query = flight.FlightDescriptor.for_command("SELECT 1")
     with flight.connect(f"grpc://{address}") as worker:
         with pytest.raises(
@@ -716,7 +729,7 @@ def test_a_worker_speaks_to_gateways_only(connection, client, birds):
 def test_bytes_that_are_no_http2_end_their_connection_only(cluster, connection, sent):
     addresses = [
         cluster.uri.removeprefix("grpc://"),
-        *(row[0] for row in connection.sql("SELECT address FROM system.nodes").rows()),
+        *(row[0] for row in connection.sql("SELECT address FROM system.nodes WHERE role = 'worker'").rows()),
     ]
     for address in addresses:
         host, port = address.split(":")
@@ -727,7 +740,8 @@ def test_bytes_that_are_no_http2_end_their_connection_only(cluster, connection, 
                     pass
             except ConnectionResetError:
                 pass
-    assert connection.sql("SELECT count(*) FROM system.nodes WHERE state = 'alive'").rows() == [(3,)]
+    alive = "SELECT count(*) FROM system.nodes WHERE role = 'worker' AND state = 'alive'"
+    assert connection.sql(alive).rows() == [(3,)]
 
 
 # Statements that ask for too much.

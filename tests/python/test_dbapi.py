@@ -211,6 +211,56 @@ def test_an_error_has_its_class_status_and_a_stable_code(cursor, birds, statemen
     assert f"[FlightSQL] {text}" in str(caught.value)
 
 
+UNSUPPORTED = pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (
+            "SELECT k FROM {birds} WHERE k > {least} INTERSECT ALL SELECT k FROM {birds}",
+            "INTERSECT ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns)",
+        ),
+        (
+            "SELECT k FROM {birds} EXCEPT ALL SELECT k FROM {birds} WHERE k > {least}",
+            "EXCEPT ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns)",
+        ),
+        (
+            "SELECT LEAD(k, 2) IGNORE NULLS OVER (ORDER BY k) FROM {birds} WHERE k > {least}",
+            "lead with IGNORE NULLS that looks ahead by more than one row is not supported; filter the NULLs out",
+        ),
+        (
+            "SELECT k FROM {birds} WHERE (name IN (SELECT name FROM {birds})) IS NULL AND k > {least}",
+            "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS",
+        ),
+        (
+            "SELECT k FROM {birds} b WHERE k > {least} AND EXISTS (SELECT 1 FROM {birds} c WHERE c.k = b.k OFFSET 1)",
+            "a subquery that reads columns of the query around it, within an OFFSET, is not supported",
+        ),
+    ],
+    ids=["INTERSECT ALL", "EXCEPT ALL", "LEAD", "IN", "OFFSET"],
+)
+
+
+# The driver takes UNIMPLEMENTED for the answer that nothing can be prepared, and forgets what was said.
+@UNSUPPORTED
+def test_what_is_not_supported_is_refused_with_the_reason(driver, cursor, birds, query, reason):
+    plain, bound = (query.format(birds=birds, least=least) for least in ("0", "?"))
+    for execute in (
+        lambda: cursor.execute(plain),
+        lambda: cursor.execute(bound, (0,)),
+        lambda: cursor.executemany(bound, [(0,), (1,)]),
+        lambda: cursor.execute(f"INSERT INTO {birds} (k) {plain}"),
+        lambda: cursor.execute(f"INSERT INTO {birds} (k) {bound}", (0,)),
+        lambda: as_a_query_that_is_not_prepared(driver, plain),
+        lambda: as_an_update(driver, plain),
+    ):
+        with pytest.raises(dbapi.ProgrammingError) as caught:
+            execute()
+        assert caught.value.status_code == adbc.AdbcStatusCode.INVALID_ARGUMENT
+        assert "[FlightSQL] INVALID_ARGUMENT: " in str(caught.value)
+        assert reason in str(caught.value)
+    cursor.execute(f"SELECT count(*) FROM {birds} WHERE k > ?", (0,))
+    assert cursor.fetchone() == (5,)
+
+
 API_KEY = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Bearer key"}
 COOKIES = {DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true"}
 

@@ -332,6 +332,23 @@ def test_copy_takes_folders_globs_and_file_urls(connection, empty_table, tmp_pat
     assert rows(connection, f"SELECT count(*), sum(k) FROM {empty_table}") == [(13, 6 + 3 + 6 + 4 + 4 + 0)]
 
 
+def test_a_folder_and_a_glob_are_looked_through_by_each_copy(connection, empty_table, tmp_path):
+    def loaded(location: str) -> list[tuple]:
+        connection.sql(f"COPY {empty_table} FROM '{tmp_path}/{location}'")
+        return rows(connection, f"SELECT k, count(*) FROM {empty_table} GROUP BY k ORDER BY k")
+
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    assert loaded("") == [(1, 1)]
+    (tmp_path / "b.csv").write_text("k\n2\n")
+    assert loaded("") == [(1, 2), (2, 1)]
+    assert loaded("*.csv") == [(1, 3), (2, 2)]
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "c.csv").write_text("k\n3\n4\n")
+    assert loaded("*.csv") == [(1, 3), (2, 3), (3, 1), (4, 1)]
+    (tmp_path / "c.csv").write_text("k\n3\n4\n5\n6\n")
+    assert loaded("") == [(1, 3), (2, 4), (3, 2), (4, 2), (5, 1), (6, 1)]
+
+
 def test_copy_of_many_rows_loads_all_of_them(connection, empty_table, tmp_path):
     count = 200_000
     pq.write_table(
@@ -423,10 +440,13 @@ def test_the_columns_of_a_view_are_described(connection, birds, name):
     assert rows(connection, query) == [("key",), ("twice",)]
 
 
-def test_system_tables_say_where_rows_are(connection, birds):
-    nodes = rows(
+def test_system_tables_say_where_rows_are(cluster, connection, birds):
+    gateway, *nodes = rows(
         connection, "SELECT id, role, state, version, address, last_heartbeat_ms FROM system.nodes ORDER BY id"
     )
+    address = cluster.uri.removeprefix("grpc://")
+    # It reports to nobody.
+    assert gateway == ("gateway", "gateway", "alive", nodes[0][3], address, None)
     assert [node[:3] for node in nodes] == [(f"w{n}", "worker", "alive") for n in (1, 2, 3)]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) and beat < 10_000 for *_, address, beat in nodes)
     assert {version for *_, version, _, _ in nodes} == {connection.server_version.split()[-1].removeprefix("v")}
@@ -534,13 +554,71 @@ def test_explain_shows_fragments_and_why_they_end(connection, birds):
     assert "ends because rows of several shards meet by another key than the shard key" in above
 
 
-def test_explain_analyze_says_what_each_worker_did(connection, birds):
-    ((kind, text),) = rows(connection, f"EXPLAIN ANALYZE SELECT name, sum(price) FROM {birds} GROUP BY name")
-    assert kind == "Plan with Metrics"
-    assert re.search(r"\| workers=3 min/median/max: rows=\d+/\d+/\d+ bytes=", text)
-    assert re.search(r"scanned_rows=\d+/\d+/\d+ .*network_wait=.* decode=", text)
-    assert re.search(r"\| slowest: w[123] total=[\d.]+ms .*retries=0", text)
-    assert re.search(r"^query: [0-9a-f-]{36} rows=4 planning=[\d.]+ms running=[\d.]+ms$", text, re.MULTILINE)
+MEASURED = ["rows", "bytes", "scanned_rows", "worker_time", "worker_compute", "open", "network_wait", "decode", "total"]
+UNITS = {"": 1, "ms": 1, " B": 1, " KiB": 2**10, " MiB": 2**20}
+
+
+def measured(text: str) -> tuple[dict[str, list[float]], dict[str, float | str]]:
+    """What EXPLAIN ANALYZE says of the workers of its one gather: minimum, median and maximum, and of the slowest."""
+
+    def number(value: str) -> float:
+        digits, unit = re.fullmatch(r"([\d.]+)(.*)", value).groups()
+        return float(digits) * UNITS[unit]
+
+    ((spreads, slowest),) = re.findall(r"\| workers=3 min/median/max: (.*)\n *\| slowest: (.*)", text)
+    value = r"[\d.]+(?:ms| [KM]?i?B)?"
+    assert re.fullmatch(rf"(?:\w+={value}/{value}/{value} ?)+", spreads), spreads
+    spread = {
+        name: [number(part) for part in values.split("/")]
+        for name, values in re.findall(rf"(\w+)=({value}/{value}/{value})", spreads)
+    }
+    worker, rest = slowest.split(" ", 1)
+    assert re.fullmatch(rf"(?:\w+={value} ?)+", rest), rest
+    return spread, {"worker": worker, **{name: number(part) for name, part in re.findall(rf"(\w+)=({value})", rest)}}
+
+
+def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
+    count = 30_000
+    connection.sql(
+        f"INSERT INTO {empty_table} (k, name, price) "
+        f"SELECT value, CAST(value % 7 AS VARCHAR), value / 2.0 FROM generate_series(1, {count}) t(value)"
+    )
+    segments = rows(
+        connection,
+        f"SELECT worker_id, sum(rows), count(*), sum(bytes) FROM system.segments WHERE table_name = '{empty_table}' "
+        "GROUP BY worker_id",
+    )
+    held = {worker: counted for worker, *counted in segments}
+    in_order = sorted(stored for stored, _, _ in held.values())
+    assert sum(in_order) == count
+    for query, sent, result in [
+        (f"SELECT k, price FROM {empty_table}", in_order, count),
+        (f"SELECT name, sum(price) FROM {empty_table} GROUP BY name", [7, 7, 7], 7),
+    ]:
+        ((kind, text),) = rows(connection, f"EXPLAIN ANALYZE {query}")
+        assert kind == "Plan with Metrics"
+        spread, slowest = measured(text)
+        assert list(spread) == MEASURED
+        assert all(values == sorted(values) for values in spread.values()), spread
+        assert spread["rows"] == sent
+        assert spread["scanned_rows"] == in_order
+        # Eight bytes a value, and what says which column a value is of, and that it is one.
+        for size, arrived in zip(spread["bytes"], sent, strict=True):
+            assert 16 * arrived <= size <= 17 * arrived + 2_000, (spread, arrived)
+        # All that the gateway does for a worker is within the time of that worker, up to rounding.
+        for part in ("open", "network_wait", "decode"):
+            assert all(part <= whole + 0.02 for part, whole in zip(spread[part], spread["total"], strict=True)), part
+        assert all(spread[part][0] > 0 for part in ("open", "worker_time", "total"))
+        assert spread["network_wait"][2] > 0
+        scanned, files, size = held[slowest["worker"]]
+        assert (slowest["scanned_rows"], slowest["segments"], slowest["retries"]) == (scanned, files, 0)
+        assert slowest["rows"] == (scanned if sent is in_order else 7)
+        assert 0 < slowest["scanned"] <= size
+        assert abs(slowest["total"] - spread["total"][2]) <= 0.02
+        assert slowest["queued"] <= slowest["first_row"] <= slowest["worker_time"]
+        ended = re.search(r"^query: [0-9a-f-]{36} rows=(\d+) planning=[\d.]+ms running=([\d.]+)ms$", text, re.MULTILINE)
+        assert int(ended[1]) == result
+        assert float(ended[2]) + 0.02 >= slowest["total"]
 
 
 def test_explain_analyze_tells_of_workers_that_were_not_read_to_the_end(connection, birds):

@@ -21,6 +21,9 @@ use crate::membership;
 use crate::service::WorkerService;
 use crate::storage::Storage;
 
+/// Bytes of the segments' metadata that are kept between fragments.
+const SEGMENT_FOOTERS: usize = 50 << 20;
+
 /// A worker that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Worker {
@@ -54,7 +57,7 @@ impl Worker {
             .map_err(|source| {
                 Error::with_source(ErrorCode::Internal, "opening the shards panicked", source)
             })??;
-        let runtime_env = memory::runtime_env(&config.memory, data_dir.path())?;
+        let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
         let instance = Uuid::new_v4().to_string();
         let advertised = config
             .advertise

@@ -19,6 +19,8 @@ mod depth;
 mod errors;
 /// How large a statement becomes by its CTEs and views.
 mod expansion;
+/// The columns that RIGHT and FULL JOIN merge.
+mod merged_columns;
 /// The names of the catalog and its schemas.
 pub mod names;
 /// How deep a statement's syntax tree is.

@@ -9,39 +9,44 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
 use volary_flight_proto::{Error, Result};
 
+use super::merged_columns;
 use super::visit::{QueryVisitor, visit};
 
-/// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956).
+/// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956), and the
+/// merged columns of RIGHT and FULL JOIN … USING, which would be those of the left side alone (apache/datafusion#22881).
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(super) fn check_statement(statement: &DfStatement) -> Result<()> {
-    visit(statement, &mut SetOperations)
+    visit(statement, &mut Statement)
 }
 
-struct SetOperations;
+struct Statement;
 
-impl QueryVisitor for SetOperations {
+impl QueryVisitor for Statement {
     fn enter(&mut self, query: &Query) -> Result<()> {
         let mut sides = vec![query.body.as_ref()];
         while let Some(side) = sides.pop() {
-            if let SetExpr::SetOperation {
-                op,
-                set_quantifier,
-                left,
-                right,
-            } = side
-            {
-                let keeps_copies = matches!(
+            match side {
+                SetExpr::Select(select) => merged_columns::check(select)?,
+                SetExpr::SetOperation {
+                    op,
                     set_quantifier,
-                    SetQuantifier::All | SetQuantifier::AllByName
-                );
-                if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
-                    return Err(Error::invalid(format!(
-                        "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
-                    )));
+                    left,
+                    right,
+                } => {
+                    let keeps_copies = matches!(
+                        set_quantifier,
+                        SetQuantifier::All | SetQuantifier::AllByName
+                    );
+                    if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
+                        return Err(Error::invalid(format!(
+                            "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
+                        )));
+                    }
+                    sides.extend([left.as_ref(), right.as_ref()]);
                 }
-                sides.extend([left.as_ref(), right.as_ref()]);
+                _ => {}
             }
         }
         Ok(())
@@ -259,6 +264,11 @@ mod tests {
             (format!("SELECT k, sum(u) OVER (ORDER BY k) FROM ({unnested}) x"), "a window function above"),
             (format!("SELECT id FROM facts f WHERE k IN (SELECT x.k FROM ({unnested}) x JOIN kinds USING (k))"), "a join above"),
             ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lead"),
+            ("SELECT * FROM facts f RIGHT JOIN partners p USING (k)".to_owned(), "merged columns"),
+            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k, o) WHERE upper(O) = 'x'".to_owned(), "merged columns"),
+            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k) JOIN kinds x USING (k)".to_owned(), "merged columns"),
+            ("SELECT f.v FROM kinds x, (facts f NATURAL RIGHT JOIN partners p)".to_owned(), "merged columns"),
+            ("SELECT 1 FROM (SELECT max(v) FROM (SELECT k, f.v FROM facts f FULL JOIN partners p USING (k)) x) y".to_owned(), "merged columns"),
             ("SELECT lag(v, -2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lag"),
         ] {
             let refused = refusal(&sql).await;
@@ -278,6 +288,8 @@ mod tests {
             "SELECT id, lead(v) IGNORE NULLS OVER (ORDER BY id), lag(v, 2) IGNORE NULLS OVER (ORDER BY id), lead(v, 2) OVER (ORDER BY id) FROM facts",
             "SELECT k, unnest(array_agg(v)) FROM facts GROUP BY k ORDER BY k",
             "SELECT k, count(*) FROM (SELECT k, unnest(make_array(v, o)) AS u FROM facts) x GROUP BY k",
+            "SELECT * FROM facts f LEFT JOIN partners p USING (k)",
+            "SELECT f.v, coalesce(f.k, p.k) AS k, count(*) FROM facts f FULL JOIN partners p USING (k) GROUP BY f.v, f.k, p.k ORDER BY k",
             "SELECT o FROM facts INTERSECT SELECT o FROM partners EXCEPT SELECT o FROM kinds UNION ALL SELECT 1",
         ] {
             assert_eq!(refusal(sql).await, None, "{sql}");

@@ -3,13 +3,15 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Visit, Visitor};
 use volary_flight_proto::{Error, Result};
 
 /// What looks at the queries of a statement. An error ends the walk.
 pub(super) trait QueryVisitor {
     /// Before what is in a query. Its CTEs come first.
-    fn enter(&mut self, query: &Query) -> Result<()>;
+    fn enter(&mut self, _: &Query) -> Result<()> {
+        Ok(())
+    }
 
     /// After what is in it.
     fn leave(&mut self) -> Result<()> {
@@ -20,6 +22,11 @@ pub(super) trait QueryVisitor {
     fn relation(&mut self, _: &ObjectName) -> Result<()> {
         Ok(())
     }
+
+    /// Before what is in an expression.
+    fn expression(&mut self, _: &Expr) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Takes a visitor through the statement, or through the one that is explained.
@@ -27,16 +34,23 @@ pub(super) trait QueryVisitor {
 /// # Errors
 /// The visitor's.
 pub(super) fn visit(statement: &DfStatement, visitor: &mut dyn QueryVisitor) -> Result<()> {
-    let walked = match statement {
-        DfStatement::Statement(statement) => statement.visit(&mut Walk(visitor)),
-        DfStatement::Explain(explain) => return visit(&explain.statement, visitor),
+    match statement {
+        DfStatement::Statement(statement) => visit_node(statement, visitor),
+        DfStatement::Explain(explain) => visit(&explain.statement, visitor),
         DfStatement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Relation(_) => return Ok(()),
-            CopyToSource::Query(query) => query.visit(&mut Walk(visitor)),
+            CopyToSource::Relation(_) => Ok(()),
+            CopyToSource::Query(query) => visit_node(query, visitor),
         },
-        DfStatement::CreateExternalTable(_) | DfStatement::Reset(_) => return Ok(()),
-    };
-    match walked {
+        DfStatement::CreateExternalTable(_) | DfStatement::Reset(_) => Ok(()),
+    }
+}
+
+/// The same for a part of a statement.
+///
+/// # Errors
+/// The visitor's.
+pub(super) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> Result<()> {
+    match node.visit(&mut Walk(visitor)) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -54,6 +68,10 @@ impl Visitor for Walk<'_> {
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Error> {
         go_on(self.0.leave())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Error> {
+        go_on(self.0.expression(expression))
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {

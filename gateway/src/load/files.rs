@@ -8,6 +8,8 @@ mod format;
 mod json;
 /// Where the files of a COPY are.
 mod location;
+/// The stores that files are read from.
+mod store;
 /// Parts of files, each of which is read by itself.
 mod unit;
 

@@ -52,6 +52,11 @@ impl Roots {
                 source,
             )
         })?;
+        if url.get_url().query().is_some() || url.get_url().fragment().is_some() {
+            return Err(Error::invalid(format!(
+                "COPY may not read '{location}': what comes after ? or # in a URL does not belong to a file's name; write %3F or %23, and * in place of ? as a wildcard"
+            )));
+        }
         let allowed = if is_local(&url) {
             let path = local_path(url.prefix());
             // What does not exist cannot be resolved: its nearest existing parent decides.

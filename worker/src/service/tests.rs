@@ -41,7 +41,7 @@ fn worker_with(execution: Execution) -> Worker {
             ..Config::default()
         },
         storage: Storage::open(dir.path()).unwrap(),
-        runtime_env: memory::runtime_env(&memory::Config::default(), dir.path()).unwrap(),
+        runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
         runtimes: runtimes.handles().clone(),
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),

@@ -38,7 +38,7 @@ fn worker(memory: u64) -> Worker {
         storage: Storage::open(dir.path()).unwrap(),
         config: config::Storage::default(),
         parallelism: 3,
-        runtime_env: memory::runtime_env(&limits, dir.path()).unwrap(),
+        runtime_env: memory::runtime_env(&limits, dir.path(), 0).unwrap(),
         runtimes: runtimes.handles().clone(),
     };
     Worker {

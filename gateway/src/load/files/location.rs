@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore};
-use url::Url;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use volary_flight_proto::{Error, Result};
 
+use super::store::{is_web, object_store};
 use crate::catalog::Table;
 use crate::load::copy::CopyFrom;
 use crate::load::roots::Roots;
@@ -48,6 +49,9 @@ impl<'a> Location<'a> {
     /// # Errors
     /// `NOT_FOUND` if there is none, and those of the store.
     pub(super) async fn files(&self) -> Result<Vec<ObjectMeta>> {
+        if is_web(&self.url) && !self.url.is_collection() && self.url.get_glob().is_none() {
+            return self.file_on_web_server().await;
+        }
         let mut files: Vec<ObjectMeta> = self
             .url
             .list_all_files(self.state, self.store.as_ref(), "")
@@ -60,13 +64,26 @@ impl<'a> Location<'a> {
             .try_collect()
             .await?;
         if files.is_empty() {
-            return Err(Error::not_found(format!(
-                "COPY {}: there is no file at {}, or it is empty",
-                self.copy.table, self.copy.location
-            )));
+            return Err(self.no_such_file());
         }
         files.sort_by(|left, right| left.location.cmp(&right.location));
         Ok(files)
+    }
+
+    /// One file, without asking for those below it: few web servers can say.
+    async fn file_on_web_server(&self) -> Result<Vec<ObjectMeta>> {
+        match self.store.head(self.url.prefix()).await {
+            Ok(file) if file.size > 0 => Ok(vec![file]),
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => Err(self.no_such_file()),
+            Err(source) => Err(DataFusionError::from(source).into()),
+        }
+    }
+
+    fn no_such_file(&self) -> Error {
+        Error::not_found(format!(
+            "COPY {}: there is no file at {}, or it is empty",
+            self.copy.table, self.copy.location
+        ))
     }
 
     /// Whether they are on a disk of this machine.
@@ -82,26 +99,4 @@ impl<'a> Location<'a> {
             format!("{}{}", self.url.object_store().as_str(), file.location)
         }
     }
-}
-
-/// The store of a URL, with credentials from the gateway's environment.
-fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
-    let place = url.object_store();
-    if let Ok(store) = state.runtime_env().object_store(&place) {
-        return Ok(store);
-    }
-    let (store, _) = object_store::parse_url_opts(url.get_url(), std::env::vars())
-        .map_err(datafusion::error::DataFusionError::from)?;
-    let store: Arc<dyn ObjectStore> = Arc::from(store);
-    let base = Url::parse(place.as_str()).map_err(|source| {
-        Error::with_source(
-            ErrorCode::InvalidArgument,
-            format!("URL {}", url.as_str()),
-            source,
-        )
-    })?;
-    state
-        .runtime_env()
-        .register_object_store(&base, Arc::clone(&store));
-    Ok(store)
 }
