@@ -168,26 +168,32 @@ def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalClu
         *((table, worker, str(n), f"{rows:,}", size(length)) for table, worker, n, rows, length in shards),
     ]
 
-    nodes = answers(reported, "SELECT id, address, segments, rows, bytes FROM system.nodes ORDER BY id")
+    nodes = answers(
+        reported, "SELECT id, address, segments, rows, bytes FROM system.nodes WHERE role = 'worker' ORDER BY id"
+    )
     (version,) = {row[4] for row in shown["nodes"][1:]}
     assert run("volary", "--version").out == f"volary {version}\n"
     assert shown["nodes"][0] == (
         *("id", "role", "address", "state", "version", "running_fragments"),
         *("memory", "segments", "rows", "size", "heartbeat"),
     )
-    assert [row[:10] for row in shown["nodes"][1:]] == [
+    gateway, *workers = shown["nodes"][1:]
+    address = reported.uri.removeprefix("grpc://")
+    assert gateway == ("gateway", "gateway", address, "alive", version, "NULL", "0 B", *["NULL"] * 4)
+    assert [row[:10] for row in workers] == [
         (worker, "worker", address, "alive", version, "0", "0 B", str(segments), f"{rows:,}", size(length))
         for worker, address, segments, rows, length in nodes
     ]
-    for row in shown["nodes"][1:]:
+    for row in workers:
         assert re.fullmatch(r"\d+ ms", row[10])
 
 
 def test_the_sizes_that_status_shows_are_those_of_the_files(reported: LocalCluster, directory: Path) -> None:
     files = {path: path.stat().st_size for path in directory.glob("data/worker-*/tables/*/*/*.parquet")}
     out = json.loads(run("volary", "status", "--json", f"--gateway={reported.uri}").out)
-    assert sum(node["segments"] for node in out["nodes"]) == len(files) > 0
-    assert sum(node["bytes"] for node in out["nodes"]) == sum(files.values())
+    workers = [node for node in out["nodes"] if node["role"] == "worker"]
+    assert sum(worker["segments"] for worker in workers) == len(files) > 0
+    assert sum(worker["bytes"] for worker in workers) == sum(files.values())
     assert sum(shard["bytes"] for shard in out["shards"]) == sum(files.values())
 
 
@@ -213,7 +219,9 @@ def test_status_as_json_is_one_object_with_the_numbers_as_they_are(reported: Loc
 def test_status_of_an_empty_cluster_says_none(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         code, out, _ = run("volary", "status", settings={"VOLARY_URI": processes.gateway.uri})
-        assert (code, sections(out)) == (0, {"nodes": [("none",)], "tables": [("none",)], "shards": [("none",)]})
+        shown = sections(out)
+        _, (gateway, *_) = shown.pop("nodes")
+        assert (code, gateway, shown) == (0, "gateway", {"tables": [("none",)], "shards": [("none",)]})
 
 
 @pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["sql", "SELECT 1"]])

@@ -244,16 +244,17 @@ UNSUPPORTED = pytest.mark.parametrize(
 def test_what_is_not_supported_is_refused_with_the_reason(driver, cursor, birds, query, reason):
     plain, bound = (query.format(birds=birds, least=least) for least in ("0", "?"))
     for execute in (
-        lambda: cursor.execute(plain),
-        lambda: cursor.execute(bound, (0,)),
-        lambda: cursor.executemany(bound, [(0,), (1,)]),
-        lambda: cursor.execute(f"INSERT INTO {birds} (k) {plain}"),
-        lambda: cursor.execute(f"INSERT INTO {birds} (k) {bound}", (0,)),
-        lambda: as_a_query_that_is_not_prepared(driver, plain),
-        lambda: as_an_update(driver, plain),
+        lambda cursor: cursor.execute(plain),
+        lambda cursor: cursor.execute(bound, (0,)),
+        lambda cursor: cursor.executemany(bound, [(0,), (1,)]),
+        lambda cursor: cursor.execute(f"INSERT INTO {birds} (k) {plain}"),
+        lambda cursor: cursor.execute(f"INSERT INTO {birds} (k) {bound}", (0,)),
+        lambda _: as_a_query_that_is_not_prepared(driver, plain),
+        lambda _: as_an_update(driver, plain),
     ):
-        with pytest.raises(dbapi.ProgrammingError) as caught:
-            execute()
+        # A cursor that failed to prepare a text takes it for prepared when it is given it again.
+        with driver.cursor() as fresh, pytest.raises(dbapi.ProgrammingError) as caught:
+            execute(fresh)
         assert caught.value.status_code == adbc.AdbcStatusCode.INVALID_ARGUMENT
         assert "[FlightSQL] INVALID_ARGUMENT: " in str(caught.value)
         assert reason in str(caught.value)
