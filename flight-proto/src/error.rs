@@ -102,18 +102,15 @@ impl ErrorCode {
             Code::AlreadyExists => Self::AlreadyExists,
             Code::Unauthenticated => Self::Unauthenticated,
             Code::PermissionDenied => Self::PermissionDenied,
-            Code::ResourceExhausted => Self::ResourceExhausted,
+            // OUT_OF_RANGE is what tonic says of a message that is too large.
+            Code::ResourceExhausted | Code::OutOfRange => Self::ResourceExhausted,
             // UNKNOWN is what tonic reports for a connection that broke in the middle of a stream.
             Code::Unavailable | Code::Unknown => Self::Unavailable,
             Code::DeadlineExceeded => Self::DeadlineExceeded,
             Code::Cancelled => Self::Cancelled,
             Code::DataLoss => Self::DataLoss,
             Code::Unimplemented => Self::Unimplemented,
-            Code::Ok
-            | Code::FailedPrecondition
-            | Code::Aborted
-            | Code::OutOfRange
-            | Code::Internal => Self::Internal,
+            Code::Ok | Code::FailedPrecondition | Code::Aborted | Code::Internal => Self::Internal,
         }
     }
 }

@@ -10,6 +10,7 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
+use volary_node::message_limit::MessageLimit;
 use volary_node::serving::Serving;
 use volary_node::{DataDir, Runtimes, memory};
 
@@ -58,14 +59,17 @@ impl Gateway {
             runtimes.clone(),
             runtime_env,
         ));
-        let max_message = config.query.max_message.bytes();
+        let limit = MessageLimit {
+            bytes: config.query.max_message.bytes(),
+            setting: "gateway.query.max_message",
+        };
         let service = FlightSql::new(
             engine,
             Arc::clone(&cluster),
             cluster.sealer().clone(),
             config,
         );
-        let serving = Serving::start(listener, service, max_message, data_dir, runtimes.io());
+        let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
         Ok(Self { cluster, serving })
     }

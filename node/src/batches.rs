@@ -1,12 +1,15 @@
 //! Batches of a size that suits the network.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
+use arrow::buffer::Buffer;
 use arrow::compute::BatchCoalescer;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use futures::{Stream, StreamExt};
 use tokio::time::{Sleep, sleep};
@@ -15,6 +18,9 @@ use tokio::time::{Sleep, sleep};
 const MIN_ROWS: usize = 1;
 /// Rows of a batch at the most, however small they are.
 const MAX_ROWS: usize = 256 * 1024;
+
+/// Not worth a copy.
+const SPARE_BYTES: usize = 1024;
 
 /// How long rows wait for others to make a larger batch.
 const LINGER: Duration = Duration::from_millis(10);
@@ -71,11 +77,14 @@ where
         Ok(())
     }
 
-    fn finished_batch(&mut self) -> Option<RecordBatch> {
-        let batch = self.coalescer.as_mut()?.next_completed_batch()?;
+    fn finished_batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
+        let coalescer = self.coalescer.as_mut();
+        let Some(batch) = coalescer.and_then(BatchCoalescer::next_completed_batch) else {
+            return Ok(None);
+        };
         self.any_sent = true;
         self.linger = None;
-        Some(batch)
+        Ok(Some(compact(batch)?))
     }
 
     /// What is buffered, whole; the next batch sets a new target of rows.
@@ -86,7 +95,7 @@ where
         coalescer.finish_buffered_batch()?;
         self.any_sent = true;
         self.linger = None;
-        Ok(coalescer.next_completed_batch())
+        Ok(coalescer.next_completed_batch().map(compact).transpose()?)
     }
 
     /// Whether what is buffered has waited long enough for more.
@@ -110,7 +119,7 @@ where
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(batch) = self.finished_batch() {
+            if let Some(batch) = self.finished_batch()? {
                 return Poll::Ready(Some(Ok(batch)));
             }
             if self.input_ended {
@@ -132,6 +141,37 @@ where
                 }
             }
         }
+    }
+}
+
+/// The same rows without what their buffers hold beside them. A part of a batch of views has all buffers of the batch, and all of
+/// them would be sent with each part.
+///
+/// # Errors
+/// None that is known: the columns stay as long as they are, and of their types.
+pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let held = batch.columns().iter().map(compacted);
+    let columns: Vec<Option<ArrayRef>> = held.collect();
+    if columns.iter().all(Option::is_none) {
+        return Ok(batch);
+    }
+    let columns = columns.into_iter().zip(batch.columns());
+    let columns =
+        columns.map(|(compacted, column)| compacted.unwrap_or_else(|| Arc::clone(column)));
+    RecordBatch::try_new(batch.schema(), columns.collect())
+}
+
+/// None if the array is compact enough as it is.
+fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
+    fn gc<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Option<ArrayRef> {
+        let held: usize = array.data_buffers().iter().map(Buffer::len).sum();
+        let used = array.total_buffer_bytes_used();
+        (held > used + used / 4 + SPARE_BYTES).then(|| Arc::new(array.gc()) as ArrayRef)
+    }
+    match array.data_type() {
+        DataType::Utf8View => gc(array.as_string_view()),
+        DataType::BinaryView => gc(array.as_binary_view()),
+        _ => None,
     }
 }
 
@@ -175,8 +215,6 @@ fn used_bytes(array: &dyn Array) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Int64Array, StringViewArray};
     use arrow::datatypes::{Field, Schema};
     use futures::{TryStreamExt, stream};
@@ -222,10 +260,12 @@ mod tests {
             DataType::Utf8View,
             false,
         )]));
-        let batch = RecordBatch::try_new(schema, vec![Arc::new(array)])
-            .unwrap()
-            .slice(5, 10);
-        let sent = coalesce(vec![batch], 1 << 20).await;
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(array)]).unwrap();
+        let sent = coalesce(vec![batch.slice(5, 10)], 1 << 20).await;
         assert!(sent[0].get_array_memory_size() < 100_000);
+        let parts = coalesce(vec![batch], 1 << 20).await;
+        assert!(parts.len() >= 9, "{}", parts.len());
+        let sent: usize = parts.iter().map(RecordBatch::get_array_memory_size).sum();
+        assert!(sent < 12_000_000, "{sent}");
     }
 }

@@ -19,6 +19,8 @@ pub mod key_set;
 pub mod listener;
 /// Memory and spill space of a node's queries.
 pub mod memory;
+/// Messages that are larger than a node takes.
+pub mod message_limit;
 /// Plans as they are run.
 pub mod run;
 /// The CPU, I/O and health runtimes.

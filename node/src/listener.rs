@@ -7,7 +7,10 @@ use std::time::Duration;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tower::util::MapResponseLayer;
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::message_limit::MessageLimit;
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
@@ -72,14 +75,16 @@ impl Listener {
     pub async fn serve<S: FlightService>(
         self,
         service: S,
-        max_message_bytes: usize,
+        limit: MessageLimit,
         shutdown: impl Future<Output = ()>,
     ) -> Result<()> {
         let service = FlightServiceServer::new(service)
-            .max_decoding_message_size(max_message_bytes)
+            .max_decoding_message_size(limit.bytes)
             // What a node sends it has sized itself.
             .max_encoding_message_size(usize::MAX);
+        let explain = MapResponseLayer::new(move |response| limit.explain_response(response));
         Server::builder()
+            .layer(explain)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)

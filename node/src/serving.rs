@@ -11,6 +11,7 @@ use volary_flight_proto::Result;
 
 use crate::data_dir::DataDir;
 use crate::listener::Listener;
+use crate::message_limit::MessageLimit;
 
 /// How long open calls may go on after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ impl Serving {
     pub fn start(
         listener: Listener,
         service: impl FlightService,
-        max_message_bytes: usize,
+        limit: MessageLimit,
         data_dir: DataDir,
         io: &Handle,
     ) -> Self {
@@ -36,7 +37,7 @@ impl Serving {
         let stopping = CancellationToken::new();
         let until = stopping.clone().cancelled_owned();
         let task = io.spawn(async move {
-            let served = listener.serve(service, max_message_bytes, until).await;
+            let served = listener.serve(service, limit, until).await;
             drop(data_dir);
             served
         });

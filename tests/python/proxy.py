@@ -31,6 +31,11 @@ class Proxy:
         """Bytes of the server that were forwarded."""
         return self._down.forwarded
 
+    @property
+    def uploaded(self) -> int:
+        """Bytes for the server that were forwarded."""
+        return self._up.forwarded
+
     def hold(self) -> None:
         """Forwards nothing any more."""
         self._up.limit_to(0)

@@ -26,8 +26,12 @@ pytestmark = pytest.mark.server
 
 ROWS = 20_000
 SUM = ROWS * (ROWS - 1) // 2
+# HTTP/2 sends these by itself on connections that are idle: 17 bytes now and then.
+MORE_THAN_PINGS = 100
 # A worker that answers nothing is given up after 1 s, one that is gone after 0.5 s: see Processes.SETTINGS.
 DEADLINE_SECONDS = 5
+# Until a query holds as much as it may, and begins to spill.
+SPILLING_SECONDS = 10
 # Joined with the reference table on the workers: rows enough that no buffer between a worker and a client holds them.
 MANY = "SELECT birds.k, birds.v, feathers.f FROM birds CROSS JOIN feathers"
 FEATHERS = 1_000
@@ -148,11 +152,12 @@ def test_a_query_of_another_worker_alone_does_not_notice(pair: Processes) -> Non
     assert set(places.values()) == {alive.id, dead.id}
     answered = 0
     for key in range(4):
-        try:
-            assert pair.sql(f"SELECT k FROM birds WHERE k = {key}") == [(key,)]
-            answered += 1
-        except volary.UnavailableError as error:
-            assert_names(error, dead)
+        with within(DEADLINE_SECONDS):
+            try:
+                assert pair.sql(f"SELECT k FROM birds WHERE k = {key}") == [(key,)]
+                answered += 1
+            except volary.UnavailableError as error:
+                assert_names(error, dead)
     assert 0 < answered < 4
 
 
@@ -165,8 +170,9 @@ def test_a_query_waits_for_a_worker_that_starts_again(tmp_path: Path) -> None:
             count = connection.sql("SELECT count(v), sum(k) FROM birds")
             analysis = connection.sql("EXPLAIN ANALYZE SELECT v FROM birds")
             worker.start()
-            assert count.rows() == [(ROWS, SUM)]
-            assert re.search("retries=[1-9]", analysis.rows()[0][1])
+            with within(DEADLINE_SECONDS):
+                assert count.rows() == [(ROWS, SUM)]
+                assert re.search("retries=[1-9]", analysis.rows()[0][1])
 
 
 def test_a_worker_killed_in_the_middle_of_a_stream_that_is_read_slowly_fails_it(pair: Processes) -> None:
@@ -219,6 +225,40 @@ def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
     assert sorted(proxied.sql(query)) == expected
 
 
+# Many workers
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM birds WHERE k >= 0",
+        "SELECT k FROM birds WHERE k >= 0 ORDER BY k",
+        "SELECT k FROM birds GROUP BY k",
+        "SELECT max(k) FROM birds GROUP BY v",
+    ],
+    ids=["as they come", "merged", "grouped by workers", "grouped by the gateway"],
+)
+@pytest.mark.parametrize("partitions", [1, 2, 8])
+def test_all_workers_are_asked_before_any_has_answered(
+    tmp_path: Path, background: Any, query: str, partitions: int
+) -> None:
+    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": str(partitions)}) as processes:
+        workers = [processes.add_worker(proxied=True) for _ in range(3)]
+        load_birds(processes)
+        # A request is longer: its rest is held, and without it no worker can answer.
+        for worker in workers:
+            worker.proxy.hold_after(up=MORE_THAN_PINGS)
+        answer = background(processes.sql, query)
+        try:
+            until(lambda: all(worker.proxy.is_holding for worker in workers), "all workers are asked", seconds=1)
+            assert not answer.done()
+        finally:
+            for worker in workers:
+                worker.proxy.release()
+        with within(DEADLINE_SECONDS):
+            assert sorted(answer.result()) == [(key,) for key in range(ROWS)]
+
+
 # A worker that does not answer
 
 
@@ -261,7 +301,8 @@ def test_a_worker_at_which_a_query_waits_for_its_turn_is_not_given_up(tmp_path: 
             # Longer than a worker that says nothing is waited for.
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=2)
-        assert waiting.result() == (ROWS, SUM)
+        with within(DEADLINE_SECONDS):
+            assert waiting.result() == (ROWS, SUM)
 
 
 def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Processes) -> None:
@@ -363,19 +404,147 @@ def assert_nothing_is_left_of_a_load(processes: Processes, files: dict[str, list
 
 
 def files_of(processes: Processes) -> dict[str, list[Path]]:
-    return {worker.name: worker.files() for worker in processes.workers}
+    while True:
+        try:
+            return {worker.name: worker.files() for worker in processes.workers}
+        except FileNotFoundError:
+            # A directory was deleted while it was read.
+            continue
+
+
+def keys_without(processes: Processes, worker: Worker, count: int) -> list[int]:
+    """So many keys of `birds` of whose shards this worker, which is behind a proxy, has none."""
+    found: list[int] = []
+    for key in range(ROWS):
+        before = worker.proxy.downloaded
+        assert processes.sql(f"SELECT k FROM birds WHERE k = {key}") == [(key,)]
+        if worker.proxy.downloaded - before < MORE_THAN_PINGS:
+            found.append(key)
+        if len(found) == count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("end", ["committed", "failed"])
+def test_no_row_of_a_load_is_seen_before_it_ends_and_none_if_it_fails(
+    proxied: Processes, background: Any, end: str
+) -> None:
+    files = files_of(proxied)
+    first, second = proxied.workers
+    # The other worker answers nobody while it takes no rows. This one has all its rows of the load by then, durably.
+    keys = keys_without(proxied, second, 8)
+    found = f"SELECT k, count(v) FROM birds WHERE k IN ({', '.join(map(str, keys))}) GROUP BY k ORDER BY k"
+    load = begin_half_a_load(proxied, background)
+    with proxied.connect() as connection:
+        assert first.files() != files[first.name]
+        with within(DEADLINE_SECONDS):
+            assert connection.sql(found).rows() == [(key, 1) for key in keys]
+            # The catalog counts these.
+            assert connection.sql("SELECT count(*) FROM birds").rows() == [(ROWS,)]
+            assert connection.sql("SELECT rows FROM system.tables WHERE name = 'birds'").rows() == [(ROWS,)]
+        assert not load.done()
+        if end == "committed":
+            second.proxy.release()
+            with within(DEADLINE_SECONDS):
+                assert load.result() == 2 * ROWS
+            assert connection.sql(found).rows() == [(key, 2) for key in keys]
+            assert count_and_sum(proxied) == (3 * ROWS, SUM + ROWS * (2 * ROWS - 1))
+            return
+        second.kill()
+        second.proxy.cut()
+        second.proxy.release()
+        with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError):
+            load.result()
+        assert connection.sql(found).rows() == [(key, 1) for key in keys]
+    second.start()
+    assert_nothing_is_left_of_a_load(proxied, files)
 
 
 def test_a_load_during_which_the_gateway_is_killed_leaves_nothing(proxied: Processes, background: Any) -> None:
     files = files_of(proxied)
     load = begin_half_a_load(proxied, background)
     proxied.gateway.kill()
-    with pytest.raises(volary.UnavailableError):
+    with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError):
         load.result()
     proxied.workers[1].proxy.cut()
     proxied.workers[1].proxy.release()
     proxied.gateway.start()
     assert_nothing_is_left_of_a_load(proxied, files)
+
+
+CREATE_NESTS = (
+    "CREATE TABLE nests WITH (shard_key = 'k', shards = 8) AS "
+    f"SELECT n AS k, n % 7 AS tree FROM generate_series(0, {2 * ROWS - 1}) t(n)"
+)
+
+
+def nests(processes: Processes) -> tuple[int, int] | None:
+    """The number of rows of the table `nests` and the sum of their keys; none if there is no such table."""
+    is_listed = ("nests",) in processes.sql("SELECT name FROM system.tables")
+    try:
+        ((count, total),) = processes.sql("SELECT count(tree), sum(k) FROM nests WHERE tree >= 0")
+    except volary.NotFoundError:
+        assert not is_listed
+        return None
+    assert is_listed
+    return count, total
+
+
+ALL_NESTS = (2 * ROWS, ROWS * (2 * ROWS - 1))
+
+
+def test_a_table_during_whose_making_the_gateway_is_killed_never_was(proxied: Processes, background: Any) -> None:
+    files = files_of(proxied)
+    first, second = proxied.workers
+    second.proxy.hold_after(up=100_000)
+    made = background(proxied.sql, CREATE_NESTS)
+    until(lambda: second.proxy.is_holding, "the second worker has a part of its half")
+    until(lambda: len(first.files()) - len(files[first.name]) == 4, "the first worker has written its half")
+    assert nests(proxied) is None
+    assert not made.done()
+    proxied.gateway.kill()
+    with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError):
+        made.result()
+    second.proxy.cut()
+    second.proxy.release()
+    proxied.gateway.start()
+    assert nests(proxied) is None
+    until(lambda: files_of(proxied) == files, "the files of the table that never was are deleted")
+    proxied.sql(CREATE_NESTS)
+    assert nests(proxied) == ALL_NESTS
+    assert_all_is_well(proxied)
+
+
+def test_a_table_during_whose_making_the_gateway_is_killed_at_any_moment_is_there_whole_or_not_at_all(
+    pair: Processes, background: Any
+) -> None:
+    files = files_of(pair)
+
+    def written() -> int:
+        return sum(len(now) for now in files_of(pair).values()) - sum(len(then) for then in files.values())
+
+    moments: list[Callable[[Future[Any]], bool]] = [
+        lambda made: pair.sql("SELECT * FROM system.loads") != [] or made.done(),
+        lambda made: written() >= 1,
+        lambda made: written() >= 5,
+        lambda made: written() >= 8,
+        lambda made: made.done(),
+    ]
+    for number, moment in enumerate(moments):
+        made = background(pair.sql, CREATE_NESTS)
+        until(lambda made=made, moment=moment: moment(made), f"moment {number} has come")
+        pair.gateway.kill()
+        with within(DEADLINE_SECONDS):
+            is_answered = made.exception() is None
+        pair.gateway.start()
+        found = nests(pair)
+        assert found == ALL_NESTS or (found is None and not is_answered), number
+        pair.sql("DROP TABLE IF EXISTS nests")
+        pair.sql(CREATE_NESTS)
+        assert nests(pair) == ALL_NESTS
+        pair.sql("DROP TABLE nests")
+        until(lambda: files_of(pair) == files, "all files of these tables are deleted")
+    assert_all_is_well(pair)
 
 
 def test_a_load_during_which_a_worker_is_killed_fails_with_its_name_and_leaves_nothing(
@@ -405,10 +574,14 @@ def test_a_load_whose_client_is_killed_leaves_nothing(proxied: Processes, backgr
 
     write(proxied, "more", 2 * ROWS)
     load = begin_half_a_load(proxied, lambda _, *arguments: background(copy_with_a_process, *arguments))
+    first, second = proxied.workers
     clients[0].kill()
-    until(load.done, "the client has ended")
-    until(lambda: proxied.sql("SELECT * FROM system.loads") == [], "the load has ended")
-    proxied.workers[1].proxy.release()
+    until(lambda: proxied.sql("SELECT * FROM system.loads") == [], "the load has ended", seconds=1)
+    # Told at once, and not with its next report, although the other worker cannot be told.
+    until(lambda: first.files() == files[first.name], "the rows that one worker had are gone", seconds=1)
+    second.proxy.release()
+    until(lambda: is_idle(proxied), "both workers are idle", seconds=1)
+    until(load.done, "nobody waits for the client any more", seconds=1)
     assert_nothing_is_left_of_a_load(proxied, files)
 
 
@@ -480,9 +653,10 @@ def test_the_rows_of_a_failed_load_are_deleted_before_the_next_report(tmp_path: 
         load = begin_half_a_load(processes, background)
         second.kill()
         second.proxy.cut()
-        with pytest.raises(volary.UnavailableError):
+        with within(DEADLINE_SECONDS), pytest.raises(volary.UnavailableError) as caught:
             load.result()
-        until(lambda: first.files() == files, "the files of the failed load are deleted")
+        assert_names(caught.value, second)
+        until(lambda: first.files() == files, "the files of the failed load are deleted", seconds=1)
 
 
 def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(
@@ -493,7 +667,10 @@ def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(
     load_birds(processes)
     files = files_of(processes)
     write(processes, "more", 60 * ROWS)
-    with pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry") as caught:
+    with (
+        within(DEADLINE_SECONDS),
+        pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry") as caught,
+    ):
         copy(processes, "more")
     assert_names(caught.value, worker)
     assert str(worker.data_dir) in caught.value.message
@@ -504,6 +681,7 @@ def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(
 def test_a_full_disk_fails_a_query_that_spills_with_what_to_do(small_disk: Path, tmp_path: Path) -> None:
     with (
         spilling_to(small_disk, tmp_path) as processes,
+        within(SPILLING_SECONDS),
         pytest.raises(volary.ResourceExhaustedError, match="the disk is full; free space and retry"),
     ):
         processes.sql(MANY_GROUPS)
@@ -511,9 +689,9 @@ def test_a_full_disk_fails_a_query_that_spills_with_what_to_do(small_disk: Path,
 
 def test_a_query_that_fills_the_disk_of_the_gateway_ends_alone(small_disk: Path, tmp_path: Path) -> None:
     with spilling_to(small_disk, tmp_path) as processes:
-        with pytest.raises(volary.Error, match="the disk is full"):
+        with within(SPILLING_SECONDS), pytest.raises(volary.Error, match="the disk is full"):
             processes.sql(MANY_GROUPS)
-        until(lambda: all_are_idle(processes), "all nodes are idle")
+        until(lambda: all_are_idle(processes), "all nodes are idle", seconds=1)
         assert_all_is_well(processes)
         processes.sql("INSERT INTO feathers VALUES (0)")
 
@@ -586,7 +764,7 @@ def test_a_client_that_is_killed_in_a_stream_frees_all_nodes_within_a_second(pai
 
 
 def gateway_has_room(processes: Processes) -> bool:
-    """Whether a query gets 250 of the gateway's 256 MiB: its memory is in no system table."""
+    """Whether a query gets 250 of the gateway's 256 MiB."""
     try:
         processes.sql("SELECT array_length(array_agg(repeat('x', 1048576 + n % 2))) FROM generate_series(1, 250) t(n)")
     except volary.ResourceExhaustedError:

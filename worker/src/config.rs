@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result};
 use volary_node::memory;
+use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 
 /// The worker.
@@ -102,6 +103,14 @@ impl Default for Storage {
 }
 
 impl Config {
+    /// The largest message that the worker takes.
+    pub fn message_limit(&self) -> MessageLimit {
+        MessageLimit {
+            bytes: self.execution.max_message.bytes(),
+            setting: "worker.execution.max_message",
+        }
+    }
+
     /// Checks what types cannot say.
     ///
     /// # Errors

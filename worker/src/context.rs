@@ -9,6 +9,7 @@ use volary_node::Runtimes;
 use volary_node::admission::Admission;
 
 use crate::config::Config;
+use crate::fragment::environment::Environments;
 use crate::storage::Storage;
 
 /// The worker's identity, settings and resources.
@@ -24,6 +25,8 @@ pub struct WorkerContext {
     pub storage: Storage,
     /// Memory, spill space and caches.
     pub runtime_env: Arc<RuntimeEnv>,
+    /// What fragments run in.
+    pub environments: Environments,
     /// Where work runs.
     pub runtimes: Runtimes,
     /// Opens what gateways sealed.

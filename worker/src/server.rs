@@ -17,6 +17,7 @@ use volary_node::{DataDir, Runtimes, memory};
 
 use crate::config::Config;
 use crate::context::WorkerContext;
+use crate::fragment::environment::Environments;
 use crate::membership;
 use crate::service::WorkerService;
 use crate::storage::Storage;
@@ -75,13 +76,14 @@ impl Worker {
             ),
             storage,
             runtime_env,
+            environments: Environments::default(),
             runtimes: runtimes.clone(),
             sealer: joined.sealer.clone(),
             config,
         });
         let service = WorkerService::new(Arc::clone(&context));
-        let max_message = context.config.execution.max_message.bytes();
-        let serving = Serving::start(listener, service, max_message, data_dir, runtimes.io());
+        let limit = context.config.message_limit();
+        let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
         let heartbeats = membership::heartbeats(
             Arc::clone(&context),
             advertised,

@@ -54,9 +54,11 @@ impl WorkerService {
         &self,
         mut messages: Streaming<FlightData>,
     ) -> Result<impl Future<Output = Result<PutResult>> + Send + use<>> {
+        let limit = self.context.config.message_limit();
         let first = messages
             .message()
-            .await?
+            .await
+            .map_err(|status| limit.explain(status))?
             .ok_or_else(|| Error::invalid("a write without messages"))?;
         let request = self.write_request(&first)?;
         let span = tracing::info_span!(
@@ -65,7 +67,8 @@ impl WorkerService {
             write_id = request.write_id,
             worker = %self.context.id
         );
-        let rest = messages.map_err(|status| FlightError::Tonic(Box::new(status)));
+        let rest =
+            messages.map_err(move |status| FlightError::Tonic(Box::new(limit.explain(status))));
         let data = stream::once(futures::future::ready(Ok(first))).chain(rest);
         let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
         let context = WriteContext {

@@ -22,6 +22,7 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::message_limit::MessageLimit;
 
 use super::context::QueryContext;
 use super::report::WorkerReport;
@@ -224,7 +225,12 @@ impl Reader {
             .in_time(messages.message(), "sent nothing, not even a sign of life,")
             .await?;
         self.messages = Some(messages);
-        message.map_err(worker_error)?.ok_or_else(|| {
+        let limit = MessageLimit {
+            bytes: self.request.query.config.max_message.bytes(),
+            setting: "gateway.gather.max_message",
+        };
+        let message = message.map_err(|status| worker_error(limit.explain(status)))?;
+        message.ok_or_else(|| {
             Error::unavailable("the stream ended before the worker said that it had sent all rows; run the query again")
         })
     }

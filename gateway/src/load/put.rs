@@ -39,7 +39,7 @@ const CHECKS_PER_TIMEOUT: u32 = 8;
 /// Sends what its sender is given; ends with what the worker says that it keeps.
 pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
-/// A stream to each of the table's workers, in their order. `idle`: how long a worker may give no sign of life, or take no rows.
+/// A stream to each of the table's workers, in their order; it is opened when there are rows for it. `idle`: how long a worker may give no sign of life, or take no rows.
 pub fn open(
     cluster: &Arc<Cluster>,
     idle: Duration,
@@ -71,9 +71,13 @@ async fn put(
     worker: WorkerId,
     table: Arc<Table>,
     request: WriteRequest,
-    rows: mpsc::Receiver<RecordBatch>,
+    mut rows: mpsc::Receiver<RecordBatch>,
     idle: Duration,
 ) -> Result<(WorkerId, WriteResult)> {
+    // A row is for one worker of what may be thousands.
+    let Some(first) = rows.recv().await else {
+        return Ok((worker, WriteResult::default()));
+    };
     let name = cluster.name(worker);
     let sealed = cluster
         .sealer()
@@ -83,6 +87,7 @@ async fn put(
         waiting_since: None,
     }));
     let rows = HandedOver {
+        first: Some(first),
         rows,
         progress: Arc::clone(&progress),
     };
@@ -182,6 +187,7 @@ impl Progress {
 
 /// Rows for a worker, noting whether it takes them.
 struct HandedOver {
+    first: Option<RecordBatch>,
     rows: mpsc::Receiver<RecordBatch>,
     progress: Arc<Mutex<Progress>>,
 }
@@ -190,7 +196,10 @@ impl Stream for HandedOver {
     type Item = Result<RecordBatch, FlightError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = self.rows.poll_recv(cx);
+        let next = match self.first.take() {
+            Some(first) => Poll::Ready(Some(first)),
+            None => self.rows.poll_recv(cx),
+        };
         let has_rows = matches!(next, Poll::Ready(Some(_)));
         self.progress.lock().waiting_since = has_rows.then(Instant::now);
         next.map(|batch| batch.map(Ok))

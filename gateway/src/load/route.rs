@@ -10,7 +10,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::batches::target_rows;
+use volary_node::batches::{compact, target_rows};
 
 use super::fit;
 use super::progress::Progress;
@@ -100,7 +100,7 @@ impl Router {
                 .push_batch(part)
                 .map_err(internal)?;
             while let Some(batch) = self.coalescers[position].next_completed_batch() {
-                send(&self.senders[position], batch).await?;
+                send(&self.senders[position], compact(batch).map_err(internal)?).await?;
             }
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Router {
         for (coalescer, sender) in self.coalescers.iter_mut().zip(&self.senders) {
             coalescer.finish_buffered_batch().map_err(internal)?;
             while let Some(batch) = coalescer.next_completed_batch() {
-                send(sender, batch).await?;
+                send(sender, compact(batch).map_err(internal)?).await?;
             }
         }
         Ok(())

@@ -31,7 +31,8 @@ _GRPC: dict[str, ErrorCode] = {
     "ResourceExhausted": ErrorCode.RESOURCE_EXHAUSTED,
     "FailedPrecondition": ErrorCode.INTERNAL,
     "Aborted": ErrorCode.INTERNAL,
-    "OutOfRange": ErrorCode.INTERNAL,
+    # A message that is larger than this side or the other one takes.
+    "OutOfRange": ErrorCode.RESOURCE_EXHAUSTED,
     "Unimplemented": ErrorCode.UNIMPLEMENTED,
     "Internal": ErrorCode.INTERNAL,
     "Unavailable": ErrorCode.UNAVAILABLE,

@@ -8,6 +8,8 @@
 pub mod bind;
 /// The plan in a ticket: an allow-list of operators.
 pub mod decode;
+/// What fragments run in.
+pub mod environment;
 /// Signs of life between the messages of a fragment.
 pub mod keep_alive;
 /// The rules that need to know the segments.

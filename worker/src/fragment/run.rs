@@ -16,7 +16,6 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
-use datafusion::prelude::SessionContext;
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, ready};
 use tokio::time::timeout;
 use tonic::Status;
@@ -31,7 +30,7 @@ use volary_node::run::{StopsWhenDropped, runnable};
 use super::bind::Binder;
 use super::decode::decode;
 use super::keep_alive::WithKeepAlive;
-use super::optimize::{optimize, session_config};
+use super::optimize::optimize;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
@@ -100,17 +99,13 @@ struct BoundFragment {
 /// Decodes, binds and optimises; runs on the CPU runtime.
 fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment> {
     let target_partitions = context.target_partitions();
-    let config = session_config(
-        ticket.batch_rows as usize,
-        target_partitions,
-        &ticket.time_zone,
-    );
+    let task = context
+        .environments
+        .of(&ticket, target_partitions, &context.runtime_env);
     let parquet = TableParquetOptions {
-        global: config.options().execution.parquet.clone(),
+        global: task.session_config().options().execution.parquet.clone(),
         ..TableParquetOptions::default()
     };
-    let session = SessionContext::new_with_config_rt(config, Arc::clone(&context.runtime_env));
-    let task = session.task_ctx();
     let snapshot = ticket
         .snapshot
         .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?;

@@ -13,6 +13,7 @@ use volary_node::runtimes::OwnedRuntimes;
 
 use super::*;
 use crate::config::{Config, Execution};
+use crate::fragment::environment::Environments;
 use crate::storage::Storage;
 
 const TABLE: TableId = TableId(5);
@@ -42,6 +43,7 @@ fn worker_with(execution: Execution) -> Worker {
         },
         storage: Storage::open(dir.path()).unwrap(),
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
+        environments: Environments::default(),
         runtimes: runtimes.handles().clone(),
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),

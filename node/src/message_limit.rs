@@ -1,0 +1,80 @@
+//! Messages that are larger than a node takes.
+//!
+//! tonic refuses them, most before a service sees them, as OUT_OF_RANGE and without the name of a setting.
+
+use tonic::codegen::http::Response;
+use tonic::{Code, Status};
+use volary_flight_proto::{Error, ErrorCode};
+
+const GRPC_STATUS: &str = "grpc-status";
+
+/// The largest message that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageLimit {
+    /// In bytes.
+    pub bytes: usize,
+    /// The setting that says so.
+    pub setting: &'static str,
+}
+
+impl MessageLimit {
+    /// A status as it is, or what was wrong with a message that is too large.
+    pub fn explain(self, status: Status) -> Status {
+        if status.code() == Code::OutOfRange {
+            return self.error().into();
+        }
+        status
+    }
+
+    /// The same for the answer to a call that was refused as a whole.
+    pub(crate) fn explain_response<B>(self, mut response: Response<B>) -> Response<B> {
+        let refused = response
+            .headers()
+            .get(GRPC_STATUS)
+            .is_some_and(|code| Code::from_bytes(code.as_bytes()) == Code::OutOfRange);
+        // What it cannot be written as stays as it was.
+        if refused
+            && Status::from(self.error())
+                .add_header(response.headers_mut())
+                .is_err()
+        {
+            tracing::debug!("a refusal cannot be explained");
+        }
+        response
+    }
+
+    fn error(self) -> Error {
+        Error::new(
+            ErrorCode::ResourceExhausted,
+            format!(
+                "a message is larger than the {} bytes of {}; send less at once, or raise the setting",
+                self.bytes, self.setting
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: MessageLimit = MessageLimit {
+        bytes: 5,
+        setting: "node.max_message",
+    };
+
+    #[test]
+    fn only_what_is_too_large_is_explained() {
+        let explained = LIMIT.explain(Status::out_of_range("found 6 bytes"));
+        assert_eq!(explained.code(), Code::ResourceExhausted);
+        assert!(explained.message().contains("5 bytes of node.max_message"));
+        assert_eq!(LIMIT.explain(Status::not_found("x")).message(), "x");
+
+        let explained = LIMIT.explain_response(Status::out_of_range("found 6").into_http::<()>());
+        let status = Status::from_header_map(explained.headers()).unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let other = LIMIT.explain_response(Status::not_found("x").into_http::<()>());
+        let status = Status::from_header_map(other.headers()).unwrap();
+        assert_eq!((status.code(), status.message()), (Code::NotFound, "x"));
+    }
+}
