@@ -2,6 +2,8 @@
 //!
 //! Machines are noisy: the two sides run in turns, and what is quoted is the ratio, with its spread.
 
+/// Thousands of real workers on one machine.
+pub mod fleet;
 /// Turns, medians and spread.
 pub mod interleaved;
 /// Loading beside plain Parquet writing.

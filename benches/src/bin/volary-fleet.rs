@@ -1,0 +1,157 @@
+//! `volary-fleet`: a gateway and thousands of workers on one machine, until Ctrl-C or the end of standard input.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use tokio::io::AsyncReadExt;
+use volary_benches::fleet::host::{self, HostOptions};
+use volary_benches::fleet::{Fleet, FleetOptions};
+use volary_cli::settings::{Layers, Settings, process_environment};
+use volary_cli::signals::Stop;
+use volary_gateway::Gateway;
+use volary_node::Runtimes;
+use volary_node::runtimes::OwnedRuntimes;
+
+/// Runs a fleet, or a process of one.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A gateway and all workers.
+    Up(Up),
+    /// The gateway alone; settings by environment, as for `volary gateway`.
+    Gateway(GatewayArgs),
+    /// Some of the workers, in one process.
+    Host(Host),
+}
+
+#[derive(Debug, Args)]
+struct Up {
+    /// Workers in all.
+    #[arg(long, default_value_t = 2160)]
+    workers: usize,
+    /// Processes that they are divided among.
+    #[arg(long, default_value_t = 2)]
+    hosts: usize,
+    /// Directory of all data and logs.
+    #[arg(long)]
+    data_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct GatewayArgs {
+    /// Directory of the catalog.
+    #[arg(long)]
+    data_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Host {
+    /// host:port of the gateway.
+    #[arg(long)]
+    gateway: String,
+    /// The number of the first worker.
+    #[arg(long)]
+    first: usize,
+    /// Workers of this process.
+    #[arg(long)]
+    workers: usize,
+    /// Directory of the workers' directories.
+    #[arg(long)]
+    data_dir: PathBuf,
+}
+
+/// See the workspace's Cargo.toml for why it is not the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Command::Up(up) = arguments.command {
+        return run_fleet(up);
+    }
+    let runtimes = OwnedRuntimes::start(None)?;
+    let handles = runtimes.handles().clone();
+    handles.io().clone().block_on(async {
+        match arguments.command {
+            Command::Gateway(args) => run_gateway(args, handles).await,
+            Command::Host(host) => run_host(host, handles).await,
+            Command::Up(_) => Ok(()),
+        }
+    })
+}
+
+fn run_fleet(up: Up) -> Result<()> {
+    let program = std::env::current_exe()?;
+    let programs = program.parent().context("a program without a directory")?;
+    let started = std::time::Instant::now();
+    let fleet = Fleet::start(&FleetOptions {
+        programs: programs.to_owned(),
+        data_dir: up.data_dir,
+        workers: up.workers,
+        hosts: up.hosts,
+        gateway_settings: Vec::new(),
+    })?;
+    println!(
+        "volary-fleet: {} workers after {:.1} s, gateway process {}, listening on grpc://{}",
+        up.workers,
+        started.elapsed().as_secs_f64(),
+        fleet.gateway_pid(),
+        fleet.address()
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(ended())?;
+    fleet.shutdown()
+}
+
+async fn run_gateway(args: GatewayArgs, runtimes: Runtimes) -> Result<()> {
+    let mut settings = Settings::load(&Layers {
+        environment: process_environment(),
+        ..Layers::default()
+    })?;
+    settings.gateway.data_dir = args.data_dir;
+    settings.gateway.listen = ([127, 0, 0, 1], 0).into();
+    let gateway = Gateway::start(settings.gateway, runtimes).await?;
+    println!("listening on grpc://{}", gateway.address());
+    ended().await?;
+    gateway.shutdown().await;
+    Ok(())
+}
+
+async fn run_host(host: Host, runtimes: Runtimes) -> Result<()> {
+    let options = HostOptions {
+        gateway: host.gateway,
+        data_dir: host.data_dir,
+        first: host.first,
+        workers: host.workers,
+    };
+    let workers = host::start(&options, &runtimes).await?;
+    println!("ready");
+    ended().await?;
+    host::shutdown(workers).await;
+    Ok(())
+}
+
+/// A signal, or the end of standard input: of the process that started this one.
+async fn ended() -> Result<()> {
+    let mut stop = Stop::listen()?;
+    let mut input = tokio::io::stdin();
+    let mut rest = [0; 64];
+    loop {
+        tokio::select! {
+            () = stop.requested() => return Ok(()),
+            read = input.read(&mut rest) => {
+                if matches!(read, Ok(0) | Err(_)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Many workers in one process.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt, stream};
+use volary_node::Runtimes;
+use volary_node::size::MemorySize;
+use volary_worker::{Config, Worker};
+
+/// Workers that start at the same time: each waits for its disk and for its turn at the gateway.
+const STARTING: usize = 32;
+/// What a worker of a fleet may hold; its queries are small.
+const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
+
+/// Which workers a host runs.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// `host:port` of the gateway.
+    pub gateway: String,
+    /// The directory of the workers' directories: `worker-0`, `worker-1`, …
+    pub data_dir: PathBuf,
+    /// The number of the first one.
+    pub first: usize,
+    /// How many.
+    pub workers: usize,
+}
+
+/// Starts the workers; all have joined when this returns.
+///
+/// # Errors
+/// Those of the workers.
+pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Worker>> {
+    let numbers = options.first..options.first + options.workers;
+    let starting = numbers.map(|number| {
+        let mut config = Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            gateway: options.gateway.clone(),
+            data_dir: options.data_dir.join(format!("worker-{number}")),
+            ..Config::default()
+        };
+        config.memory.limit = WORKER_MEMORY;
+        // One machine's cores are shared by all.
+        config.execution.target_partitions = Some(1);
+        async move {
+            Worker::start(config, runtimes.clone())
+                .await
+                .with_context(|| format!("worker {number}"))
+        }
+    });
+    stream::iter(starting)
+        .buffer_unordered(STARTING)
+        .try_collect()
+        .await
+}
+
+/// Stops all of them in an orderly way.
+pub async fn shutdown(workers: Vec<Worker>) {
+    futures::future::join_all(workers.into_iter().map(Worker::shutdown)).await;
+}
