@@ -165,10 +165,14 @@ def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) ->
         # The same gateway, catalog and address, as an intruder might bring them, but without the secret.
         processes.gateway.kill()
         begin_gateway(processes, f"--secret-file={changed}")
-        until(lambda: "reporting to the gateway fails" in log(tmp_path, worker.name), "the worker says so")
-        (warning,) = [line for line in log(tmp_path, worker.name).splitlines() if "reporting to the gateway" in line]
-        assert " WARN " in warning
-        assert f"PERMISSION_DENIED: gateway at {processes.gateway.address}: {REFUSED}" in warning
+        refusal = f"PERMISSION_DENIED: gateway at {processes.gateway.address}: {REFUSED}"
+        until(lambda: refusal in log(tmp_path, worker.name), "the worker says so")
+        # Once, and perhaps before that once that nobody answered.
+        warnings = [
+            line for line in log(tmp_path, worker.name).splitlines() if "reporting to the gateway fails" in line
+        ]
+        assert [refusal in warning for warning in warnings] in ([True], [False, True])
+        assert all(" WARN " in warning for warning in warnings)
         for statement in ("SELECT k FROM nests WHERE k > 0", "INSERT INTO nests VALUES (4, 4)"):
             with pytest.raises(volary.PermissionDeniedError, match="was not sealed by this cluster") as caught:
                 processes.sql(statement)

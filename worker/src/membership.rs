@@ -239,29 +239,30 @@ impl Reporter {
     }
 }
 
-/// Something that is done again and again: it is logged when it begins to fail and when it works again, not each time.
+/// Something that is done again and again: it is logged when it begins to fail, or to fail in another way, and when it works
+/// again, not each time.
 struct Trouble {
     what: &'static str,
-    failing: bool,
+    failing: Option<ErrorCode>,
 }
 
 impl Trouble {
     fn new(what: &'static str) -> Self {
         Self {
             what,
-            failing: false,
+            failing: None,
         }
     }
 
     fn note(&mut self, error: Option<&Error>) {
         match error {
-            Some(error) if !self.failing => {
+            Some(error) if self.failing != Some(error.code()) => {
                 tracing::warn!(%error, "{} fails; it is tried again", self.what);
             }
-            None if self.failing => tracing::info!("{} works again", self.what),
+            None if self.failing.is_some() => tracing::info!("{} works again", self.what),
             _ => {}
         }
-        self.failing = error.is_some();
+        self.failing = error.map(Error::code);
     }
 }
 
