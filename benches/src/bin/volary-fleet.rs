@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use tokio::io::AsyncReadExt;
 use volary_benches::fleet::host::{self, HostOptions};
@@ -27,7 +27,7 @@ enum Command {
     /// The gateway alone; settings by environment, as for `volary gateway`.
     Gateway(GatewayArgs),
     /// Some of the workers, in one process.
-    Host(Host),
+    Host(HostOptions),
 }
 
 #[derive(Debug, Args)]
@@ -50,52 +50,31 @@ struct GatewayArgs {
     data_dir: PathBuf,
 }
 
-#[derive(Debug, Args)]
-struct Host {
-    /// host:port of the gateway.
-    #[arg(long)]
-    gateway: String,
-    /// The number of the first worker.
-    #[arg(long)]
-    first: usize,
-    /// Workers of this process.
-    #[arg(long)]
-    workers: usize,
-    /// Directory of the workers' directories.
-    #[arg(long)]
-    data_dir: PathBuf,
-}
-
 /// See the workspace's Cargo.toml for why it is not the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    if let Command::Up(up) = arguments.command {
-        return run_fleet(up);
+    match Arguments::parse().command {
+        Command::Up(up) => run_fleet(up),
+        Command::Gateway(args) => serve(|runtimes| run_gateway(args, runtimes)),
+        Command::Host(options) => serve(|runtimes| run_host(options, runtimes)),
     }
+}
+
+fn serve<F: Future<Output = Result<()>>>(node: impl FnOnce(Runtimes) -> F) -> Result<()> {
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
-    handles.io().clone().block_on(async {
-        match arguments.command {
-            Command::Gateway(args) => run_gateway(args, handles).await,
-            Command::Host(host) => run_host(host, handles).await,
-            Command::Up(_) => Ok(()),
-        }
-    })
+    handles.io().block_on(node(handles.clone()))
 }
 
 fn run_fleet(up: Up) -> Result<()> {
-    let program = std::env::current_exe()?;
-    let programs = program.parent().context("a program without a directory")?;
     let started = std::time::Instant::now();
     let fleet = Fleet::start(&FleetOptions {
-        programs: programs.to_owned(),
+        program: std::env::current_exe()?,
         data_dir: up.data_dir,
         workers: up.workers,
         hosts: up.hosts,
-        gateway_settings: Vec::new(),
     })?;
     println!(
         "volary-fleet: {} workers after {:.1} s, gateway process {}, listening on grpc://{}",
@@ -125,13 +104,7 @@ async fn run_gateway(args: GatewayArgs, runtimes: Runtimes) -> Result<()> {
     Ok(())
 }
 
-async fn run_host(host: Host, runtimes: Runtimes) -> Result<()> {
-    let options = HostOptions {
-        gateway: host.gateway,
-        data_dir: host.data_dir,
-        first: host.first,
-        workers: host.workers,
-    };
+async fn run_host(options: HostOptions, runtimes: Runtimes) -> Result<()> {
     let workers = host::start(&options, &runtimes).await?;
     println!("ready");
     ended().await?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use volary_node::Runtimes;
 use volary_node::size::MemorySize;
@@ -14,15 +15,19 @@ const STARTING: usize = 32;
 const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
 
 /// Which workers a host runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct HostOptions {
-    /// `host:port` of the gateway.
+    /// host:port of the gateway.
+    #[arg(long)]
     pub gateway: String,
-    /// The directory of the workers' directories: `worker-0`, `worker-1`, …
+    /// Directory of the workers' directories: worker-0, worker-1, …
+    #[arg(long)]
     pub data_dir: PathBuf,
-    /// The number of the first one.
+    /// The number of the first worker.
+    #[arg(long)]
     pub first: usize,
-    /// How many.
+    /// Workers of this process.
+    #[arg(long)]
     pub workers: usize,
 }
 

@@ -13,16 +13,14 @@ const LISTENING: &str = "listening on grpc://";
 /// How large a fleet is, and where.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// The directory of `volary` and `volary-fleet`.
-    pub programs: PathBuf,
+    /// `volary-fleet`, which each process runs.
+    pub program: PathBuf,
     /// The directory of all data and logs.
     pub data_dir: PathBuf,
     /// Workers in all.
     pub workers: usize,
     /// Processes that they are divided among.
     pub hosts: usize,
-    /// Environment of the gateway: its settings.
-    pub gateway_settings: Vec<(String, String)>,
 }
 
 /// A gateway and its workers. Dropping it ends them.
@@ -48,20 +46,18 @@ impl Fleet {
     /// If a process cannot be started, or ends before it is ready: its log says why.
     pub fn start(options: &FleetOptions) -> Result<Self> {
         std::fs::create_dir_all(&options.data_dir)?;
-        let volary_fleet = options.programs.join("volary-fleet");
-        let mut gateway = Command::new(&volary_fleet);
+        let mut gateway = Command::new(&options.program);
         gateway
             .arg("gateway")
             .arg("--data-dir")
-            .arg(options.data_dir.join("gateway"))
-            .envs(options.gateway_settings.iter().cloned());
+            .arg(options.data_dir.join("gateway"));
         let mut gateway = Node::start(gateway, &options.data_dir, "gateway")?;
         let address = gateway.await_address()?;
         let mut hosts = Vec::new();
         for host in 0..options.hosts {
             let first = host * options.workers / options.hosts;
             let end = (host + 1) * options.workers / options.hosts;
-            let mut command = Command::new(&volary_fleet);
+            let mut command = Command::new(&options.program);
             command
                 .arg("host")
                 .args(["--gateway", &address])
