@@ -12,7 +12,7 @@ DEMO    ?=
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python lint fmt docs bench clean-data
+.PHONY: help setup build demo test test-rust test-python lint fmt docs bench bench-quick plots clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,10 +53,21 @@ fmt: setup ## Format everything
 docs: build ## Make docs/configuration.md from the doc comments
 	$(BIN) config --reference > docs/configuration.md
 
-bench: ## Run the benchmarks; docs/benchmarks.md says how they are read
+bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins
-	$(dir $(BIN))volary-bench --json docs/benchmarks.json
+	$(dir $(BIN))volary-bench --results benches/results
 	cargo bench --workspace --bench hot_parts
+	$(MAKE) plots
+
+bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temporary directory
+	cargo build --release --workspace --bins
+	directory=$$(mktemp -d) && \
+		$(dir $(BIN))volary-bench --quick --results $$directory/results && \
+		$(VENV)/bin/python benches/plots/plot.py $$directory/results $$directory/plots && \
+		echo "results and plots are in $$directory"
+
+plots: setup ## Draw the raw results in benches/results into docs/benchmarks
+	$(VENV)/bin/python benches/plots/plot.py benches/results docs/benchmarks
 
 clean-data: ## Delete what the demo and local clusters wrote below volary-data
 	rm -rf volary-data

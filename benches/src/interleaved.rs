@@ -1,69 +1,109 @@
-//! Turns, medians and spread.
+//! Variants that are measured in turns: a machine that is slow for a while is slow for all of them.
 
-use std::time::{Duration, Instant};
+use anyhow::{Context, Result};
+use futures::future::LocalBoxFuture;
 
-/// Times of one thing, in the order in which they were taken.
-#[derive(Debug, Clone, Default)]
-pub struct Times(Vec<Duration>);
+use crate::results::{Label, Measured, Sample};
 
-impl Times {
-    /// Adds one.
-    pub fn push(&mut self, time: Duration) {
-        self.0.push(time);
+/// Something that can be done again and again.
+///
+/// Its future is local: one after another, all are awaited by the main thread, which nobody else needs, so that they may block it.
+pub trait Measure {
+    /// Does it once.
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>>;
+}
+
+/// A variant that is to be measured.
+pub struct Candidate<'a> {
+    label: Label,
+    work: Box<dyn Measure + 'a>,
+}
+
+impl std::fmt::Debug for Candidate<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate")
+            .field("label", &self.label)
+            .finish_non_exhaustive()
     }
+}
 
-    /// In milliseconds: smallest, median, largest.
-    pub fn spread_ms(&self) -> (f64, f64, f64) {
-        let mut sorted: Vec<f64> = self
-            .0
-            .iter()
-            .map(|time| time.as_secs_f64() * 1000.0)
-            .collect();
-        sorted.sort_by(f64::total_cmp);
-        match sorted.as_slice() {
-            [] => (0.0, 0.0, 0.0),
-            all => (all[0], all[all.len() / 2], all[all.len() - 1]),
-        }
-    }
-
-    /// Pair by pair, `self / other`: smallest, median, largest.
-    pub fn ratio(&self, other: &Self) -> (f64, f64, f64) {
-        let mut ratios: Vec<f64> = self
-            .0
-            .iter()
-            .zip(&other.0)
-            .map(|(ours, theirs)| ours.as_secs_f64() / theirs.as_secs_f64().max(1e-9))
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        match ratios.as_slice() {
-            [] => (0.0, 0.0, 0.0),
-            all => (all[0], all[all.len() / 2], all[all.len() - 1]),
+impl<'a> Candidate<'a> {
+    /// Does `work` in its turns.
+    pub fn new(label: Label, work: impl Measure + 'a) -> Self {
+        Self {
+            label,
+            work: Box::new(work),
         }
     }
 }
 
-/// Runs `work` and says how long it took.
+/// How often each variant is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turns {
+    /// Turns that come first and are not counted.
+    pub warm_up: usize,
+    /// Turns that are.
+    pub counted: usize,
+}
+
+/// Measures all candidates, one after another, in so many turns.
 ///
 /// # Errors
-/// Those of the work.
-pub async fn timed<T>(
-    work: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<(T, Duration)> {
-    let started = Instant::now();
-    let result = work.await?;
-    Ok((result, started.elapsed()))
+/// Those of the candidates, with their names.
+pub async fn in_turns(turns: Turns, mut candidates: Vec<Candidate<'_>>) -> Result<Vec<Measured>> {
+    let labels = candidates.iter().map(|candidate| candidate.label.clone());
+    let mut measured: Vec<_> = labels.map(Measured::new).collect();
+    for turn in 0..turns.warm_up + turns.counted {
+        for (candidate, measured) in candidates.iter_mut().zip(&mut measured) {
+            let sample = candidate.work.measure().await;
+            let sample = sample.with_context(|| candidate.label.name.clone())?;
+            if turn >= turns.warm_up {
+                eprintln!("{}: {sample}", candidate.label.name);
+                measured.push(sample);
+            }
+        }
+    }
+    Ok(measured)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use futures::FutureExt;
+
     use super::*;
 
+    struct Noted<'a>(&'static str, &'a RefCell<Vec<&'static str>>);
+
+    impl Measure for Noted<'_> {
+        fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+            async move {
+                self.1.borrow_mut().push(self.0);
+                let turns = self.1.borrow().len();
+                anyhow::ensure!(turns < 7, "enough");
+                Ok(Sample::new().with("turns", turns as f64))
+            }
+            .boxed_local()
+        }
+    }
+
     #[test]
-    fn ratios_are_taken_pair_by_pair() {
-        let times =
-            |values: &[u64]| Times(values.iter().map(|ms| Duration::from_millis(*ms)).collect());
-        let (ours, theirs) = (times(&[10, 40, 30]), times(&[10, 20, 10]));
-        assert_eq!(ours.ratio(&theirs), (1.0, 2.0, 3.0));
-        assert_eq!(ours.spread_ms(), (10.0, 30.0, 40.0));
+    fn variants_take_turns_and_the_first_ones_do_not_count() {
+        let noted = RefCell::default();
+        let candidates = || {
+            let of = |name| Candidate::new(Label::new(name), Noted(name, &noted));
+            vec![of("a"), of("b")]
+        };
+        let turns = Turns {
+            warm_up: 1,
+            counted: 2,
+        };
+        let measured = in_turns(turns, candidates()).now_or_never().unwrap();
+        let measured = measured.unwrap();
+        assert_eq!(*noted.borrow(), ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(measured[1].samples_of("turns"), [4.0, 6.0]);
+        let failed = in_turns(turns, candidates()).now_or_never().unwrap();
+        assert_eq!(format!("{:#}", failed.unwrap_err()), "a: enough");
     }
 }

@@ -1,39 +1,54 @@
-//! `volary-bench`: whole statements on an embedded cluster, beside one DataFusion process.
+//! `volary-bench`: the tables of the benchmarks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::Parser;
-use volary_benches::{load, report, tpch};
-use volary_cli::client::Client;
-use volary_cli::settings::Settings;
-use volary_cli::{LocalCluster, LocalOptions};
+use volary_benches::bench::{Bench, Size, Tpch};
+use volary_benches::report;
+use volary_benches::tables::{self, Table};
+use volary_node::open_files;
 use volary_node::runtimes::OwnedRuntimes;
 
-/// Runs TPC-H and a load on a cluster in this process, in turns with DataFusion on the same Parquet files.
+/// Runs experiments, whose variants are measured in turns; prints them as tables, and keeps every sample.
 #[derive(Debug, Parser)]
 struct Args {
-    /// TPC-H scale factor.
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// Workers of the cluster.
+    /// Tables, by name: chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, load. Default: all.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Smaller: all tables in less than ten minutes.
+    #[arg(long, group = "size")]
+    quick: bool,
+    /// So small that figures mean nothing: shows that everything works.
+    #[arg(long, group = "size")]
+    smoke: bool,
+    /// With what takes very long.
+    #[arg(long, group = "size")]
+    full: bool,
+    /// Where raw results go: a JSON file per table.
+    #[arg(long, default_value = "benches/results")]
+    results: PathBuf,
+    /// Counted turns of each variant.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Workers, in the tables of many. Default: 2,160 (quick: 64).
+    #[arg(long)]
+    fan_out: Option<usize>,
+    /// TPC-H scale factor. Default: 1 (quick: 0.05).
+    #[arg(long)]
+    scale: Option<f64>,
+    /// Workers of the cluster that TPC-H is loaded into.
     #[arg(long, default_value_t = 4)]
     workers: usize,
-    /// Counted turns of each query.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Only queries whose name contains this.
+    /// Only queries of TPC-H whose name contains this.
     #[arg(long, default_value = "")]
-    only: String,
-    /// Where data is kept between runs. Default: a directory that goes away.
+    query: String,
+    /// Where TPC-H is kept between runs. Default: a directory that goes away.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Where the queries are.
+    /// Where TPC-H's queries are.
     #[arg(long, default_value = "tests/queries/tpch")]
     queries: PathBuf,
-    /// Where the raw results go, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
 }
 
 /// See the workspace's Cargo.toml for why it is not the system's.
@@ -42,54 +57,61 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    let tables = tables::chosen(&args.only)?;
+    // Clients and stubs are many.
+    open_files::raise();
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
-    handles.io().clone().block_on(run(args, handles))
+    let temporary = tempfile::tempdir()?;
+    let bench = Bench {
+        size: args.size(),
+        rounds: args.rounds,
+        fan_out: args.fan_out,
+        tpch: Tpch {
+            scale: args.scale,
+            workers: args.workers,
+            queries: args.queries,
+            only: args.query,
+        },
+        data_dir: args
+            .data_dir
+            .unwrap_or_else(|| temporary.path().join("data")),
+        scratch_dir: temporary.path().join("scratch"),
+        fleet_program: std::env::current_exe()?.with_file_name("volary-fleet"),
+        runtimes: handles.clone(),
+    };
+    handles.io().block_on(run(&bench, &tables, &args.results))
 }
 
-async fn run(args: Args, runtimes: volary_node::Runtimes) -> Result<()> {
-    let temporary = tempfile::tempdir()?;
-    let root = args
-        .data_dir
-        .clone()
-        .unwrap_or_else(|| temporary.path().to_owned());
-    let data = root.join(format!("tpch-{}", args.scale));
-    if !data.is_dir() {
-        std::fs::create_dir_all(&data)?;
-        volary_cli::tpch::write_parquet(&data, args.scale, &mut |_, _| {})?;
+/// Runs one table after another. One that fails does not keep the others from being measured.
+async fn run(bench: &Bench, tables: &[Table], results: &Path) -> Result<()> {
+    let mut failed = Vec::new();
+    for table in tables {
+        eprintln!("{}: {} run", table.name, bench.size.name());
+        match table.run(bench).await {
+            Ok(measured) => {
+                let path = measured.write(results)?;
+                println!("{}\n{}\n", report::markdown(&measured), path.display());
+            }
+            Err(error) => {
+                eprintln!("{} has failed: {error:#}", table.name);
+                failed.push(table.name);
+            }
+        }
     }
-    let mut settings = Settings::default();
-    settings.local.workers = args.workers;
-    settings.local.data_dir = root.join(format!("cluster-{}", args.scale));
-    settings.local.listen.set_port(0);
-    settings.gateway.load.allowed_roots = vec![root.to_string_lossy().into_owned()];
-    let fresh = !settings.local.data_dir.is_dir();
-    let cluster = LocalCluster::start(LocalOptions::new(settings, runtimes)).await?;
-    let mut client = Client::connect(&cluster.uri()).await?;
-    if fresh {
-        tpch::load(&mut client, &data).await?;
+    if !failed.is_empty() {
+        bail!("tables that have failed: {}", failed.join(", "));
     }
-    let context = tpch::datafusion(&data).await?;
-    let mut queries = tpch::queries(&args.queries)?;
-    queries.retain(|(name, _)| name.contains(&args.only));
-    let mut lines = tpch::compare(&mut client, &context, &queries, args.rounds).await?;
-    println!("{}", report::markdown(&lines, "DataFusion"));
-    if args.only.is_empty() {
-        let loaded =
-            load::compare(&mut client, &data, temporary.path(), args.rounds.min(3)).await?;
-        let theirs = "plain Parquet writing";
-        println!(
-            "{}",
-            report::markdown(std::slice::from_ref(&loaded), theirs)
-        );
-        let rows = load::rows(&mut client).await?;
-        println!("{}", report::rates(&loaded, rows, theirs));
-        lines.push(loaded);
-    }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_vec_pretty(&report::json(&lines))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    cluster.shutdown().await;
     Ok(())
+}
+
+impl Args {
+    fn size(&self) -> Size {
+        match (self.smoke, self.quick, self.full) {
+            (true, _, _) => Size::Smoke,
+            (_, true, _) => Size::Quick,
+            (_, _, true) => Size::Full,
+            _ => Size::Normal,
+        }
+    }
 }

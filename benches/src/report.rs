@@ -1,78 +1,128 @@
-//! Results as a table and as JSON.
+//! Results for people: a table in Markdown.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use crate::results::{Measured, TableResults};
+use crate::statistics::{Spread, ratios};
 
-use crate::interleaved::Times;
-
-/// One line: the same work done by a cluster and by the other side.
-#[derive(Debug, Clone)]
-pub struct Line {
-    /// What was done.
-    pub name: String,
-    /// By Volary.
-    pub ours: Times,
-    /// By the other side.
-    pub theirs: Times,
-}
-
-/// A table in Markdown: medians in milliseconds, and the ratio with its spread.
-pub fn markdown(lines: &[Line], theirs: &str) -> String {
-    let mut text = format!(
-        "| | Volary ms | {theirs} ms | ratio (median) | ratio (min to max) |\n|---|---:|---:|---:|---:|\n"
-    );
-    let (mut ours_total, mut theirs_total) = (0.0, 0.0);
-    for line in lines {
-        let (_, ours, _) = line.ours.spread_ms();
-        let (_, other, _) = line.theirs.spread_ms();
-        let (low, ratio, high) = line.ours.ratio(&line.theirs);
-        ours_total += ours;
-        theirs_total += other;
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {ours:.1} | {other:.1} | {ratio:.2} | {low:.2} to {high:.2} |",
-            line.name
-        );
+/// One line per variant: of each metric the median (smallest to largest), and what it is in terms of the variant that it is compared with.
+pub fn markdown(results: &TableResults) -> String {
+    let variants = &results.variants;
+    let metrics: BTreeSet<&String> = variants
+        .iter()
+        .flat_map(|variant| variant.samples.keys())
+        .collect();
+    let has_baselines = variants
+        .iter()
+        .any(|variant| variant.label.baseline.is_some());
+    let mut text = format!("## {} ({})\n\n|", results.title, results.size);
+    // Writing to a String cannot fail.
+    for metric in &metrics {
+        let _ = write!(text, " | {metric}");
     }
-    let _ = writeln!(
-        text,
-        "| **total of medians** | **{ours_total:.1}** | **{theirs_total:.1}** | **{:.2}** | |",
-        ours_total / f64::max(theirs_total, 1e-9)
-    );
+    text.push_str(if has_baselines {
+        " | compared with |\n|---"
+    } else {
+        " |\n|---"
+    });
+    text.push_str(&"|---:".repeat(metrics.len()));
+    text.push_str(if has_baselines { "|---|\n" } else { "|\n" });
+    for variant in variants {
+        let _ = write!(text, "| {}", variant.label.name);
+        let baseline = baseline_of(variant, variants);
+        for metric in &metrics {
+            let ours = variant.samples_of(metric);
+            let theirs = baseline.map_or(&[] as &[f64], |baseline| baseline.samples_of(metric));
+            let _ = write!(text, " | {}", cell(ours, theirs));
+        }
+        if has_baselines {
+            let name = baseline.map_or("", |baseline| baseline.label.name.as_str());
+            let _ = write!(text, " | {name}");
+        }
+        text.push_str(" |\n");
+    }
     text
 }
 
-/// What a line's median times are in rows per second.
-pub fn rates(line: &Line, rows: u64, theirs: &str) -> String {
-    let rate = |times: &Times| {
-        let (_, median_ms, _) = times.spread_ms();
-        rows as f64 / f64::max(median_ms, 1e-9)
+/// The variant that this one is compared with.
+fn baseline_of<'a>(variant: &Measured, variants: &'a [Measured]) -> Option<&'a Measured> {
+    let name = variant.label.baseline.as_ref()?;
+    variants.iter().find(|other| other.label.name == *name)
+}
+
+fn cell(ours: &[f64], theirs: &[f64]) -> String {
+    let Some(spread) = Spread::of(ours) else {
+        return String::new();
     };
+    let shown = show(spread);
+    match Spread::of(&ratios(ours, theirs)) {
+        Some(ratio) => format!("{shown}, × {}", show(ratio)),
+        None => shown,
+    }
+}
+
+fn show(spread: Spread) -> String {
     format!(
-        "{rows} rows: Volary {:.0} thousand rows/s, {theirs} {:.0} thousand rows/s",
-        rate(&line.ours),
-        rate(&line.theirs)
+        "{} ({} to {})",
+        figure(spread.median),
+        figure(spread.min),
+        figure(spread.max)
     )
 }
 
-/// The raw times, to be kept.
-pub fn json(lines: &[Line]) -> Value {
-    let spread = |times: &Times| {
-        let (min, median, max) = times.spread_ms();
-        json!({"min_ms": min, "median_ms": median, "max_ms": max})
+/// With about three digits that tell something.
+fn figure(value: f64) -> String {
+    let decimals = if value.abs() >= 100.0 {
+        0
+    } else if value.abs() >= 10.0 {
+        1
+    } else {
+        2
     };
-    lines
-        .iter()
-        .map(|line| {
-            let (low, median, high) = line.ours.ratio(&line.theirs);
-            json!({
-                "name": line.name,
-                "volary": spread(&line.ours),
-                "other": spread(&line.theirs),
-                "ratio": {"min": low, "median": median, "max": high},
-            })
-        })
-        .collect()
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::results::{Label, Sample};
+
+    #[test]
+    fn variants_are_compared_turn_by_turn() {
+        let variant = |label: Label, samples: [f64; 3]| {
+            let mut measured = Measured::new(label);
+            for sample in samples {
+                measured.push(Sample::new().with("ms", sample));
+            }
+            measured
+        };
+        let results = TableResults {
+            table: "t",
+            title: "A table",
+            method: "",
+            size: "quick",
+            machine: Machine::this(),
+            versions: BTreeMap::new(),
+            date: String::new(),
+            variants: vec![
+                variant(Label::new("theirs"), [10.0, 20.0, 300.0]),
+                variant(Label::new("ours").beside("theirs"), [5.0, 20.0, 600.0]),
+            ],
+        };
+        let text = markdown(&results);
+        let lines = [
+            "## A table (quick)",
+            "",
+            "| | ms | compared with |",
+            "|---|---:|---|",
+            "| theirs | 20.0 (10.0 to 300) |  |",
+            "| ours | 20.0 (5.00 to 600), × 1.00 (0.50 to 2.00) | theirs |",
+            "",
+        ];
+        assert_eq!(text, lines.join("\n"));
+    }
 }

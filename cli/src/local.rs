@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
-use volary_node::Runtimes;
 use volary_node::size::MemorySize;
+use volary_node::{Runtimes, open_files};
 use volary_worker::Worker;
 
 use crate::settings::Settings;
@@ -21,6 +21,9 @@ use crate::terminal;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const GATEWAY_DIR: &str = "gateway";
 const WORKER_DIR_PREFIX: &str = "worker-";
+/// What a worker takes of the files that this process may open: its listener, the lock of its directory, both ends of three connections
+/// (two from the gateway, one to it), and a segment that it writes, which is open twice.
+const FILES_PER_WORKER: u64 = 10;
 
 /// What a [`LocalCluster`] is made of.
 #[derive(Debug, Clone)]
@@ -69,7 +72,8 @@ impl LocalCluster {
     /// there again.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the earlier cluster had more workers; those of the nodes. Nothing runs after an error.
+    /// `INVALID_ARGUMENT` if the earlier cluster had more workers; `RESOURCE_EXHAUSTED` if so many need more files than the process may
+    /// open; those of the nodes. Nothing runs after an error.
     pub fn start(options: LocalOptions) -> BoxFuture<'static, Result<Self>> {
         async move {
             let LocalOptions {
@@ -86,6 +90,7 @@ impl LocalCluster {
             gateway.validate()?;
             worker_config.validate()?;
             refuse_fewer_workers(&data_dir, workers)?;
+            open_files::check("this process", workers, FILES_PER_WORKER)?;
 
             let gateway = Gateway::start(gateway, runtimes.clone()).await?;
             let mut cluster = Self {

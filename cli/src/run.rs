@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use volary_flight_proto::{Error, Result};
-use volary_node::Runtimes;
 use volary_node::runtimes::OwnedRuntimes;
+use volary_node::{Runtimes, open_files};
 
 use crate::args::{Args, Command, SettingsArgs};
 use crate::settings::{Layers, Settings, reference};
@@ -86,6 +86,7 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
 
 /// Runs a command on the I/O runtime: nodes spawn what computes on the others.
 fn serve<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
+    open_files::raise();
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
     handles.io().block_on(command(handles.clone()))

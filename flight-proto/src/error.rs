@@ -1,5 +1,6 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use arrow::error::ArrowError;
 use arrow_flight::error::FlightError;
@@ -11,6 +12,9 @@ use tonic::{Code, Status};
 
 /// The longest message that is sent, in bytes. C-core clients lose messages of 8 KiB and more, percent-encoded.
 pub const MAX_MESSAGE_BYTES: usize = 3 * 1024;
+
+/// gRPC's own name for when a call may be sent again, in milliseconds (gRFC A6, "Pushback").
+const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// What went wrong, by who can mend it and whether the same call may succeed later.
 ///
@@ -129,6 +133,7 @@ pub struct Error {
     code: ErrorCode,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    retry_after: Option<Duration>,
 }
 
 /// The result of what may end in an [`Error`].
@@ -141,6 +146,7 @@ impl Error {
             code,
             message: message.into(),
             source: None,
+            retry_after: None,
         }
     }
 
@@ -154,6 +160,7 @@ impl Error {
             code,
             message: message.into(),
             source: Some(source.into()),
+            retry_after: None,
         }
     }
 
@@ -185,6 +192,19 @@ impl Error {
     /// The message without the code and without the causes.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// When the same call may succeed, if that can be said.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The same error with when to try again: the message says it, and gRPC's metadata does.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.message = format!("{}; retry in about {}", self.message, about(after));
+        self.retry_after = Some(after);
+        self
     }
 
     /// The same error with `place` ("worker w3 at 127.0.0.1:7001") said in front of the message.
@@ -261,6 +281,15 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
     Some(std::io::Error::from_raw_os_error(code))
 }
 
+/// As people say it: `300 ms`, `2 s`.
+fn about(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis().div_ceil(100) * 100)
+    } else {
+        format!("{:.0} s", time.as_secs_f64())
+    }
+}
+
 /// Cuts at a character boundary and says so.
 fn truncate(mut text: String) -> String {
     const MARK: &str = " … (cut)";
@@ -291,7 +320,14 @@ impl StdError for Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Status::new(error.code.to_grpc(), error.text())
+        let mut status = Status::new(error.code.to_grpc(), error.text());
+        if let Some(after) = error.retry_after {
+            let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            status
+                .metadata_mut()
+                .insert(RETRY_PUSHBACK, after_ms.into());
+        }
+        status
     }
 }
 
@@ -309,8 +345,18 @@ impl From<Status> for Error {
         } else {
             message.to_owned()
         };
-        Self::new(code, message)
+        Self {
+            // The message says it already, if a Volary node wrote it.
+            retry_after: retry_pushback(&status),
+            ..Self::new(code, message)
+        }
     }
+}
+
+/// None too where the server says that the call is not to be sent again: a negative number.
+fn retry_pushback(status: &Status) -> Option<Duration> {
+    let after_ms = status.metadata().get(RETRY_PUSHBACK)?.to_str().ok()?;
+    after_ms.parse().map(Duration::from_millis).ok()
 }
 
 impl From<FlightError> for Error {
@@ -498,7 +544,10 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
                 .strip_prefix(ours.code.name())
                 .and_then(|rest| rest.strip_prefix(": "))
                 .unwrap_or(&text);
-            return Some(Error::new(ours.code, message));
+            return Some(Error {
+                retry_after: ours.retry_after,
+                ..Error::new(ours.code, message)
+            });
         }
         if let Some(status) = current.downcast_ref::<Status>() {
             return Some(status.clone().into());
@@ -528,6 +577,28 @@ mod tests {
             assert_eq!(back.code(), code);
             assert_eq!(back.message(), "what, where, what to do");
         }
+    }
+
+    #[test]
+    fn when_to_retry_survives_the_way_over_grpc_and_is_said_once() {
+        let error = Error::new(ErrorCode::ResourceExhausted, "256 statements run")
+            .with_retry_after(Duration::from_millis(2400))
+            .at("worker w3");
+        let status = Status::from(error);
+        assert_eq!(status.metadata().get(RETRY_PUSHBACK).unwrap(), "2400");
+        let wrapped = DataFusionError::from(Error::from(status)).context("while gathering");
+        let shared = DataFusionError::Shared(std::sync::Arc::new(wrapped));
+        let back = Error::from(shared);
+        assert_eq!(back.retry_after(), Some(Duration::from_millis(2400)));
+        assert_eq!(
+            back.message(),
+            "worker w3: 256 statements run; retry in about 2 s"
+        );
+        let mut never = Status::unavailable("x");
+        never
+            .metadata_mut()
+            .insert(RETRY_PUSHBACK, "-1".parse().unwrap());
+        assert_eq!(Error::from(never).retry_after(), None);
     }
 
     #[test]

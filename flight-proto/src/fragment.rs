@@ -1,3 +1,129 @@
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+
+/// What workers run, as far as it is the same on all of them and for all statements that differ only in their values. It travels
+/// once to each worker that is asked; later tickets name it by its [`FragmentId`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Fragment {
+    /// The physical plan (`datafusion_proto::protobuf::PhysicalPlanNode`), whose leaves are [`ShardScan`]s, with a [`Parameter`]
+    /// in place of every value.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub plan: Bytes,
+    /// Whether a worker must merge its partitions by the plan's output ordering into one sorted stream.
+    #[prost(bool, tag = "2")]
+    pub ordered: bool,
+    /// How many rows of a worker are of use at the most.
+    #[prost(uint64, optional, tag = "3")]
+    pub fetch: Option<u64>,
+    /// Rows per batch inside the worker's operators.
+    #[prost(uint32, tag = "4")]
+    pub batch_rows: u32,
+    /// The worker sends a keep-alive frame when nothing else was sent for so long (milliseconds).
+    #[prost(uint32, tag = "5")]
+    pub keep_alive_ms: u32,
+    /// Whether the end-of-stream frame carries the plan with its metrics (EXPLAIN ANALYZE VERBOSE).
+    #[prost(bool, tag = "6")]
+    pub with_plan_metrics: bool,
+    /// The session's time zone, for functions of time.
+    #[prost(string, tag = "7")]
+    pub time_zone: String,
+    /// Whether rows come in the order of hash buckets, and of which.
+    #[prost(message, optional, tag = "8")]
+    pub buckets: Option<HashBuckets>,
+}
+
+/// The buckets that a gateway merges rows by.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HashBuckets {
+    /// The columns that are hashed, by position.
+    #[prost(uint32, repeated, tag = "1")]
+    pub columns: Vec<u32>,
+    /// The gateway's partitions.
+    #[prost(uint32, tag = "2")]
+    pub partitions: u32,
+    /// Buckets of each partition.
+    #[prost(uint32, tag = "3")]
+    pub rounds: u32,
+}
+
+/// The handle of a fragment: the first 16 bytes of the BLAKE3 hash of the encoded [`Fragment`].
+///
+/// 128 bits suffice. Gateways alone make fragments, and a worker checks those that it is sent. By chance, two among a million
+/// fragments are named alike with a probability of 10⁻²⁷. Whoever wants to be named like somebody else's fragment has 2¹²⁸ plans to
+/// try; whoever finds two plans named alike, among 2⁶⁴, has mixed up statements of his own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FragmentId([u8; ID_BYTES]);
+
+const ID_BYTES: usize = 16;
+
+impl FragmentId {
+    /// That of an encoded [`Fragment`].
+    pub fn of(encoded: &[u8]) -> Self {
+        let mut id = [0; ID_BYTES];
+        id.copy_from_slice(&blake3::hash(encoded).as_bytes()[..ID_BYTES]);
+        Self(id)
+    }
+
+    /// As it stands in a ticket.
+    pub fn to_bytes(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0)
+    }
+}
+
+impl TryFrom<&[u8]> for FragmentId {
+    type Error = Error;
+
+    fn try_from(bytes: &[u8]) -> Result<Self> {
+        <[u8; ID_BYTES]>::try_from(bytes)
+            .map(Self)
+            .map_err(|_| {
+                Error::invalid(format!(
+                    "the id of a fragment has {ID_BYTES} bytes, and this one has {}; run the same release on all nodes",
+                    bytes.len()
+                ))
+            })
+    }
+}
+
+impl fmt::Display for FragmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What stands in a fragment's plan in place of a value, as a physical extension expression.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Parameter {
+    /// What becomes of it.
+    #[prost(oneof = "parameter::Kind", tags = "1, 2")]
+    pub kind: Option<parameter::Kind>,
+}
+
+/// The kinds of [`Parameter`].
+pub mod parameter {
+    /// What a parameter becomes, by its ordinal among the [values](super::Parameters) in the ticket.
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
+    pub enum Kind {
+        /// A literal of this value (`datafusion_proto::protobuf::ScalarValue`).
+        #[prost(uint32, tag = "1")]
+        Literal(u32),
+        /// Whether the expression below it is among these values (one column, as an Arrow IPC stream).
+        #[prost(uint32, tag = "2")]
+        KeySet(u32),
+    }
+}
+
+/// The values that a ticket brings for a fragment's [`Parameter`]s.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Parameters {
+    /// By ordinal, encoded as the parameter's kind says.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub values: Vec<Bytes>,
+}
+
 /// The leaf of a fragment: the rows of some shards of one table.
 ///
 /// It travels as a DataFusion physical extension node. A gateway plans with it; a worker binds it to its segments.
@@ -20,7 +146,7 @@ pub struct ShardScan {
     pub ordinal: u32,
     /// The table's whole schema, as an Arrow IPC message: what the segments are read as.
     #[prost(bytes = "bytes", tag = "6")]
-    pub table_schema: bytes::Bytes,
+    pub table_schema: Bytes,
     /// Whether the filter above it leaves so few rows that its columns are read first, and the others only for those rows.
     #[prost(bool, tag = "7")]
     pub late_materialisation: bool,
@@ -32,4 +158,27 @@ pub struct ScanShards {
     /// Shard numbers, ascending. Empty for a reference table.
     #[prost(uint32, repeated, tag = "1")]
     pub shards: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorCode;
+
+    #[test]
+    fn a_fragments_id_never_changes() {
+        let id = FragmentId::of(b"");
+        // The beginning of the hash of no bytes, as BLAKE3's own test vectors have it.
+        assert_eq!(id.to_string(), "af1349b9f5f9a1a6a0404dea36dcc949");
+        assert_eq!(FragmentId::try_from(&id.to_bytes()[..]).unwrap(), id);
+        assert_ne!(FragmentId::of(b"a"), id);
+    }
+
+    #[test]
+    fn an_id_of_another_length_is_refused() {
+        for length in [0, 15, 17, 32] {
+            let refused = FragmentId::try_from(&vec![0; length][..]);
+            assert_eq!(refused.unwrap_err().code(), ErrorCode::InvalidArgument);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use prost::Message;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Frame {
     /// What the frame says.
-    #[prost(oneof = "frame::Kind", tags = "1, 2")]
+    #[prost(oneof = "frame::Kind", tags = "1, 2, 3, 4")]
     pub kind: Option<frame::Kind>,
 }
 
@@ -24,12 +24,40 @@ pub mod frame {
         /// All rows were sent. A stream that ends without this frame is not complete.
         #[prost(message, tag = "2")]
         End(super::EndOfStream),
+        /// The worker does not know the fragment that the ticket names. Nothing else was sent, and nothing follows.
+        #[prost(message, tag = "3")]
+        SendFragment(super::SendFragment),
+        /// What the message's rows are, where the fragment asks for rows by bucket.
+        #[prost(message, tag = "4")]
+        RowsByBucket(super::RowsByBucket),
     }
 }
 
 /// Says that the worker lives.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KeepAlive {}
+
+/// Asks for the ticket once more, with the fragment itself.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SendFragment {}
+
+/// Which hash buckets the rows of a message belong to: see [`HashBuckets`](crate::fragment::HashBuckets). Buckets come by ascending
+/// number, in a stream too; the rows of one may be in several messages.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RowsByBucket {
+    /// Rounds that the stream's rows are divided into: those of the fragment, or one, where there are few rows.
+    #[prost(uint32, tag = "1")]
+    pub rounds: u32,
+    /// Bytes of all rows of the stream.
+    #[prost(uint64, tag = "2")]
+    pub total_bytes: u64,
+    /// The buckets: `round * partitions + partition`.
+    #[prost(uint32, repeated, tag = "3")]
+    pub buckets: Vec<u32>,
+    /// How many rows each of them has here.
+    #[prost(uint32, repeated, tag = "4")]
+    pub rows: Vec<u32>,
+}
 
 /// The last message of a worker's stream.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -78,6 +106,20 @@ impl Frame {
     pub fn end(end: EndOfStream) -> Self {
         Self {
             kind: Some(frame::Kind::End(end)),
+        }
+    }
+
+    /// The frame that asks for the fragment itself.
+    pub fn send_fragment() -> Self {
+        Self {
+            kind: Some(frame::Kind::SendFragment(SendFragment {})),
+        }
+    }
+
+    /// The frame that goes with rows by bucket.
+    pub fn rows_by_bucket(rows: RowsByBucket) -> Self {
+        Self {
+            kind: Some(frame::Kind::RowsByBucket(rows)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! All that crosses the network between Volary's nodes and its clients, and nothing else.
 //!
-//! Nodes talk Arrow Flight only. A gateway sends a worker a sealed [`ticket`] with a [`fragment`] (DoGet), rows to keep
+//! Nodes talk Arrow Flight only. A gateway sends a worker a sealed [`ticket`] for a [`fragment`] (DoGet), rows to keep
 //! (DoPut, [`write`]) or a small command (DoAction, [`control`]); a worker sends its gateway [`membership`] messages. What a
 //! worker streams back carries [`frame`] metadata beside the rows. Every message has a version by way of its
 //! [`seal`] envelope, changes additively, and has a golden-bytes test.
@@ -11,9 +11,9 @@
 pub mod control;
 /// The error codes, and their maps to gRPC and from DataFusion.
 pub mod error;
-/// The part of a plan that a worker runs, and the leaf that names the shards.
+/// The part of a plan that a worker runs, its handle, its parameters, and the leaf that names the shards.
 pub mod fragment;
-/// Metadata beside the rows of a worker's stream: keep-alive, end of stream with its statistics.
+/// Metadata beside the rows of a worker's stream: keep-alive, end of stream with its statistics, a question for the fragment.
 pub mod frame;
 /// Identifiers as types of their own.
 pub mod ids;

@@ -90,4 +90,7 @@ pub struct HeartbeatResponse {
     /// Writes that failed: their rows are garbage.
     #[prost(uint64, repeated, tag = "4")]
     pub aborted_writes: Vec<u64>,
+    /// When the worker reports again, in milliseconds: the more workers there are, the later.
+    #[prost(uint32, tag = "5")]
+    pub next_ms: u32,
 }

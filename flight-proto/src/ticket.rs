@@ -1,54 +1,85 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use uuid::Uuid;
 
-use crate::fragment::ScanShards;
+use crate::error::{Error, ErrorCode, Result};
+use crate::fragment::{FragmentId, ScanShards};
+use crate::ids::{ClusterId, QueryId};
 use crate::snapshot::Snapshot;
 
-/// What a gateway redeems at a worker: a fragment, the shards it runs on, and the snapshot it sees. Self-contained: the
-/// worker keeps no state between tickets.
+/// What a gateway redeems at a worker: a fragment, the values of its parameters, the shards it runs on, and the snapshot it sees.
+///
+/// The fragment travels along only where the worker may not know it. A worker that does not know the one that is named
+/// [asks for it](crate::frame::SendFragment).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FragmentTicket {
-    /// The query, for logs and errors.
-    #[prost(string, tag = "1")]
-    pub query_id: String,
-    /// The cluster.
-    #[prost(string, tag = "2")]
-    pub cluster_id: String,
+    /// The query, for logs and errors: the 16 bytes of its id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub query_id: Bytes,
+    /// The cluster: the 16 bytes of its id.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub cluster_id: Bytes,
     /// The worker that the ticket is for.
     #[prost(uint64, tag = "3")]
     pub worker_id: u64,
-    /// The physical plan (`datafusion_proto::protobuf::PhysicalPlanNode`), whose leaves are
-    /// [`ShardScan`](crate::fragment::ShardScan)s.
+    /// The [`FragmentId`]'s bytes.
     #[prost(bytes = "bytes", tag = "4")]
-    pub plan: Bytes,
+    pub fragment_id: Bytes,
+    /// The encoded [`Fragment`](crate::fragment::Fragment).
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub fragment: Option<Bytes>,
+    /// The encoded [`Parameters`](crate::fragment::Parameters); empty if the fragment has none.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub parameters: Bytes,
     /// For each scan of the plan, by its ordinal, the shards to read.
-    #[prost(message, repeated, tag = "5")]
+    #[prost(message, repeated, tag = "7")]
     pub scans: Vec<ScanShards>,
     /// Which writes are seen.
-    #[prost(message, optional, tag = "6")]
+    #[prost(message, optional, tag = "8")]
     pub snapshot: Option<Snapshot>,
-    /// Whether the worker must merge its partitions by the plan's output ordering into one sorted stream.
-    #[prost(bool, tag = "7")]
-    pub ordered: bool,
-    /// How many rows of this worker are of use at the most.
-    #[prost(uint64, optional, tag = "8")]
-    pub fetch: Option<u64>,
-    /// Rows per batch inside the worker's operators.
-    #[prost(uint32, tag = "9")]
-    pub batch_rows: u32,
-    /// Bytes of a batch that the worker aims at when it sends.
-    #[prost(uint64, tag = "10")]
+    /// Bytes of a batch that the worker aims at when it sends. No part of the fragment: it may depend on what else runs.
+    #[prost(uint64, tag = "9")]
     pub batch_bytes: u64,
-    /// The worker sends a keep-alive frame when nothing else was sent for so long (milliseconds).
-    #[prost(uint32, tag = "11")]
-    pub keep_alive_ms: u32,
-    /// Whether the end-of-stream frame carries the plan with its metrics (EXPLAIN ANALYZE VERBOSE).
-    #[prost(bool, tag = "12")]
-    pub with_plan_metrics: bool,
-    /// The session's time zone, for functions of time.
-    #[prost(string, tag = "13")]
-    pub time_zone: String,
+    /// Of rows by bucket: so many bytes in all come in a single round.
+    #[prost(uint64, tag = "10")]
+    pub small_bytes: u64,
+}
+
+impl FragmentTicket {
+    /// The query.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it is no id.
+    pub fn query_id(&self) -> Result<QueryId> {
+        uuid(&self.query_id, "query").map(QueryId)
+    }
+
+    /// The cluster.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it is no id.
+    pub fn cluster_id(&self) -> Result<ClusterId> {
+        uuid(&self.cluster_id, "cluster").map(ClusterId)
+    }
+
+    /// The fragment.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it is no id.
+    pub fn fragment_id(&self) -> Result<FragmentId> {
+        FragmentId::try_from(&self.fragment_id[..])
+    }
+}
+
+fn uuid(bytes: &[u8], what: &str) -> Result<Uuid> {
+    Uuid::from_slice(bytes).map_err(|source| {
+        Error::with_source(
+            ErrorCode::InvalidArgument,
+            format!("the {what} id of a fragment ticket cannot be read; run the same release on all nodes"),
+            source,
+        )
+    })
 }
 
 /// What a client redeems at a gateway: a query that was planned. Valid on every gateway of the cluster: one that does not
@@ -112,5 +143,32 @@ mod tests {
     fn fingerprints_are_the_same_on_every_gateway() {
         assert_eq!(fingerprint(""), 0xa6a1_f9f5_b949_13af);
         assert_ne!(fingerprint("SELECT 1"), fingerprint("SELECT 2"));
+    }
+
+    #[test]
+    fn the_ids_of_a_fragment_ticket_are_read_and_nonsense_is_refused() {
+        let (query, cluster) = (QueryId::new(), ClusterId::new());
+        let fragment = FragmentId::of(b"a fragment");
+        let ticket = FragmentTicket {
+            query_id: Bytes::copy_from_slice(query.0.as_bytes()),
+            cluster_id: Bytes::copy_from_slice(cluster.0.as_bytes()),
+            fragment_id: fragment.to_bytes(),
+            ..FragmentTicket::default()
+        };
+        assert_eq!(ticket.query_id().unwrap(), query);
+        assert_eq!(ticket.cluster_id().unwrap(), cluster);
+        assert_eq!(ticket.fragment_id().unwrap(), fragment);
+        let nonsense = FragmentTicket {
+            query_id: vec![1; 15].into(),
+            cluster_id: vec![1; 36].into(),
+            ..FragmentTicket::default()
+        };
+        for error in [
+            nonsense.query_id().unwrap_err(),
+            nonsense.cluster_id().unwrap_err(),
+            nonsense.fragment_id().unwrap_err(),
+        ] {
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
     }
 }

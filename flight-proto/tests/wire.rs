@@ -1,13 +1,18 @@
 //! The bytes of messages that nodes of two releases may exchange: fields are added, and never change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use prost::Message;
 use volary_flight_proto::control::{AbortWrite, Control, DropTable, ListSegments, control};
-use volary_flight_proto::fragment::{ScanShards, ShardScan};
-use volary_flight_proto::frame::{EndOfStream, Frame};
+use volary_flight_proto::fragment::{
+    Fragment, FragmentId, HashBuckets, Parameter, Parameters, ScanShards, ShardScan, parameter,
+};
+use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::membership::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
 };
+use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
@@ -49,12 +54,50 @@ fn a_scan_has_its_bytes() {
 }
 
 #[test]
-fn a_fragment_ticket_has_its_bytes() {
-    let ticket = FragmentTicket {
-        query_id: "q".to_owned(),
-        cluster_id: "c".to_owned(),
-        worker_id: 5,
+fn a_fragment_has_its_bytes() {
+    let fragment = Fragment {
         plan: vec![0x0a, 0x0b].into(),
+        ordered: true,
+        fetch: Some(10),
+        batch_rows: 8192,
+        keep_alive_ms: 2500,
+        with_plan_metrics: true,
+        time_zone: "UTC".to_owned(),
+        buckets: None,
+    };
+    assert_bytes(&fragment, "0a020a0b1001180a20804028c41330013a03555443");
+    let in_buckets = Fragment {
+        buckets: Some(HashBuckets {
+            columns: vec![0, 2],
+            partitions: 4,
+            rounds: 128,
+        }),
+        ..Fragment::default()
+    };
+    assert_bytes(&in_buckets, "42090a0200021004188001");
+    let literal = Parameter {
+        kind: Some(parameter::Kind::Literal(0)),
+    };
+    assert_bytes(&literal, "0800");
+    let key_set = Parameter {
+        kind: Some(parameter::Kind::KeySet(300)),
+    };
+    assert_bytes(&key_set, "10ac02");
+}
+
+#[test]
+fn a_fragment_ticket_has_its_bytes() {
+    let parameters = Parameters {
+        values: vec![vec![1, 2].into(), Vec::new().into()],
+    };
+    assert_bytes(&parameters, "0a0201020a00");
+    let with_handle = FragmentTicket {
+        query_id: vec![1, 2].into(),
+        cluster_id: vec![3].into(),
+        worker_id: 5,
+        fragment_id: vec![4].into(),
+        fragment: None,
+        parameters: vec![6].into(),
         scans: vec![
             ScanShards {
                 shards: vec![0, 64],
@@ -62,18 +105,46 @@ fn a_fragment_ticket_has_its_bytes() {
             ScanShards::default(),
         ],
         snapshot: Some(snapshot()),
-        ordered: true,
-        fetch: Some(10),
-        batch_rows: 8192,
         batch_bytes: 1 << 20,
-        keep_alive_ms: 2500,
-        with_plan_metrics: true,
-        time_zone: "UTC".to_owned(),
+        small_bytes: 1 << 16,
     };
     assert_bytes(
-        &ticket,
-        "0a0171120163180522020a0b2a040a0200402a00320808ac0212030cab023801400a4880405080804058c41360016a03555443",
+        &with_handle,
+        "0a02010212010318052201043201063a040a0200403a00420808ac0212030cab024880804050808004",
     );
+    let with_fragment = FragmentTicket {
+        fragment: Some(vec![0x0a, 0x0b].into()),
+        parameters: Vec::new().into(),
+        scans: Vec::new(),
+        ..with_handle
+    };
+    assert_bytes(
+        &with_fragment,
+        "0a02010212010318052201042a020a0b420808ac0212030cab024880804050808004",
+    );
+}
+
+/// As a gateway and its workers exchange it for each query: small, however long the plan is.
+#[test]
+fn a_sealed_ticket_with_a_handle_is_small() {
+    let ticket = FragmentTicket {
+        query_id: vec![1; 16].into(),
+        cluster_id: vec![2; 16].into(),
+        worker_id: 2160,
+        fragment_id: FragmentId::of(b"a plan").to_bytes(),
+        scans: vec![ScanShards {
+            shards: vec![2159, 4319],
+        }],
+        snapshot: Some(Snapshot {
+            high: 100_000,
+            excluded: Vec::new(),
+        }),
+        batch_bytes: 1 << 20,
+        ..FragmentTicket::default()
+    };
+    let sealer = Sealer::new(Key::from_secret("secret"));
+    let sealed = sealer.seal(Purpose::Fragment, &ticket, Duration::from_secs(60));
+    assert!(sealed.len() <= 120, "{} bytes", sealed.len());
 }
 
 #[test]
@@ -161,8 +232,9 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         live_tables: vec![1, 300],
         last_table: 300,
         aborted_writes: vec![7],
+        next_ms: 1000,
     };
-    assert_bytes(&answer, "0801120301ac0218ac02220107");
+    assert_bytes(&answer, "0801120301ac0218ac0222010728e807");
 }
 
 #[test]
@@ -192,6 +264,7 @@ fn what_clients_hold_has_its_bytes() {
 #[test]
 fn frames_have_their_bytes() {
     assert_bytes(&Frame::keep_alive(), "0a00");
+    assert_bytes(&Frame::send_fragment(), "1a00");
     let end = EndOfStream {
         rows: 3,
         batches: 1,
@@ -208,4 +281,15 @@ fn frames_have_their_bytes() {
         &Frame::end(end),
         "121908031001180a20142805300938802040024a04706c616e5001",
     );
+}
+
+#[test]
+fn rows_by_bucket_have_their_bytes() {
+    let frame = Frame::rows_by_bucket(RowsByBucket {
+        rounds: 128,
+        total_bytes: 300,
+        buckets: vec![1, 300],
+        rows: vec![5, 6],
+    });
+    assert_bytes(&frame, "220f08800110ac021a0301ac0222020506");
 }

@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::write::SIGN_OF_LIFE;
 use volary_flight_proto::{Error, Result};
-use volary_node::memory;
+use volary_node::data_dir::Role;
 use volary_node::size::MemorySize;
+use volary_node::{memory, secret};
 
 /// The gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,14 +59,20 @@ pub struct Query {
     pub target_partitions: Option<usize>,
     /// Rows per batch inside operators.
     pub batch_rows: usize,
-    /// A statement that runs longer is ended with DEADLINE_EXCEEDED.
+    /// A statement that runs longer is ended with DEADLINE_EXCEEDED. A session makes it shorter with `SET statement_timeout`.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub timeout: Duration,
+    /// Memory that one query may hold. What needs more spills to disk, and what cannot spill fails with RESOURCE_EXHAUSTED. A session
+    /// makes it less with `SET query_memory`.
+    pub memory: MemorySize,
     /// Statements that run at the same time.
     pub max_running: usize,
-    /// Statements that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
+    /// Statements that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Sessions are served in turn.
     pub max_waiting: usize,
+    /// Statements of one session that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Default: a quarter of
+    /// `max_waiting`.
+    pub max_waiting_per_session: Option<usize>,
     /// How long a ticket may be redeemed.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
@@ -148,8 +155,10 @@ impl Default for Query {
             target_partitions: None,
             batch_rows: 8192,
             timeout: Duration::from_secs(60 * 60),
+            memory: MemorySize::Percent(25),
             max_running: 256,
             max_waiting: 1024,
+            max_waiting_per_session: None,
             ticket_lifetime: Duration::from_secs(60 * 60),
             kept_plans: MemorySize::Bytes(256 << 20),
             max_sessions: 100_000,
@@ -181,7 +190,33 @@ impl Default for Load {
     }
 }
 
+impl Query {
+    /// Statements of one session that wait for a place.
+    pub fn max_waiting_per_session(&self) -> usize {
+        self.max_waiting_per_session
+            .unwrap_or(self.max_waiting / 4)
+            .max(1)
+    }
+}
+
 impl Config {
+    /// Memory that all queries may hold together.
+    pub fn memory_limit(&self) -> memory::Limit {
+        memory::Limit {
+            bytes: self.memory.limit.bytes(),
+            setting: "gateway.memory.limit, or local.memory",
+        }
+    }
+
+    /// Memory that one query may hold whose session does not say less.
+    pub fn query_memory_limit(&self) -> memory::Limit {
+        let query = memory::Limit {
+            bytes: self.query.memory.bytes(),
+            setting: "gateway.query.memory",
+        };
+        query.min(self.memory_limit())
+    }
+
     /// Checks what types cannot say.
     ///
     /// # Errors
@@ -193,6 +228,10 @@ impl Config {
             (
                 "gateway.query.target_partitions",
                 self.query.target_partitions.unwrap_or(1),
+            ),
+            (
+                "gateway.query.max_waiting_per_session",
+                self.query.max_waiting_per_session.unwrap_or(1),
             ),
             ("gateway.cluster.min_workers", self.cluster.min_workers),
         ];
@@ -223,19 +262,7 @@ impl Config {
                 "gateway.cluster.lost_after must be at least twice gateway.cluster.heartbeat_interval",
             ));
         }
-        let is_blank = |secret: &String| secret.trim().is_empty();
-        if self.secret.as_ref().is_some_and(is_blank) {
-            return Err(Error::invalid(
-                "gateway.secret is empty, which everybody could guess; set a secret, or leave the key out",
-            ));
-        }
-        if self.secret.is_none() && !self.listen.ip().is_loopback() {
-            return Err(Error::invalid(format!(
-                "gateway.listen is {}, which other machines reach: set gateway.secret (and the same worker.secret on the workers)",
-                self.listen
-            )));
-        }
-        Ok(())
+        secret::check(Role::Gateway, self.secret.as_deref(), self.listen)
     }
 }
 

@@ -177,18 +177,18 @@ fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
 
 /// Rows that make about `target_bytes`, by the rows of `batch`.
 pub fn target_rows(batch: &RecordBatch, target_bytes: usize) -> usize {
-    let bytes: usize = batch
-        .columns()
-        .iter()
-        .map(|column| used_bytes(column))
-        .sum();
     let rows = batch.num_rows();
     // rows / bytes * target, without a division by zero
-    (target_bytes.saturating_mul(rows) / bytes.max(1)).clamp(MIN_ROWS, MAX_ROWS)
+    (target_bytes.saturating_mul(rows) / used_bytes(batch).max(1)).clamp(MIN_ROWS, MAX_ROWS)
 }
 
-/// Bytes that the rows of an array use; unlike the memory it holds, which may be shared with other rows.
-fn used_bytes(array: &dyn Array) -> usize {
+/// Bytes that the rows of a batch use; unlike the memory it holds, which may be shared with other rows.
+pub fn used_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    columns.map(|column| bytes_of_rows(column)).sum()
+}
+
+fn bytes_of_rows(array: &dyn Array) -> usize {
     match array.data_type() {
         DataType::Utf8View => {
             array.len() * 16

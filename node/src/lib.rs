@@ -7,6 +7,8 @@
 pub mod admission;
 /// Batches of a size that suits the network.
 pub mod batches;
+/// Hash buckets, by which a gateway merges rows piece by piece.
+pub mod buckets;
 /// Connections to other nodes.
 pub mod channel;
 /// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
@@ -21,10 +23,14 @@ pub mod listener;
 pub mod memory;
 /// Messages that are larger than a node takes.
 pub mod message_limit;
+/// How many files and connections a process may have open.
+pub mod open_files;
 /// Plans as they are run.
 pub mod run;
 /// The CPU, I/O and health runtimes.
 pub mod runtimes;
+/// The secret that the nodes of a cluster share.
+pub mod secret;
 /// A node's server from its start to its end.
 pub mod serving;
 /// Sizes in settings: "512MiB", "50%".

@@ -2,15 +2,20 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use futures::{Stream, StreamExt, ready};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tower::util::MapResponseLayer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::message_limit::MessageLimit;
+use crate::open_files;
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
@@ -19,6 +24,12 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Windows of what clients and gateways upload. Downloads use the reader's windows.
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Until a connection is accepted again after one could not be for want of files.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often such a want is logged.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+/// EMFILE and ENFILE, on Linux and macOS alike: the limit of the process, and that of the system.
+const OUT_OF_FILES: [i32; 2] = [24, 23];
 
 /// A bound address.
 #[derive(Debug)]
@@ -91,7 +102,7 @@ impl Listener {
             .initial_stream_window_size(UPLOAD_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(UPLOAD_CONNECTION_WINDOW_BYTES)
             .add_service(service)
-            .serve_with_incoming_shutdown(self.incoming, shutdown)
+            .serve_with_incoming_shutdown(Unhurried::new(self.incoming), shutdown)
             .await
             .map_err(|source| {
                 Error::with_source(
@@ -100,5 +111,90 @@ impl Listener {
                     source,
                 )
             })
+    }
+}
+
+/// Connections as they are accepted. One that cannot be, because no more files may be open, is there again the next moment: tonic
+/// would ask for it again and again, and say nothing.
+struct Unhurried<S> {
+    accepted: S,
+    pause: Option<Pin<Box<Sleep>>>,
+    warned_at: Option<Instant>,
+}
+
+impl<S> Unhurried<S> {
+    fn new(accepted: S) -> Self {
+        Self {
+            accepted,
+            pause: None,
+            warned_at: None,
+        }
+    }
+
+    fn warn(&mut self, error: &std::io::Error) {
+        if self
+            .warned_at
+            .is_some_and(|warned_at| warned_at.elapsed() < WARNING_INTERVAL)
+        {
+            return;
+        }
+        self.warned_at = Some(Instant::now());
+        tracing::warn!(
+            %error,
+            limit = open_files::limit(),
+            "connections wait, because this process may open no more files: raise the limit (ulimit -n, LimitNOFILE= of systemd, the container's nofile)"
+        );
+    }
+}
+
+impl<S, C> Stream for Unhurried<S>
+where
+    S: Stream<Item = std::io::Result<C>> + Unpin,
+{
+    type Item = std::io::Result<C>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
+            match ready!(self.accepted.poll_next_unpin(cx)) {
+                Some(Err(error)) if is_out_of_files(&error) => {
+                    self.warn(&error);
+                    self.pause = Some(Box::pin(sleep(PAUSE)));
+                }
+                next => return Poll::Ready(next),
+            }
+        }
+    }
+}
+
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    error
+        .raw_os_error()
+        .is_some_and(|code| OUT_OF_FILES.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_accepted_for_want_of_files_is_waited_for() {
+        let out_of_files = || Err(std::io::Error::from_raw_os_error(OUT_OF_FILES[0]));
+        let reset = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let accepted = [out_of_files(), Ok(1), out_of_files(), reset(), Ok(2)];
+        let started = Instant::now();
+        let mut incoming = Unhurried::new(stream::iter(accepted));
+        assert_eq!(incoming.next().await.unwrap().unwrap(), 1);
+        // Of others tonic knows what to do.
+        let kind = incoming.next().await.unwrap().unwrap_err().kind();
+        assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
+        assert_eq!(incoming.next().await.unwrap().unwrap(), 2);
+        assert!(incoming.next().await.is_none());
+        assert!(started.elapsed() >= 2 * PAUSE);
     }
 }

@@ -1,5 +1,7 @@
 //! Memory and spill space of a node's queries.
 
+mod per_query;
+
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result};
 
 use crate::size::MemorySize;
+
+pub use per_query::{Limit, PerQuery};
 
 /// How many of the largest consumers an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();

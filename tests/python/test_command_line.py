@@ -650,35 +650,6 @@ def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tm
         volary.connect(uri)
 
 
-# volary-bench
-
-
-def test_the_benchmark_compares_all_queries_of_tpch_and_a_load(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    code, out, err = run(
-        "volary-bench",
-        *(f"--scale={SMALLEST_SCALE}", "--workers=2", "--rounds=1", f"--queries={TPCH}"),
-        *(f"--data-dir={tmp_path / 'data'}", f"--json={report}"),
-        settings={"TMPDIR": str(tmp_path)},
-        seconds=200,
-    )
-    assert code == 0, err
-    lines = json.loads(report.read_text())
-    assert [line["name"] for line in lines] == [*(f"q{n:02}" for n in range(1, 23)), "lineitem"]
-    for line in lines:
-        ours, other, ratio = line["volary"], line["other"], line["ratio"]
-        assert ours["median_ms"] > 0
-        # Of one round the median is all.
-        for figures, unit in ((ours, "_ms"), (other, "_ms"), (ratio, "")):
-            assert figures[f"min{unit}"] == figures[f"median{unit}"] == figures[f"max{unit}"]
-        assert ratio["median"] == pytest.approx(ours["median_ms"] / other["median_ms"], rel=1e-6)
-        name, shown = line["name"], f"{ratio['median']:.2f}"
-        assert (
-            f"| {name} | {ours['median_ms']:.1f} | {other['median_ms']:.1f} | {shown} | {shown} to {shown} |\n" in out
-        )
-    assert out.count("| **total of medians** |") == 2
-
-
 # Logs
 
 

@@ -40,6 +40,10 @@ SORTED_BY_THE_GATEWAY = (
     f"SELECT n AS k, {SQL_TEXT.format(number=f'(n % {GROUPS})')} AS w FROM generate_series(0, {ROWS - 1}) t(n) "
     "ORDER BY w, k"
 )
+GROUPED_ON_THE_GATEWAY_ALONE = (
+    f"SELECT w, count(*) AS n FROM (SELECT {SQL_TEXT.format(number=f'(n % {GROUPS})')} AS w "
+    f"FROM generate_series(0, {ROWS - 1}) t(n)) GROUP BY w"
+)
 SORTED_BY_THE_WORKERS = "SELECT k, w FROM facts ORDER BY w, k"
 
 
@@ -144,12 +148,23 @@ def is_of_a_worker(processes: Processes, error: volary.Error) -> bool:
     return any(f"worker {worker.id} at 127.0.0.1:" in error.message for worker in processes.workers)
 
 
-def test_groups_that_do_not_fit_into_the_gateway_are_spilled_and_right(parallel: Processes, rows: pa.Table) -> None:
+def test_groups_that_do_not_fit_into_the_gateway_are_merged_in_steps_and_right(
+    parallel: Processes, rows: pa.Table
+) -> None:
     groups = answer(parallel, GROUPED_BY_THE_GATEWAY).sort_by("total")
     assert groups.column("w").to_pylist() == rows.column("w")[:GROUPS].to_pylist()
     assert groups.column("n").to_pylist() == [2] * GROUPS
     assert groups.column("total").to_pylist() == [2 * number + GROUPS for number in range(GROUPS)]
-    on_gateway, _ = spills(parallel, GROUPED_BY_THE_GATEWAY, "AggregateExec")
+    on_gateway, _ = spills(parallel, GROUPED_BY_THE_GATEWAY, "BucketMergeExec")
+    assert on_gateway == 0
+    assert_all_is_well(parallel)
+
+
+def test_groups_of_rows_that_the_gateway_makes_are_spilled_and_right(parallel: Processes) -> None:
+    assert answer(parallel, f"SELECT count(*), sum(n) FROM ({GROUPED_ON_THE_GATEWAY_ALONE})").to_pylist() == [
+        {"count(*)": GROUPS, "sum(n)": ROWS}
+    ]
+    on_gateway, _ = spills(parallel, GROUPED_ON_THE_GATEWAY_ALONE, "AggregateExec")
     assert on_gateway > 0
     assert_all_is_well(parallel)
 

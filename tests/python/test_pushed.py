@@ -340,6 +340,7 @@ def test_a_gather_has_as_many_partitions_as_the_gateway_is_set_to(tmp_path: Path
 def partition_counts(plan: str) -> set[int]:
     """All numbers of partitions that a plan tells of: those that rows come from, and those that they go to."""
     found = re.findall(r"partitioning=\w+\(\[[^]]*\], (\d+)\), input_partitions=(\d+)", plan)
+    found += re.findall(r"BucketMergeExec: readers=(\d+), partitions=(\d+)", plan)
     assert found, plan
     return {int(count) for counts in found for count in counts}
 
@@ -366,7 +367,7 @@ class Gather:
 
 def measured(analysed: str) -> list[Gather]:
     """What each gather counted, in the order of the text."""
-    found = re.findall(r"(?:\| narrowed to (.*)\n)?\s*\| workers=\d+ min/median/max: (.*)", analysed)
+    found = re.findall(r"(?:\| narrowed to (.*)\n)?\s*\| workers=\d+ plan_bytes=.*? min/median/max: (.*)", analysed)
     assert len(found) == analysed.count("GatherExec")
     return [
         Gather(

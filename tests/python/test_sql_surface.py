@@ -565,14 +565,15 @@ def measured(text: str) -> tuple[dict[str, list[float]], dict[str, float | str]]
         digits, unit = re.fullmatch(r"([\d.]+)(.*)", value).groups()
         return float(digits) * UNITS[unit]
 
-    ((spreads, slowest),) = re.findall(r"\| workers=3 min/median/max: (.*)\n *\| slowest: (.*)", text)
+    workers = r"\| workers=3 plan_bytes=[\d.]+ \w+ min/median/max: (.*)"
+    ((spreads, slowest),) = re.findall(rf"{workers}\n *\| slowest: (.*)", text)
     value = r"[\d.]+(?:ms| [KM]?i?B)?"
     assert re.fullmatch(rf"(?:\w+={value}/{value}/{value} ?)+", spreads), spreads
     spread = {
         name: [number(part) for part in values.split("/")]
         for name, values in re.findall(rf"(\w+)=({value}/{value}/{value})", spreads)
     }
-    worker, rest = slowest.split(" ", 1)
+    worker, _, rest = re.fullmatch(r"(\w+) because of (\w[\w ,]*), (total=.*)", slowest).groups()
     assert re.fullmatch(rf"(?:\w+={value} ?)+", rest), rest
     return spread, {"worker": worker, **{name: number(part) for name, part in re.findall(rf"(\w+)=({value})", rest)}}
 
@@ -624,8 +625,8 @@ def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
 def test_explain_analyze_tells_of_workers_that_were_not_read_to_the_end(connection, birds):
     ((_, text),) = rows(connection, f"EXPLAIN ANALYZE SELECT name FROM {birds} LIMIT 1")
     # How far the others have come when one row is there differs.
-    assert re.search(r"\| workers=[1-3]( stopped=[1-3])? min/median/max: rows=", text)
-    assert re.search(r"\| slowest: w[123] total=[\d.]+ms ", text)
+    assert re.search(r"\| workers=[1-3] plan_bytes=[\d.]+ \w+( stopped=[1-3])? min/median/max: rows=", text)
+    assert re.search(r"\| slowest: w[123] because of [\w ,]+, total=[\d.]+ms ", text)
 
 
 def test_explain_verbose_and_analyze_verbose_show_more(connection, birds):

@@ -7,8 +7,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result};
+use volary_node::data_dir::Role;
 use volary_node::memory;
 use volary_node::message_limit::MessageLimit;
+use volary_node::secret;
 use volary_node::size::MemorySize;
 
 /// The worker.
@@ -51,6 +53,9 @@ pub struct Execution {
     pub max_wait: Duration,
     /// The largest message that is taken from a gateway.
     pub max_message: MemorySize,
+    /// Memory for plans of fragments that are kept, so that a gateway need not send them again, and the worker need not decode them
+    /// again. A fragment that was forgotten is asked for.
+    pub kept_fragments: MemorySize,
 }
 
 /// Segments.
@@ -88,6 +93,7 @@ impl Default for Execution {
             max_waiting: 4096,
             max_wait: Duration::from_secs(300),
             max_message: MemorySize::Bytes(256 << 20),
+            kept_fragments: MemorySize::Bytes(16 << 20),
         }
     }
 }
@@ -122,6 +128,10 @@ impl Config {
                 "worker.execution.target_partitions",
                 self.execution.target_partitions.unwrap_or(1),
             ),
+            (
+                "worker.execution.kept_fragments",
+                self.execution.kept_fragments.bytes(),
+            ),
             ("worker.storage.row_group_rows", self.storage.row_group_rows),
         ];
         for (key, value) in positive {
@@ -142,18 +152,6 @@ impl Config {
                     source,
                 )
             })?;
-        let is_blank = |secret: &String| secret.trim().is_empty();
-        if self.secret.as_ref().is_some_and(is_blank) {
-            return Err(Error::invalid(
-                "worker.secret is empty, which everybody could guess; set a secret, or leave the key out",
-            ));
-        }
-        if self.secret.is_none() && !self.listen.ip().is_loopback() {
-            return Err(Error::invalid(format!(
-                "worker.listen is {}, which other machines reach: set worker.secret (and the same gateway.secret on the gateway)",
-                self.listen
-            )));
-        }
-        Ok(())
+        secret::check(Role::Worker, self.secret.as_deref(), self.listen)
     }
 }

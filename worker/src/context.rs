@@ -10,6 +10,7 @@ use volary_node::admission::Admission;
 
 use crate::config::Config;
 use crate::fragment::environment::Environments;
+use crate::fragment::kept::KeptFragments;
 use crate::storage::Storage;
 
 /// The worker's identity, settings and resources.
@@ -27,6 +28,8 @@ pub struct WorkerContext {
     pub runtime_env: Arc<RuntimeEnv>,
     /// What fragments run in.
     pub environments: Environments,
+    /// Fragments that came with earlier tickets.
+    pub fragments: KeptFragments,
     /// Where work runs.
     pub runtimes: Runtimes,
     /// Opens what gateways sealed.

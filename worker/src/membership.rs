@@ -9,7 +9,7 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use backon::{ExponentialBuilder, Retryable};
 use prost::Message;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
@@ -123,12 +123,10 @@ pub async fn heartbeats(
         reporting: Trouble::new("reporting to the gateway"),
         deleting: Trouble::new("deleting what is not needed any more"),
     };
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let work = async {
         loop {
-            ticks.tick().await;
-            reporter.report().await;
+            let pause = reporter.report().await.unwrap_or(every);
+            sleep(pause.max(SHORTEST_HEARTBEAT)).await;
         }
     };
     stopping.run_until_cancelled(work).await;
@@ -163,10 +161,14 @@ struct Reporter {
 }
 
 impl Reporter {
-    async fn report(&mut self) {
+    /// Reports once, and tells when the gateway wants the next report.
+    async fn report(&mut self) -> Option<Duration> {
         self.take_collected().await;
+        let mut next = None;
         let result = match self.gateway.heartbeat(&self.heartbeat()).await {
             Ok(answer) if answer.known => {
+                next =
+                    (answer.next_ms > 0).then(|| Duration::from_millis(u64::from(answer.next_ms)));
                 self.collect(answer);
                 Ok(())
             }
@@ -174,6 +176,7 @@ impl Reporter {
             Err(error) => Err(error),
         };
         self.reporting.note(result.err().as_ref());
+        next
     }
 
     fn heartbeat(&self) -> HeartbeatRequest {
@@ -309,7 +312,9 @@ impl Gateway {
             .when(|error| {
                 matches!(
                     error.code(),
-                    ErrorCode::Unavailable | ErrorCode::DeadlineExceeded
+                    ErrorCode::Unavailable
+                        | ErrorCode::DeadlineExceeded
+                        | ErrorCode::ResourceExhausted
                 )
             })
             .notify(|error, _| {

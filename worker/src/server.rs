@@ -18,6 +18,7 @@ use volary_node::{DataDir, Runtimes, memory};
 use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
+use crate::fragment::kept::KeptFragments;
 use crate::membership;
 use crate::service::WorkerService;
 use crate::storage::Storage;
@@ -77,6 +78,7 @@ impl Worker {
             storage,
             runtime_env,
             environments: Environments::default(),
+            fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
             runtimes: runtimes.clone(),
             sealer: joined.sealer.clone(),
             config,

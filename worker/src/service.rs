@@ -45,8 +45,8 @@ impl WorkerService {
     /// Checks what is cheap to check; all else is the stream's.
     fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
-        self.check_addressee(&ticket.cluster_id, ticket.worker_id)?;
-        Ok(run::messages(Arc::clone(&self.context), ticket))
+        self.check_addressee(&ticket.cluster_id()?.to_string(), ticket.worker_id)?;
+        run::messages(Arc::clone(&self.context), ticket)
     }
 
     /// Begins a write; the future keeps the rows that arrive.

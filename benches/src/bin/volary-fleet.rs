@@ -1,4 +1,5 @@
-//! `volary-fleet`: a gateway and thousands of workers on one machine, until Ctrl-C or the end of standard input.
+//! `volary-fleet`: a gateway and thousands of workers on one machine, until Ctrl-C or the end of standard input; and the other processes
+//! that the benchmarks measure, or measure against.
 
 use std::path::PathBuf;
 
@@ -7,11 +8,13 @@ use clap::{Args, Parser, Subcommand};
 use tokio::io::AsyncReadExt;
 use volary_benches::fleet::host::{self, HostOptions};
 use volary_benches::fleet::{Fleet, FleetOptions};
+use volary_benches::reading::process::{self, ReaderOptions};
+use volary_benches::stub::{StubOptions, Stubs};
 use volary_cli::settings::{Layers, Settings, process_environment};
 use volary_cli::signals::Stop;
 use volary_gateway::Gateway;
-use volary_node::Runtimes;
 use volary_node::runtimes::OwnedRuntimes;
+use volary_node::{Runtimes, open_files};
 
 /// Runs a fleet, or a process of one.
 #[derive(Debug, Parser)]
@@ -28,6 +31,10 @@ enum Command {
     Gateway(GatewayArgs),
     /// Some of the workers, in one process.
     Host(HostOptions),
+    /// Stand-ins for workers, in one process, which send any asker what they have encoded beforehand.
+    Stubs(StubOptions),
+    /// Reads from stubs as often as its standard input says, and says what that took.
+    Read(ReaderOptions),
 }
 
 #[derive(Debug, Args)]
@@ -55,10 +62,13 @@ struct GatewayArgs {
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
+    open_files::raise();
     match Arguments::parse().command {
         Command::Up(up) => run_fleet(up),
         Command::Gateway(args) => serve(|runtimes| run_gateway(args, runtimes)),
         Command::Host(options) => serve(|runtimes| run_host(options, runtimes)),
+        Command::Stubs(options) => serve(|_| run_stubs(options)),
+        Command::Read(options) => serve(|runtimes| process::run(options, runtimes)),
     }
 }
 
@@ -75,6 +85,7 @@ fn run_fleet(up: Up) -> Result<()> {
         data_dir: up.data_dir,
         workers: up.workers,
         hosts: up.hosts,
+        worker_memory: host::WORKER_MEMORY,
     })?;
     println!(
         "volary-fleet: {} workers after {:.1} s, gateway process {}, listening on grpc://{}",
@@ -110,6 +121,13 @@ async fn run_host(options: HostOptions, runtimes: Runtimes) -> Result<()> {
     ended().await?;
     host::shutdown(workers).await;
     Ok(())
+}
+
+/// Prints the stubs' addresses, as a JSON array in one line.
+async fn run_stubs(options: StubOptions) -> Result<()> {
+    let stubs = Stubs::listen(&options).await?;
+    println!("{}", serde_json::to_string(stubs.addresses())?);
+    ended().await
 }
 
 /// A signal, or the end of standard input: of the process that started this one.

@@ -11,8 +11,8 @@ use volary_worker::{Config, Worker};
 
 /// Workers that start at the same time: each waits for its disk and for its turn at the gateway.
 const STARTING: usize = 32;
-/// What a worker of a fleet may hold; its queries are small.
-const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
+/// What a worker of thousands may hold; its queries are small.
+pub const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
 
 /// Which workers a host runs.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +29,9 @@ pub struct HostOptions {
     /// Workers of this process.
     #[arg(long)]
     pub workers: usize,
+    /// What each of them may hold.
+    #[arg(long, default_value_t = WORKER_MEMORY)]
+    pub worker_memory: MemorySize,
 }
 
 /// Starts the workers; all have joined when this returns.
@@ -44,7 +47,7 @@ pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Wor
             data_dir: options.data_dir.join(format!("worker-{number}")),
             ..Config::default()
         };
-        config.memory.limit = WORKER_MEMORY;
+        config.memory.limit = options.worker_memory;
         // One machine's cores are shared by all.
         config.execution.target_partitions = Some(1);
         async move {

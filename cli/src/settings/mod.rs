@@ -17,8 +17,8 @@ use crate::logging;
 
 pub use layers::{Flag, Layers, process_environment};
 
-/// More workers than this in one process is a mistake.
-const MAX_LOCAL_WORKERS: usize = 256;
+/// More workers than this in one process is a mistake. How many there can be depends on the files that it may open.
+const MAX_LOCAL_WORKERS: usize = 4096;
 
 /// All settings of the binary; each has a default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

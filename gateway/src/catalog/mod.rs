@@ -61,6 +61,7 @@ struct Inner {
     store: Arc<dyn MetadataStore>,
     state: ArcSwap<State>,
     turn: Mutex<()>,
+    collected: writes::Collected,
 }
 
 impl Catalog {
@@ -85,6 +86,7 @@ impl Catalog {
                 store,
                 state: ArcSwap::from_pointee(state),
                 turn: Mutex::new(()),
+                collected: writes::Collected::default(),
             }),
         };
         catalog

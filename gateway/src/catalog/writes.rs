@@ -1,8 +1,9 @@
 //! Writes: open, then committed, or aborted and collected.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -112,14 +113,36 @@ impl Catalog {
         if pending.is_empty() {
             return Ok(()); // nearly every heartbeat
         }
+        let noted = &self.inner.collected;
+        noted
+            .noted
+            .lock()
+            .extend(pending.into_iter().map(|write| (write, worker)));
+        // Whose turn it is commits what all others have noted by then.
+        let _turn = noted.turn.lock().await;
+        let mut by_write: BTreeMap<WriteId, BTreeSet<WorkerId>> = BTreeMap::new();
+        for (write, worker) in std::mem::take(&mut *noted.noted.lock()) {
+            by_write.entry(write).or_default().insert(worker);
+        }
+        if by_write.is_empty() {
+            return Ok(());
+        }
         self.change(move |draft| {
-            for write in &pending {
-                collected(draft, worker, *write)?;
+            for (write, workers) in &by_write {
+                collected(draft, workers, *write)?;
             }
             Ok(())
         })
         .await
     }
+}
+
+/// Workers that have deleted the rows of failed writes, until that is committed: after a large write has failed, thousands of them
+/// say so at the same time. One that is lost with a commit that fails is said again with its worker's next report.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    noted: parking_lot::Mutex<Vec<(WriteId, WorkerId)>>,
+    turn: Mutex<()>,
 }
 
 /// Aborts what the last gateway left open.
@@ -159,7 +182,7 @@ fn abort(draft: &mut Draft, write: WriteId) -> Result<bool> {
     Ok(true)
 }
 
-fn collected(draft: &mut Draft, worker: WorkerId, write: WriteId) -> Result<()> {
+fn collected(draft: &mut Draft, workers: &BTreeSet<WorkerId>, write: WriteId) -> Result<()> {
     let Some(record) = draft.state().writes.get(&write).cloned() else {
         return Ok(());
     };
@@ -169,7 +192,7 @@ fn collected(draft: &mut Draft, worker: WorkerId, write: WriteId) -> Result<()> 
     let pending: Vec<WorkerId> = pending
         .iter()
         .copied()
-        .filter(|other| *other != worker)
+        .filter(|other| !workers.contains(other))
         .collect();
     if pending.is_empty() {
         draft.remove_write(write);

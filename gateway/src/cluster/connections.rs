@@ -1,4 +1,4 @@
-//! Connections to the workers: one per worker, made when it is first used, shared by all queries.
+//! Connections to the workers: one per worker and window, made when it is first used, shared by all queries.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,15 +24,41 @@ use crate::config;
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
 /// HTTP/2's limit of a window.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// A connection's window in windows of its streams: that many queries may read from a worker at full speed.
-const STREAMS_PER_WINDOW: u32 = 8;
+/// The narrow window of a stream. Thousands of such streams are fast together: each has a window's worth of rows in a round trip.
+const NARROW_WINDOW_BYTES: u32 = 16 << 10;
+
+/// What a worker may send ahead in one stream. All streams of a connection have the same window, so that each has its own
+/// connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// Streams of a gather from many workers, and all whose answers are small: a connection takes about 50 KiB of a gateway's memory,
+    /// and most workers need no second one.
+    Narrow,
+    /// As `gateway.gather.stream_window` says: streams of a few workers.
+    Wide,
+}
+
+impl Window {
+    /// Its size.
+    pub fn bytes(self, config: &config::Gather) -> usize {
+        self.of(config) as usize
+    }
+
+    fn of(self, config: &config::Gather) -> u32 {
+        let wide = window_bytes(config.stream_window);
+        match self {
+            Self::Narrow => NARROW_WINDOW_BYTES.min(wide),
+            Self::Wide => wide,
+        }
+    }
+}
 
 /// The connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    options: ChannelOptions,
+    config: config::Gather,
     io: Handle,
-    clients: Mutex<HashMap<WorkerId, Connection>>,
+    clients: Mutex<HashMap<(WorkerId, Window), Connection>>,
 }
 
 #[derive(Debug)]
@@ -43,36 +69,39 @@ struct Connection {
 
 impl Connections {
     pub(super) fn new(gather: &config::Gather, io: Handle) -> Self {
-        let stream_window_bytes = window_bytes(gather.stream_window);
-        let options = ChannelOptions {
-            connect_timeout: gather.connect_timeout,
-            stream_window_bytes,
-            connection_window_bytes: stream_window_bytes
-                .saturating_mul(STREAMS_PER_WINDOW)
-                .min(MAX_WINDOW_BYTES),
-            max_message_bytes: gather.max_message.bytes(),
-        };
         Self {
-            options,
+            config: gather.clone(),
             io,
             clients: Mutex::default(),
         }
     }
 
     /// The connection to a worker at this address; one to another address is replaced.
-    fn get(&self, worker: WorkerId, address: &str) -> Result<FlightServiceClient<Channel>> {
+    fn get(
+        &self,
+        worker: WorkerId,
+        window: Window,
+        address: &str,
+    ) -> Result<FlightServiceClient<Channel>> {
         let mut clients = self.clients.lock();
-        if let Some(connection) = clients.get(&worker)
+        if let Some(connection) = clients.get(&(worker, window))
             && connection.address == address
         {
             return Ok(connection.client.clone());
         }
-        let client = flight_client(address, &self.options, &self.io)?;
+        let options = ChannelOptions {
+            connect_timeout: self.config.connect_timeout,
+            stream_window_bytes: window.of(&self.config),
+            // What a stream that nobody reads holds back must not stop the others: each is bounded by itself.
+            connection_window_bytes: MAX_WINDOW_BYTES,
+            max_message_bytes: self.config.max_message.bytes(),
+        };
+        let client = flight_client(address, &options, &self.io)?;
         let connection = Connection {
             address: address.to_owned(),
             client: client.clone(),
         };
-        clients.insert(worker, connection);
+        clients.insert((worker, window), connection);
         Ok(client)
     }
 }
@@ -87,14 +116,14 @@ impl Cluster {
     ///
     /// # Errors
     /// `UNAVAILABLE` if the worker has never joined.
-    pub fn client(&self, worker: WorkerId) -> Result<FlightServiceClient<Channel>> {
+    pub fn client(&self, worker: WorkerId, window: Window) -> Result<FlightServiceClient<Channel>> {
         let state = self.catalog.state();
         let Some(record) = state.worker(worker) else {
             return Err(Error::unavailable(format!(
                 "worker {worker} has never joined this cluster; start it and retry"
             )));
         };
-        self.connections.get(worker, &record.address)
+        self.connections.get(worker, window, &record.address)
     }
 
     /// Sends a command to a worker and returns its answer.
@@ -113,7 +142,7 @@ impl Cluster {
     }
 
     async fn send(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
-        let mut client = self.client(worker)?;
+        let mut client = self.client(worker, Window::Narrow)?;
         let control = Control {
             worker_id: worker.0,
             command: Some(command),

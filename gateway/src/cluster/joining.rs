@@ -10,12 +10,16 @@ use volary_flight_proto::membership::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
 };
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::open_files;
 
 use super::Cluster;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a worker's former address is tried before the worker that joins from another one is believed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// What a worker takes of the files that a gateway may open: two connections to it, the one that it reports on, and for a while the one
+/// that it joined on.
+const FILES_PER_WORKER: u64 = 4;
 
 impl Cluster {
     /// Takes a worker in that has started, and gives it an id if it has none.
@@ -23,7 +27,8 @@ impl Cluster {
     /// # Errors
     /// `PERMISSION_DENIED` for another machine's worker where no secret is configured; `INVALID_ARGUMENT` for another release, a data
     /// directory of another cluster, or an address that is none; `NOT_FOUND` for an id that the catalog does not know;
-    /// `ALREADY_EXISTS` if another process with this id lives; those of the catalog.
+    /// `ALREADY_EXISTS` if another process with this id lives; `RESOURCE_EXHAUSTED` if this gateway may not open connections to one worker
+    /// more; those of the catalog.
     pub async fn join(
         &self,
         request: JoinRequest,
@@ -39,6 +44,7 @@ impl Cluster {
         if let Some(worker) = existing {
             self.check_is_the_only_one(worker, &request).await?;
         }
+        self.check_open_files(existing)?;
         let record = self
             .catalog
             .register_worker(existing, &request.address, &request.version)
@@ -54,7 +60,7 @@ impl Cluster {
             } else {
                 Bytes::copy_from_slice(self.catalog.state().key().as_bytes())
             },
-            heartbeat_ms: u32::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u32::MAX),
+            heartbeat_ms: self.pace_ms(),
         })
     }
 
@@ -87,7 +93,19 @@ impl Cluster {
                 .aborted_writes_of(worker)
                 .map(|write| write.0)
                 .collect(),
+            next_ms: self.pace_ms(),
         })
+    }
+
+    fn pace_ms(&self) -> u32 {
+        u32::try_from(self.members.pace().as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// Workers that this gateway cannot reach would fail statements, one or another, in the middle.
+    fn check_open_files(&self, joining: Option<WorkerId>) -> Result<()> {
+        let others = self.members.live().into_iter();
+        let others = others.filter(|worker| Some(*worker) != joining).count();
+        open_files::check("this gateway", others + 1, FILES_PER_WORKER)
     }
 
     /// A worker that was killed may start again on another port before it is taken for lost: the former address tells

@@ -7,12 +7,14 @@
 
 mod connections;
 mod joining;
+mod known_fragments;
 mod members;
 mod nodes;
 #[cfg(test)]
 mod tests;
 
-pub use connections::worker_error;
+pub use connections::{Window, worker_error};
+pub use known_fragments::KnownBy;
 pub use nodes::{NodeState, NodeStatus, Report};
 
 use std::net::SocketAddr;
@@ -23,6 +25,7 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{HEARTBEAT_ACTION, JOIN_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
@@ -32,6 +35,7 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 
 use connections::Connections;
+use known_fragments::KnownFragments;
 use members::Members;
 
 /// An answer is of use to the one who asked only, and only now.
@@ -43,9 +47,9 @@ pub struct Cluster {
     catalog: Catalog,
     /// Where this gateway listens.
     address: SocketAddr,
-    heartbeat_interval: Duration,
     members: Members,
     connections: Connections,
+    known_fragments: KnownFragments,
     /// Seals what workers say before they know the cluster's key.
     membership: Sealer,
     sealer: Sealer,
@@ -64,9 +68,9 @@ impl Cluster {
             None => catalog.state().key().clone(),
         };
         Arc::new(Self {
-            heartbeat_interval: config.cluster.heartbeat_interval,
-            members: Members::new(config.cluster.lost_after),
+            members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
             connections: Connections::new(&config.gather, io),
+            known_fragments: KnownFragments::new(),
             membership: Sealer::new(from_secret),
             sealer: Sealer::new(key),
             has_secret: secret.is_some(),
@@ -97,6 +101,11 @@ impl Cluster {
             Some(record) => format!("worker {worker} at {}", record.address),
             None => format!("worker {worker}"),
         }
+    }
+
+    /// The workers that have been sent a fragment, and need not be sent it again.
+    pub fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
+        self.known_fragments.get(fragment)
     }
 
     /// Workers that report and do not drain, ascending: new tables are placed on them.

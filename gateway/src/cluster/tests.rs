@@ -107,9 +107,12 @@ async fn a_worker_joins_reports_and_is_listed() {
     assert_eq!(nodes[0].state, NodeState::Alive);
     assert_eq!(nodes[0].report.map(|report| report.rows), Some(42));
     assert_eq!(cluster.name(WorkerId(1)), "worker w1 at 127.0.0.1:7201");
-    assert!(cluster.client(WorkerId(1)).is_ok());
+    assert!(cluster.client(WorkerId(1), Window::Wide).is_ok());
     assert_eq!(
-        cluster.client(WorkerId(2)).unwrap_err().code(),
+        cluster
+            .client(WorkerId(2), Window::Wide)
+            .unwrap_err()
+            .code(),
         ErrorCode::Unavailable
     );
     let other_start = cluster.heartbeat(report(1, "b")).await.unwrap();

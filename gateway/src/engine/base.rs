@@ -8,15 +8,18 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionConfig;
 
 use super::names::{CATALOG, PUBLIC};
+use super::settings::Limits;
 use crate::config::Config;
 use crate::planning::narrowing::NarrowingCasts;
 use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 
-/// DataFusion's session without the catalog's tables and a session's settings, which every statement adds.
+/// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
+    let limits = Limits::new(config.query.timeout, config.query_memory_limit());
     let session = SessionConfig::new()
+        .with_option_extension(limits)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, PUBLIC)
         .with_information_schema(true)

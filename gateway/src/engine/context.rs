@@ -13,7 +13,8 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
@@ -29,7 +30,8 @@ use volary_flight_proto::{Error, Result};
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
-use super::{Engine, Session, depth, expansion, refused, settings};
+use super::settings::Limits;
+use super::{Caller, Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::State;
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
@@ -40,7 +42,7 @@ const MAX_VIEW_DEPTH: usize = 16;
 
 /// One statement's view of the world.
 pub struct StatementContext {
-    /// DataFusion's session.
+    /// DataFusion's session, for planning.
     pub state: SessionState,
     /// The catalog as of the statement's start.
     pub catalog: Arc<State>,
@@ -48,6 +50,10 @@ pub struct StatementContext {
     pub query_id: QueryId,
     /// What it sees.
     pub snapshot: Snapshot,
+    /// Whose it is, where it waits for a place.
+    pub caller: Caller,
+    /// With the query's own memory; that of `state` is no query's.
+    runtime_env: Arc<RuntimeEnv>,
     public: Arc<PublicSchema>,
     /// What the statement reads, as far as it is planned: see [`Self::reads`].
     reads: Mutex<BTreeMap<String, u64>>,
@@ -81,11 +87,13 @@ impl StatementContext {
         let mut config = engine.base.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
+        let memory = Limits::memory(&config);
         config.set_extension(Arc::new(QueryContext {
             query_id,
             snapshot: snapshot.clone(),
             cluster: Arc::clone(&engine.cluster),
             config: engine.config.gather.clone(),
+            memory: memory.bytes,
             time_zone: config
                 .options()
                 .execution
@@ -106,23 +114,30 @@ impl StatementContext {
                 )),
             }),
         );
-        let mut state = SessionStateBuilder::new_from_existing(engine.base.clone())
-            .with_session_id(query_id.to_string())
-            .with_config(config)
-            .with_catalog_list(Arc::new(catalogs))
-            .build();
+        // A builder would register each of hundreds of functions anew, which takes a quarter of the time of a point query's planning.
+        let mut state = engine.base.clone();
+        *state.config_mut() = config;
+        state.register_catalog_list(Arc::new(catalogs));
         // now() is this moment, for the whole statement; without it, now() cannot be planned.
         state.mark_start_execution();
         Ok(Self {
             state,
+            runtime_env: engine.memory.env(memory),
             catalog,
             query_id,
             snapshot,
+            caller: session.caller(),
             public,
             reads: Mutex::default(),
             parser,
             view_state: OnceLock::new(),
         })
+    }
+
+    /// What the statement's plans are run in.
+    pub fn task(&self) -> Arc<TaskContext> {
+        let task = TaskContext::from(&self.state);
+        Arc::new(task.with_runtime(Arc::clone(&self.runtime_env)))
     }
 
     /// Plans the statement, and before it the views that it reads.
@@ -131,6 +146,7 @@ impl StatementContext {
     /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names; `INVALID_ARGUMENT` for a plan that is
     /// nested too deeply, and for a statement within another that takes queries only; those of planning.
     pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
+        let statement = settings::with_full_key(statement);
         self.resolve(&statement, 0).await?;
         let statement = self.with_source_planned(statement).await?;
         let state = if defines_view(&statement) {

@@ -64,7 +64,7 @@ pub(super) async fn create_table(
             "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
         )));
     }
-    let _place = engine.admission.enter().await?;
+    let _place = super::query::enter(&engine.admission, context.caller, context.query_id).await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;
@@ -76,7 +76,7 @@ pub(super) async fn create_table(
         .create_physical_plan(&logical)
         .await
         .map_err(with_advice)?;
-    let source = load::Source::of_plan(physical, context.state.task_ctx())?;
+    let source = load::Source::of_plan(physical, context.task())?;
     let (table, write) = engine.catalog.begin_create(definition, &live).await?;
     load::run(engine.load_parts(), context.query_id, &table, write, source)
         .await

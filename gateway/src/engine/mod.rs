@@ -35,7 +35,7 @@ pub mod query;
 mod refused;
 /// Sessions and their settings.
 pub mod session;
-/// SET and RESET.
+/// SET, RESET and SHOW.
 mod settings;
 /// Planning and running one statement.
 mod statement;
@@ -47,11 +47,11 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
-use volary_node::Runtimes;
 use volary_node::admission::Admission;
+use volary_node::{Runtimes, memory};
 
 pub use query::{Planned, Query};
-pub use session::Session;
+pub use session::{Caller, Session};
 
 use crate::catalog::Catalog;
 use crate::cluster::Cluster;
@@ -102,6 +102,7 @@ pub struct Engine {
     cluster: Arc<Cluster>,
     runtimes: Runtimes,
     admission: Arc<Admission>,
+    memory: memory::PerQuery,
     loads: Loads,
     /// Functions, rules and settings that all statements share.
     base: SessionState,
@@ -120,9 +121,11 @@ impl Engine {
             "statements",
             config.query.max_running,
             config.query.max_waiting,
-        );
+        )
+        .with_max_waiting_per_session(config.query.max_waiting_per_session());
         Self {
-            base: base::base_state(&config, runtime_env),
+            base: base::base_state(&config, Arc::clone(&runtime_env)),
+            memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
             admission: Arc::new(admission),
             loads: Loads::default(),
             config,

@@ -1,7 +1,9 @@
 //! Sessions and their settings.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use volary_flight_proto::Result;
@@ -13,16 +15,41 @@ use super::settings;
 #[derive(Debug, Clone)]
 pub struct Session {
     id: SessionId,
+    caller: Caller,
     settings: Arc<RwLock<HashMap<String, String>>>,
+}
+
+/// Whose statements wait one behind the other: callers are given places in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// A session that its client names.
+    Session(SessionId),
+    /// A connection, of a client that names no session.
+    Connection(SocketAddr),
+    /// A client of which nothing is known.
+    Unknown,
 }
 
 impl Session {
     /// A new one with these settings.
     pub fn new(settings: HashMap<String, String>) -> Self {
+        let id = SessionId::new();
         Self {
-            id: SessionId::new(),
+            id,
+            caller: Caller::Session(id),
             settings: Arc::new(RwLock::new(settings)),
         }
+    }
+
+    /// The same session, with its settings, whose statements wait as those of another caller.
+    #[must_use]
+    pub fn called_by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// Whose statements these are, where they wait.
+    pub fn caller(&self) -> Caller {
+        self.caller
     }
 
     /// Its id.
@@ -33,6 +60,11 @@ impl Session {
     /// The settings that are not the default, by DataFusion's or Volary's key.
     pub fn settings(&self) -> HashMap<String, String> {
         self.settings.read().clone()
+    }
+
+    /// How long a statement of the session may take; `None` for as long as the gateway lets it.
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        settings::statement_timeout(&self.settings.read())
     }
 
     /// Whether there is a setting of this name.

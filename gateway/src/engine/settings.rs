@@ -1,23 +1,37 @@
-//! SET and RESET.
+//! SET, RESET and SHOW.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::time::Duration;
 
 use datafusion::arrow::array::timezone::Tz;
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::prelude::SessionConfig;
+use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::planner::NullOrdering;
+use datafusion::sql::sqlparser::ast::{Ident, Statement as Ast};
+use humantime_serde::re::humantime;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::memory;
+use volary_node::size::MemorySize;
 
 use crate::config::MAX_TARGET_PARTITIONS;
 
-/// What a session may set, by DataFusion's key. Other settings belong to the operator, or would break what the cut into
+const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
+const QUERY_MEMORY: &str = "volary.query_memory";
+
+/// What a session may set, by DataFusion's key or Volary's. Other settings belong to the operator, or would break what the cut into
 /// fragments relies on.
-const ALLOWED: [&str; 6] = [
+const ALLOWED: [&str; 8] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
     "datafusion.sql_parser.default_null_ordering",
     "datafusion.sql_parser.parse_float_as_decimal",
     "datafusion.explain.show_statistics",
+    STATEMENT_TIMEOUT,
+    QUERY_MEMORY,
 ];
 
 /// The full key of a setting, by any of its names.
@@ -66,8 +80,142 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
 /// # Errors
 /// `INVALID_ARGUMENT` if it does not.
 pub(super) fn check(key: &str, value: &str) -> Result<()> {
-    let mut trial = SessionConfig::new();
+    let mut trial = SessionConfig::new().with_option_extension(Limits::none());
     apply(&mut trial, &[(key.to_owned(), value.to_owned())].into())
+}
+
+/// The statement; a SHOW with the full key of its setting, which is the only name that the planner knows.
+pub(super) fn with_full_key(mut statement: DfStatement) -> DfStatement {
+    if let DfStatement::Statement(ast) = &mut statement
+        && let Ast::ShowVariable { variable } = ast.as_mut()
+    {
+        let verbose = variable.pop_if(|last| last.value.eq_ignore_ascii_case("verbose"));
+        let parts: Vec<_> = variable.iter().map(|part| part.value.as_str()).collect();
+        if let Ok(key) = key(&parts.join(".")) {
+            *variable = key.split('.').map(Ident::new).collect();
+        }
+        variable.extend(verbose);
+    }
+    statement
+}
+
+/// How long a statement of a session with these settings may take; `None` for as long as the gateway lets it.
+pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Duration> {
+    settings
+        .get(STATEMENT_TIMEOUT)
+        .and_then(|value| parse_timeout(value))
+        .filter(|timeout| !timeout.is_zero())
+}
+
+/// As PostgreSQL reads it, a number alone is one of milliseconds.
+fn parse_timeout(text: &str) -> Option<Duration> {
+    match text.trim().parse() {
+        Ok(timeout_ms) => Some(Duration::from_millis(timeout_ms)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    }
+}
+
+/// Volary's own settings: what a statement may take. A session can only lower what the gateway allows, and is shown what counts.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    gateway_timeout: Duration,
+    gateway_memory: memory::Limit,
+    /// Those of the session; zero is none.
+    statement_timeout: Duration,
+    query_memory: Option<memory::Limit>,
+}
+
+impl Limits {
+    /// Those of the gateway.
+    pub(super) fn new(timeout: Duration, memory: memory::Limit) -> Self {
+        Self {
+            gateway_timeout: timeout,
+            gateway_memory: memory,
+            statement_timeout: Duration::ZERO,
+            query_memory: None,
+        }
+    }
+
+    fn none() -> Self {
+        let memory = memory::Limit {
+            bytes: usize::MAX,
+            setting: "",
+        };
+        Self::new(Duration::MAX, memory)
+    }
+
+    /// Memory that a query of the session may hold.
+    pub(super) fn memory(config: &SessionConfig) -> memory::Limit {
+        let limits = config.options().extensions.get::<Self>();
+        limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
+    }
+
+    fn query_memory(&self) -> memory::Limit {
+        self.query_memory.map_or(self.gateway_memory, |session| {
+            self.gateway_memory.min(session)
+        })
+    }
+
+    fn statement_timeout(&self) -> Duration {
+        if self.statement_timeout.is_zero() {
+            self.gateway_timeout
+        } else {
+            self.statement_timeout.min(self.gateway_timeout)
+        }
+    }
+}
+
+impl ConfigExtension for Limits {
+    const PREFIX: &'static str = "volary";
+}
+
+impl ExtensionOptions for Limits {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> DfResult<()> {
+        let refused = || DataFusionError::Configuration(format!("{key} does not take {value}"));
+        match key {
+            "statement_timeout" => {
+                self.statement_timeout = parse_timeout(value).ok_or_else(refused)?;
+            }
+            "query_memory" => {
+                let size: MemorySize = value.parse().map_err(|_| refused())?;
+                self.query_memory = Some(memory::Limit {
+                    bytes: size.bytes(),
+                    setting: "the session's query_memory",
+                });
+            }
+            _ => return Err(refused()),
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let timeout = humantime::format_duration(self.statement_timeout());
+        let memory = MemorySize::Bytes(self.query_memory().bytes as u64);
+        vec![
+            ConfigEntry {
+                key: STATEMENT_TIMEOUT.to_owned(),
+                value: Some(timeout.to_string()),
+                description: "A statement that runs longer is ended: 5s, or a number of milliseconds. 0 for as long as the gateway lets it.",
+            },
+            ConfigEntry {
+                key: QUERY_MEMORY.to_owned(),
+                value: Some(memory.to_string()),
+                description: "Memory that a query may hold on the gateway: 256MiB.",
+            },
+        ]
+    }
 }
 
 /// What DataFusion would take, and mend without a word or fail with later.
@@ -86,6 +234,20 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
             Err(_) => Err(Error::invalid(format!(
                 "setting {key} takes nulls_max, nulls_min, nulls_first or nulls_last, not \"{value}\""
             ))),
+        };
+    }
+    if key == STATEMENT_TIMEOUT {
+        return match parse_timeout(value) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(format!(
+                "setting {key} takes a time such as 5s or 250ms, a number of milliseconds, or 0 for the gateway's own limit, not \"{value}\""
+            ))),
+        };
+    }
+    if key == QUERY_MEMORY {
+        return match value.parse::<MemorySize>() {
+            Ok(_) => Ok(()),
+            Err(text) => Err(Error::invalid(format!("setting {key}: {text}"))),
         };
     }
     let number = value.parse::<usize>();
@@ -109,9 +271,31 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
 mod tests {
     use super::*;
 
+    const GATEWAY_MEMORY: memory::Limit = memory::Limit {
+        bytes: 1 << 30,
+        setting: "gateway.query.memory",
+    };
+
+    fn config(settings: &[(&str, &str)]) -> SessionConfig {
+        let limits = Limits::new(Duration::from_secs(60), GATEWAY_MEMORY);
+        let mut config = SessionConfig::new().with_option_extension(limits);
+        let settings = settings
+            .iter()
+            .map(|(name, value)| (key(name).unwrap().to_owned(), (*value).to_owned()))
+            .collect();
+        apply(&mut config, &settings).unwrap();
+        config
+    }
+
+    fn shown(config: &SessionConfig, key: &str) -> Option<String> {
+        let entries = config.options().entries();
+        let entry = entries.into_iter().find(|entry| entry.key == key);
+        entry.unwrap().value
+    }
+
     #[test]
     fn every_setting_is_found_by_its_short_name_and_takes_its_default() {
-        let defaults: HashMap<String, Option<String>> = SessionConfig::new()
+        let defaults: HashMap<String, Option<String>> = config(&[])
             .options()
             .entries()
             .into_iter()
@@ -139,10 +323,69 @@ mod tests {
             ("batch_size", "-1"),
             ("default_null_ordering", "nulls_somewhere"),
             ("parse_float_as_decimal", "maybe"),
+            ("statement_timeout", "soon"),
+            ("statement_timeout", "-1"),
+            ("query_memory", "much"),
+            ("query_memory", "0"),
         ] {
             let error = check(key(name).unwrap(), value).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);
             assert!(error.message().contains(value), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_session_can_only_lower_what_the_gateway_allows_and_is_shown_what_counts() {
+        for (value, counts) in [
+            ("5s", "5s"),
+            ("1500", "1s 500ms"),
+            ("2min", "1m"),
+            ("0", "1m"),
+        ] {
+            let config = config(&[("statement_timeout", value)]);
+            let shown = shown(&config, STATEMENT_TIMEOUT);
+            assert_eq!(shown.as_deref(), Some(counts), "{value}");
+        }
+        let lower = config(&[("query_memory", "256MiB")]);
+        assert_eq!(Limits::memory(&lower).bytes, 256 << 20);
+        assert!(Limits::memory(&lower).setting.contains("query_memory"));
+        assert_eq!(shown(&lower, QUERY_MEMORY).as_deref(), Some("256.0 MiB"));
+        let higher = config(&[("query_memory", "2GiB")]);
+        assert_eq!(Limits::memory(&higher), GATEWAY_MEMORY);
+        assert_eq!(shown(&higher, QUERY_MEMORY).as_deref(), Some("1.0 GiB"));
+    }
+
+    #[test]
+    fn a_timeout_of_the_session_is_one_only_if_it_is_not_zero() {
+        let timeout = |value: &str| {
+            let settings = [(STATEMENT_TIMEOUT.to_owned(), value.to_owned())];
+            statement_timeout(&settings.into())
+        };
+        assert_eq!(timeout("250"), Some(Duration::from_millis(250)));
+        assert_eq!(timeout("2 s"), Some(Duration::from_secs(2)));
+        for none in ["0", "0s"] {
+            assert_eq!(timeout(none), None, "{none}");
+        }
+        assert_eq!(statement_timeout(&HashMap::new()), None);
+    }
+
+    #[test]
+    fn show_knows_a_setting_by_any_of_its_names() {
+        for (written, full) in [
+            ("SHOW statement_timeout", "SHOW volary statement_timeout"),
+            (
+                "SHOW Volary.Query_Memory VERBOSE",
+                "SHOW volary query_memory VERBOSE",
+            ),
+            ("SHOW batch_size", "SHOW datafusion execution batch_size"),
+            ("SHOW ALL", "SHOW ALL"),
+            ("SHOW nothing", "SHOW nothing"),
+        ] {
+            let statement = match crate::engine::parse::parse(written).unwrap() {
+                crate::engine::parse::Statement::Planned(statement) => *statement,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(with_full_key(statement).to_string(), full);
         }
     }
 }

@@ -20,7 +20,7 @@ use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of}
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::parse::{Statement, parse};
-use super::query::{Planned, Query};
+use super::query::{Planned, Query, enter};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
 use crate::catalog::Table;
 use crate::load;
@@ -151,15 +151,22 @@ async fn execute(
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
-            let _place = engine.admission.enter().await?;
+            let _place = enter(&engine.admission, context.caller, query_id).await?;
             let table = context
                 .catalog
                 .table(&copy.table)
                 .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
             let parts = engine.load_parts();
-            load::copy_from(parts, &context.state, query_id, table, &copy)
-                .await
-                .map(|rows| Outcome::Done(Some(rows)))
+            load::copy_from(
+                parts,
+                &context.state,
+                context.task(),
+                query_id,
+                table,
+                &copy,
+            )
+            .await
+            .map(|rows| Outcome::Done(Some(rows)))
         }
         Statement::Rollback => Err(Error::invalid(
             "every statement is committed by itself: there is nothing to roll back",
@@ -329,9 +336,10 @@ async fn plan_query(
         snapshot: context.snapshot.clone(),
         reads: context.reads(),
         plan,
-        task: context.state.task_ctx(),
+        task: context.task(),
         runtimes: engine.runtimes.clone(),
         admission: Arc::clone(&engine.admission),
+        caller: context.caller,
     })
 }
 
@@ -341,13 +349,13 @@ async fn insert(
     table: &Arc<Table>,
     input: &LogicalPlan,
 ) -> Result<u64> {
-    let _place = engine.admission.enter().await?;
+    let _place = enter(&engine.admission, context.caller, context.query_id).await?;
     let plan = context
         .state
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let source = load::Source::of_plan(plan, context.state.task_ctx())?;
+    let source = load::Source::of_plan(plan, context.task())?;
     load::append(engine.load_parts(), context.query_id, table, source).await
 }
 

@@ -15,6 +15,7 @@ use super::sessions::{ClientSession, SessionToken};
 use super::stream::with_query;
 use super::types::{PROFILE_OPTION, Profile};
 use super::{FlightSql, cookie};
+use crate::engine::Caller;
 
 /// One call of a client.
 #[derive(Debug)]
@@ -84,19 +85,27 @@ impl FlightSql {
         let credentials = auth::credentials(metadata)?;
         let principal = auth::authenticate(&credentials)?;
         let session_token = shown_token(&credentials, metadata);
-        let session = self.sessions.of(session_token.as_ref());
+        let peer = request.remote_addr();
+        let mut session = self.sessions.of(session_token.as_ref());
+        if session_token.is_none() {
+            // It has another session at each call, and waits as one all the same.
+            let caller = peer.map_or(Caller::Unknown, Caller::Connection);
+            session.engine = session.engine.called_by(caller);
+        }
         let profile = match profile_header(metadata)? {
             Some(profile) => profile,
             None => session.profile().unwrap_or_default(),
         };
+        let deadline = Deadline::of(metadata, self.config.query.timeout)
+            .within(session.engine.statement_timeout());
         Ok(Call {
             credentials,
             principal,
             session,
             session_token,
             profile,
-            deadline: Deadline::of(metadata, self.config.query.timeout),
-            peer: request.remote_addr(),
+            deadline,
+            peer,
         })
     }
 

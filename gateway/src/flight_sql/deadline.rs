@@ -1,4 +1,4 @@
-//! How long a call may take: the client's `grpc-timeout`, at most `gateway.query.timeout`.
+//! How long a call may take: the client's `grpc-timeout` or the session's `statement_timeout`, at most `gateway.query.timeout`.
 //!
 //! tonic enforces `grpc-timeout` itself, but only until the response's headers are sent, and then says CANCELLED, which
 //! clients do not show as a timeout.
@@ -24,7 +24,15 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 pub(super) struct Deadline {
     at: Instant,
     limit: Duration,
-    by_client: bool,
+    set_by: SetBy,
+}
+
+/// Who says how long a call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SetBy {
+    Client,
+    Session,
+    Gateway,
 }
 
 impl Deadline {
@@ -35,14 +43,28 @@ impl Deadline {
             .and_then(|value| value.to_str().ok())
             .and_then(parse)
             .filter(|wanted| *wanted < limit);
-        let (limit, until) = match wanted {
-            Some(wanted) => (wanted, wanted - HEAD_START.min(wanted / 10)),
-            None => (limit, limit.min(FOREVER)),
+        let (limit, until, set_by) = match wanted {
+            Some(wanted) => (wanted, wanted - HEAD_START.min(wanted / 10), SetBy::Client),
+            None => (limit, limit.min(FOREVER), SetBy::Gateway),
         };
         Self {
             at: Instant::now() + until,
             limit,
-            by_client: wanted.is_some(),
+            set_by,
+        }
+    }
+
+    /// The same, or that of a session's `statement_timeout`, which begins now, if it passes earlier.
+    #[must_use]
+    pub(super) fn within(self, statement_timeout: Option<Duration>) -> Self {
+        let session = statement_timeout.map(|limit| Self {
+            at: Instant::now() + limit.min(FOREVER),
+            limit,
+            set_by: SetBy::Session,
+        });
+        match session {
+            Some(session) if session.at < self.at => session,
+            _ => self,
         }
     }
 
@@ -64,10 +86,10 @@ impl Deadline {
     /// What a call is ended with.
     pub(super) fn error(&self) -> Error {
         let limit = self.limit;
-        let advice = if self.by_client {
-            "the client's timeout; ask with a longer one"
-        } else {
-            "gateway.query.timeout"
+        let advice = match self.set_by {
+            SetBy::Client => "the client's timeout; ask with a longer one",
+            SetBy::Session => "the session's statement_timeout; set a longer one",
+            SetBy::Gateway => "gateway.query.timeout",
         };
         Error::new(
             ErrorCode::DeadlineExceeded,
@@ -136,9 +158,32 @@ mod tests {
     async fn the_gateways_own_limit_holds_for_a_client_that_sets_none_or_a_longer_one() {
         let mut metadata = MetadataMap::new();
         let limit = Duration::from_secs(60);
-        assert!(!Deadline::of(&metadata, limit).by_client);
+        assert_eq!(Deadline::of(&metadata, limit).set_by, SetBy::Gateway);
         metadata.insert(GRPC_TIMEOUT, "99999999H".parse().unwrap());
         assert_eq!(Deadline::of(&metadata, limit).limit, limit);
-        assert!(Deadline::of(&metadata, Duration::MAX).by_client);
+        let forever = Deadline::of(&metadata, Duration::MAX);
+        assert_eq!(forever.set_by, SetBy::Client);
+    }
+
+    #[tokio::test]
+    async fn the_sessions_timeout_holds_if_it_is_the_shortest() {
+        let mut metadata = MetadataMap::new();
+        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
+        assert_eq!(deadline.within(None).set_by, SetBy::Gateway);
+        let longer = deadline.within(Some(Duration::MAX));
+        assert_eq!(longer.set_by, SetBy::Gateway);
+        let shorter = deadline.within(Some(Duration::from_secs(5)));
+        let error = shorter.error();
+        assert_eq!(error.code(), ErrorCode::DeadlineExceeded);
+        assert!(
+            error
+                .message()
+                .contains("5s, the session's statement_timeout"),
+            "{error}"
+        );
+        metadata.insert(GRPC_TIMEOUT, "1S".parse().unwrap());
+        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
+        let shortest = deadline.within(Some(Duration::from_secs(5)));
+        assert_eq!(shortest.set_by, SetBy::Client);
     }
 }

@@ -160,6 +160,8 @@ mod tests {
             ("target_partitions", "many"),
             ("parse_float_as_decimal", "maybe"),
             ("default_null_ordering", "nulls_somewhere"),
+            ("statement_timeout", "soon"),
+            ("query_memory", "much"),
         ] {
             assert_eq!(
                 set(&session, name, value),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::types::Profile;
-use crate::engine::Session;
+use crate::engine::{Caller, Session};
 
 const TOKEN_PREFIX: &str = "volary-session-";
 
@@ -112,7 +112,9 @@ impl Sessions {
     pub(super) fn name(&self, session: &ClientSession) -> SessionToken {
         let token = SessionToken::new();
         if !session.is_default() {
-            self.by_token.insert(token.clone(), session.clone());
+            let mut kept = session.clone();
+            kept.engine = kept.engine.called_by(Caller::Session(session.engine.id()));
+            self.by_token.insert(token.clone(), kept);
         }
         token
     }

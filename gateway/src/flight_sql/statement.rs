@@ -184,25 +184,32 @@ impl FlightSql {
             return batch_from_bytes(result).map(batch_messages);
         }
         let id: QueryId = ticket.query_id.parse()?;
+        let session = Session::new(std::mem::take(&mut ticket.settings));
+        let session = session.called_by(call.session.engine.caller());
+        let deadline = call.deadline.within(session.statement_timeout());
         let query = match self.tickets.take_plan(id) {
             Some(query) => query,
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
-                let planning = self.plan_again(id, ticket).instrument(span);
-                call.deadline
+                let planning = self.plan_again(id, &session, ticket).instrument(span);
+                deadline
                     .bound(planning)
                     .await
                     .map_err(|error| with_query(error, id))?
             }
         };
         let messages = query_messages(query, profile);
-        Ok(self.running.watch(id, messages, call.deadline))
+        Ok(self.running.watch(id, messages, deadline))
     }
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
-    /// gateway. The ticket's snapshot shows the same rows, of the same tables or none.
-    async fn plan_again(&self, id: QueryId, ticket: QueryTicket) -> Result<Query> {
-        let session = Session::new(ticket.settings);
+    /// gateway. The ticket's snapshot shows the same rows, of the same tables or none. `session` has the ticket's settings.
+    async fn plan_again(
+        &self,
+        id: QueryId,
+        session: &Session,
+        ticket: QueryTicket,
+    ) -> Result<Query> {
         let statement = Statement {
             sql: ticket.sql,
             parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
@@ -213,9 +220,7 @@ impl FlightSql {
             reads: ticket.reads,
             columns: ticket.columns,
         };
-        let planning = self
-            .engine
-            .plan_again(&session, sql, parameters, id, before);
+        let planning = self.engine.plan_again(session, sql, parameters, id, before);
         Box::pin(planning).await
     }
 }

@@ -1,9 +1,15 @@
 //! From a fragment to the bytes of a ticket.
+//!
+//! Values are no part of the plan that is sent: a literal, the value of a scalar subquery and a set of keys each leave a
+//! [`Parameter`] there, and stand beside the plan by ordinal. So statements that differ only in their values are one fragment for
+//! the workers, which keep its plan.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -12,7 +18,7 @@ use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, Literal};
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
@@ -21,26 +27,53 @@ use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
     PhysicalProtoConverterExtension,
 };
-use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
+use datafusion_proto::protobuf::physical_expr_node::ExprType;
+use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
+use datafusion_proto::protobuf::{
+    self, PhysicalExprNode, PhysicalExtensionExprNode, PhysicalPlanNode,
+};
 use prost::Message;
-use volary_flight_proto::fragment::ShardScan;
+use volary_flight_proto::fragment::{Parameter, Parameters, ShardScan, parameter};
 use volary_flight_proto::ipc;
 use volary_node::key_set::KeySetExpr;
 
 use super::shard_scan::ShardScanExec;
+
+#[cfg(test)]
+mod tests;
+
+/// A fragment's plan as a worker reads it.
+#[derive(Debug)]
+pub struct EncodedPlan {
+    /// The plan (`datafusion_proto::protobuf::PhysicalPlanNode`) with parameters in place of its values: the same bytes for plans
+    /// that differ only in those.
+    pub plan: Bytes,
+    /// The values.
+    pub parameters: Parameters,
+}
 
 /// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
 /// sent.
 ///
 /// # Errors
 /// If an operator or expression cannot be encoded.
-pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
-    Ok(encode_with(fragment, Converter::Fragment)?.encode_to_vec())
+pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<EncodedPlan> {
+    let values = Values::default();
+    let converter = Converter::Fragment(&values);
+    let node = converter.execution_plan_to_proto(fragment, &ScanCodec::default())?;
+    Ok(EncodedPlan {
+        plan: node.encode_to_vec().into(),
+        parameters: Parameters {
+            values: values.into_inner(),
+        },
+    })
 }
 
 /// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
 pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    encode_with(plan, Converter::Root).is_ok()
+    let values = Values::default();
+    let converter = Converter::Root(&values);
+    converter.node_to_proto(plan, &ScanCodec::default()).is_ok()
 }
 
 /// Whether rows of this schema reach the gateway as they are. Flight's encoder sends a dictionary as its values and a LargeList as a
@@ -98,14 +131,6 @@ pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>
     Ok(OF_A_NODE + deepest)
 }
 
-fn encode_with(plan: &Arc<dyn ExecutionPlan>, converter: Converter) -> Result<PhysicalPlanNode> {
-    PhysicalPlanNode::try_from_physical_plan_with_converter(
-        Arc::clone(plan),
-        &ScanCodec::default(),
-        &converter,
-    )
-}
-
 /// Encodes scans as [`ShardScan`]s and numbers them.
 #[derive(Debug, Default)]
 struct ScanCodec {
@@ -154,14 +179,10 @@ impl PhysicalExtensionCodec for ScanCodec {
     fn try_encode_expr(
         &self,
         expression: &Arc<dyn PhysicalExpr>,
-        buffer: &mut Vec<u8>,
+        _: &mut Vec<u8>,
         _: &PhysicalExprEncodeCtx<'_>,
     ) -> Result<()> {
-        let Some(keys) = expression.downcast_ref::<KeySetExpr>() else {
-            return not_impl_err!("the expression {expression} cannot be sent to a worker");
-        };
-        buffer.extend(keys.values_to_bytes()?);
-        Ok(())
+        not_impl_err!("the expression {expression} cannot be sent to a worker")
     }
 }
 
@@ -170,29 +191,94 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// The values that were taken out of a plan, by the ordinal of their parameter.
+type Values = RefCell<Vec<Bytes>>;
+
 /// What of a plan is encoded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Converter {
-    /// All of it, with the values of scalar subqueries in place of the subqueries.
-    Fragment,
+enum Converter<'a> {
+    /// All of it, with parameters in place of its values.
+    Fragment(&'a Values),
+    /// An expression of it whose values stay where they are.
+    Inline,
     /// Its root operator and that one's expressions; subqueries have no values yet.
-    Root,
+    Root(&'a Values),
 }
 
-impl PhysicalProtoConverterExtension for Converter {
+impl Converter<'_> {
+    fn node_to_proto(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
+    }
+
+    /// The literal that a subquery has become.
+    fn value_of(&self, subquery: &ScalarSubqueryExpr) -> Result<Arc<dyn PhysicalExpr>> {
+        // Its schema plays no part: it reads no column.
+        let empty = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        let value = match subquery.evaluate(&empty) {
+            Ok(ColumnarValue::Scalar(value)) => value,
+            Ok(ColumnarValue::Array(_)) => {
+                return internal_err!("a scalar subquery has several values");
+            }
+            Err(_) if matches!(self, Self::Root(_)) => {
+                let field = subquery.return_field(empty.schema_ref())?;
+                ScalarValue::try_from(field.data_type())?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Arc::new(Literal::new(value)))
+    }
+}
+
+/// Adds a value and gives its ordinal.
+fn add(values: &Values, value: impl Into<Bytes>) -> u32 {
+    let mut values = values.borrow_mut();
+    values.push(value.into());
+    to_u32(values.len() - 1)
+}
+
+fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> PhysicalExprNode {
+    let expr = Parameter { kind: Some(kind) }.encode_to_vec();
+    PhysicalExprNode {
+        expr_id: None,
+        expr_type: Some(ExprType::Extension(PhysicalExtensionExprNode {
+            expr,
+            inputs,
+        })),
+    }
+}
+
+/// A literal's metadata is no part of its value: such a literal is left to DataFusion, which has not sent metadata so far.
+fn has_metadata(literal: &Literal) -> Result<bool> {
+    let field = literal.return_field(&Schema::empty())?;
+    Ok(!field.metadata().is_empty())
+}
+
+/// Takes out the filter that an operator fills while it runs: a worker's operator makes its own. The planned one has a number that no
+/// other plan's has, so that no two plans would be the same fragment.
+fn remove_dynamic_filter(node: &mut PhysicalPlanNode) {
+    match &mut node.physical_plan_type {
+        Some(PhysicalPlanType::Sort(sort)) => sort.dynamic_filter = None,
+        Some(PhysicalPlanType::Aggregate(aggregate)) => aggregate.dynamic_filter = None,
+        Some(PhysicalPlanType::HashJoin(join)) => join.dynamic_filter = None,
+        _ => {}
+    }
+}
+
+impl PhysicalProtoConverterExtension for Converter<'_> {
     fn execution_plan_to_proto(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalPlanNode> {
-        match self {
-            Self::Fragment => PhysicalPlanNode::try_from_physical_plan_with_converter(
-                Arc::clone(plan),
-                codec,
-                self,
-            ),
-            Self::Root => Ok(PhysicalPlanNode::default()),
+        if matches!(self, Self::Root(_)) {
+            return Ok(PhysicalPlanNode::default());
         }
+        let mut node = self.node_to_proto(plan, codec)?;
+        remove_dynamic_filter(&mut node);
+        Ok(node)
     }
 
     fn physical_expr_to_proto(
@@ -201,24 +287,34 @@ impl PhysicalProtoConverterExtension for Converter {
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalExprNode> {
         let subquery = (expression.as_ref() as &dyn Any).downcast_ref::<ScalarSubqueryExpr>();
-        let Some(subquery) = subquery else {
+        if let Some(subquery) = subquery {
+            return self.physical_expr_to_proto(&self.value_of(subquery)?, codec);
+        }
+        let (Self::Fragment(values) | Self::Root(values)) = self else {
             return serialize_physical_expr_with_converter(expression, codec, self);
         };
-        // Its schema plays no part: it reads no column.
-        let empty = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        let value = match subquery.evaluate(&empty) {
-            Ok(ColumnarValue::Scalar(value)) => value,
-            Ok(ColumnarValue::Array(_)) => {
-                return internal_err!("a scalar subquery has several values");
-            }
-            Err(error) if *self == Self::Fragment => return Err(error),
-            Err(_) => {
-                let field = subquery.return_field(empty.schema_ref())?;
-                ScalarValue::try_from(field.data_type())?
-            }
-        };
-        let literal: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(value));
-        serialize_physical_expr_with_converter(&literal, codec, self)
+        if expression.is::<DynamicFilterPhysicalExpr>() {
+            // It is removed with its operator, and would leave parameters that nothing refers to.
+            return serialize_physical_expr_with_converter(expression, codec, &Self::Inline);
+        }
+        if let Some(keys) = expression.downcast_ref::<KeySetExpr>() {
+            let ordinal = add(values, keys.values_to_bytes()?);
+            let inputs = keys.children().into_iter();
+            let inputs = inputs.map(|key| self.physical_expr_to_proto(key, codec));
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            return Ok(parameter_node(parameter::Kind::KeySet(ordinal), inputs));
+        }
+        if let Some(literal) = expression.downcast_ref::<Literal>()
+            && !has_metadata(literal)?
+        {
+            let value = protobuf::ScalarValue::try_from(literal.value())?;
+            let ordinal = add(values, value.encode_to_vec());
+            return Ok(parameter_node(
+                parameter::Kind::Literal(ordinal),
+                Vec::new(),
+            ));
+        }
+        serialize_physical_expr_with_converter(expression, codec, self)
     }
 
     fn proto_to_execution_plan(
@@ -236,54 +332,5 @@ impl PhysicalProtoConverterExtension for Converter {
         _: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         internal_err!("a gateway decodes no fragments")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow_flight::encode::FlightDataEncoderBuilder;
-    use datafusion::arrow::datatypes::{Field, Fields, UnionFields, UnionMode};
-    use futures::stream;
-
-    use super::*;
-
-    /// The types that are made of another one, and some that are not.
-    fn types_of(item: &DataType) -> Vec<DataType> {
-        let field = |name: &str| Arc::new(Field::new(name, item.clone(), true));
-        let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
-        let entries = Fields::from(vec![
-            Field::new("keys", DataType::Utf8, false),
-            Field::new("values", item.clone(), true),
-        ]);
-        let entries = Field::new("entries", DataType::Struct(entries), false);
-        let members = UnionFields::try_new([0], [Field::new("m", item.clone(), true)]).unwrap();
-        vec![
-            item.clone(),
-            DataType::Dictionary(Box::new(DataType::Int32), Box::new(item.clone())),
-            DataType::List(field("item")),
-            DataType::LargeList(field("item")),
-            DataType::ListView(field("item")),
-            DataType::LargeListView(field("item")),
-            DataType::FixedSizeList(field("item"), 2),
-            DataType::Struct(vec![field("s")].into()),
-            DataType::Map(Arc::new(entries), false),
-            DataType::Union(members, UnionMode::Sparse),
-            DataType::RunEndEncoded(ends, field("values")),
-        ]
-    }
-
-    #[test]
-    fn what_can_travel_is_what_the_encoder_leaves_as_it_is() {
-        let leaves = [DataType::Int64, DataType::Utf8View, DataType::LargeUtf8];
-        let types = leaves.iter().flat_map(types_of);
-        for data_type in types.flat_map(|item| types_of(&item)) {
-            let schema = Arc::new(Schema::new(vec![Field::new("c", data_type.clone(), true)]));
-            let encoder = FlightDataEncoderBuilder::new()
-                .with_schema(Arc::clone(&schema))
-                .build(stream::empty());
-            let sent = encoder.known_schema().unwrap();
-            let is_same = *sent.field(0).data_type() == data_type;
-            assert_eq!(can_travel(&schema), is_same, "{data_type}");
-        }
     }
 }

@@ -22,6 +22,8 @@ pub struct QueryContext {
     pub cluster: Arc<Cluster>,
     /// Deadlines and sizes.
     pub config: Gather,
+    /// Bytes of memory that it may hold on this gateway.
+    pub memory: usize,
     /// The session's time zone.
     pub time_zone: String,
     /// Whether workers report their plans with metrics.

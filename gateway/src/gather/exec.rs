@@ -25,12 +25,13 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties, ReplaceChildrenOptions,
 };
-use futures::{TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
+use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
 use super::report::Reports;
 use super::request::Fragment;
-use super::stream::worker_stream;
+use super::stream::{WorkerStream, worker_stream};
 use super::target::Target;
 
 /// Runs a fragment on its workers and gives the union of their rows, or their merge where the fragment is ordered.
@@ -93,9 +94,54 @@ impl GatherExec {
         &self.ends_because
     }
 
+    /// Whether nothing is known of the order of its rows.
+    pub fn has_no_order(&self) -> bool {
+        !self.fragment.is_ordered()
+    }
+
+    /// The same, whose workers send their rows in the order of their buckets: to be read by [`Self::open`].
+    #[must_use]
+    pub fn by_bucket(&self, buckets: Buckets) -> Self {
+        self.with_fragment(self.fragment.by_bucket(buckets))
+    }
+
+    /// The same, as one of so many in a query: they divide its memory.
+    #[must_use]
+    pub fn one_of(&self, gathers: usize) -> Self {
+        self.with_fragment(self.fragment.one_of(gathers))
+    }
+
+    fn with_fragment(&self, fragment: Fragment) -> Self {
+        Self {
+            fragment: Arc::new(fragment),
+            targets: self.targets.clone(),
+            ends_because: self.ends_because.clone(),
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The streams of a partition, which open when they are polled.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the task is none of a query.
+    pub fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
+        let query = QueryContext::of(task)?;
+        let streams = self.targets_of(partition).iter().map(|target| {
+            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
+            worker_stream(fragment, query, Arc::clone(task), target.clone())
+        });
+        Ok(streams.collect())
+    }
+
+    /// How many partitions read the workers.
+    pub fn partitions(&self) -> usize {
+        self.properties.output_partitioning().partition_count()
+    }
+
     /// An equal part of the workers.
     fn targets_of(&self, partition: usize) -> &[Target] {
-        let partitions = self.properties.output_partitioning().partition_count();
+        let partitions = self.partitions();
         let start = partition * self.targets.len() / partitions;
         let end = (partition + 1) * self.targets.len() / partitions;
         &self.targets[start..end]
@@ -122,6 +168,9 @@ impl DisplayAs for GatherExec {
         }
         if let Some(fetch) = self.fragment.fetch() {
             write!(f, ", fetch={fetch}")?;
+        }
+        if let Some(buckets) = self.fragment.buckets() {
+            write!(f, ", by bucket of columns {:?}", buckets.columns())?;
         }
         if !self.fragment.filters().is_empty() {
             let keys = self
@@ -195,13 +244,8 @@ impl ExecutionPlan for GatherExec {
         if phase != FilterPushdownPhase::Post || dynamic.is_empty() || is_limited {
             return Ok(answer);
         }
-        Ok(answer.with_updated_node(Arc::new(Self {
-            fragment: Arc::new(self.fragment.narrowed_by(dynamic)),
-            targets: self.targets.clone(),
-            ends_because: self.ends_because.clone(),
-            properties: Arc::clone(&self.properties),
-            metrics: ExecutionPlanMetricsSet::new(),
-        })))
+        let narrowed = self.with_fragment(self.fragment.narrowed_by(dynamic));
+        Ok(answer.with_updated_node(Arc::new(narrowed)))
     }
 
     fn execute(
@@ -209,16 +253,10 @@ impl ExecutionPlan for GatherExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let query = QueryContext::of(&context)?;
-        let batch_rows = context.session_config().batch_size();
         let schema = self.schema();
-        let streams: Vec<_> = self
-            .targets_of(partition)
-            .iter()
-            .map(|target| {
-                let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
-                worker_stream(fragment, query, batch_rows, target.clone())
-            })
+        let streams = self.open(partition, &context)?.into_iter();
+        let streams: Vec<_> = streams
+            .map(|stream| stream.map_ok(|rows| rows.batch).boxed())
             .collect();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let ordering = self
@@ -247,7 +285,7 @@ impl ExecutionPlan for GatherExec {
             .with_schema(schema)
             .with_expressions(ordering)
             .with_metrics(metrics)
-            .with_batch_size(batch_rows)
+            .with_batch_size(context.session_config().batch_size())
             .with_fetch(self.fragment.fetch())
             .with_reservation(reservation)
             .build()

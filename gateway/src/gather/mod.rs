@@ -8,6 +8,8 @@
 pub mod context;
 /// The plan node.
 pub mod exec;
+/// How much of a gather's rows is on its way at a time.
+pub mod flow;
 /// What a gather learned of its workers: rows, bytes, time.
 pub mod report;
 /// What the streams of one gather ask their workers for.

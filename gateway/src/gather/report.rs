@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use volary_flight_proto::frame::EndOfStream;
 use volary_flight_proto::ids::WorkerId;
 
-/// One worker's part. Of a stream that was opened again, only the last attempt is told of, except in `total`.
+/// One worker's part. Of a stream that was opened again, only the last attempt is told of, except in `total` and `sent_bytes`.
 #[derive(Debug, Clone)]
 pub struct WorkerReport {
     /// The worker.
@@ -19,6 +19,8 @@ pub struct WorkerReport {
     pub batches: u64,
     /// Bytes that arrived, as encoded.
     pub bytes: u64,
+    /// Bytes of the tickets that were sent.
+    pub sent_bytes: u64,
     /// Until the stream was open.
     pub open: Duration,
     /// Waiting for messages.
@@ -41,6 +43,7 @@ impl WorkerReport {
             rows: 0,
             batches: 0,
             bytes: 0,
+            sent_bytes: 0,
             open: Duration::ZERO,
             network: Duration::ZERO,
             decode: Duration::ZERO,
@@ -50,9 +53,37 @@ impl WorkerReport {
         }
     }
 
+    /// What most of the time went to.
+    pub fn slowest_part(&self) -> &'static str {
+        let Some(end) = &self.end else {
+            return "its reader, which stopped it";
+        };
+        let on_worker = Duration::from_micros(end.total_us);
+        let queued = Duration::from_micros(end.queued_us);
+        // What is neither waiting for messages nor decoding them: others were read first.
+        let read_late = self
+            .total
+            .saturating_sub(self.open + self.network + self.decode);
+        let parts = [
+            (queued, "its queue"),
+            // A worker that is read late waits itself.
+            (on_worker.saturating_sub(queued + read_late), "its scan"),
+            (
+                self.total
+                    .saturating_sub(on_worker + read_late + self.decode),
+                "the network",
+            ),
+            (self.decode, "decoding"),
+            (read_late, "the gateway, which read others first"),
+        ];
+        let slowest = parts.into_iter().max_by_key(|(time, _)| *time);
+        slowest.map_or("nothing", |(_, part)| part)
+    }
+
     /// The same worker, or another copy, is asked again.
     pub fn begin_again(&mut self, worker: WorkerId) {
         *self = Self {
+            sent_bytes: self.sent_bytes,
             retries: self.retries + 1,
             ..Self::new(worker)
         };
@@ -67,7 +98,20 @@ pub struct Reports(Arc<Mutex<Learned>>);
 struct Learned {
     workers: Vec<Arc<Mutex<WorkerReport>>>,
     narrowed_to: Option<String>,
+    /// Streams that were read to their end.
+    ended: usize,
+    /// The longest time that passed before a message came.
+    longest_wait: Duration,
 }
+
+/// Streams that a gather must have for one of them to be judged by the others.
+const FEWEST_SIBLINGS: usize = 3;
+/// How much longer than any of its siblings a stream may be silent.
+const TIMES_LONGEST_WAIT: u32 = 4;
+/// The part of the idle timeout that a stream may be silent in any case: signs of life come in a quarter of it.
+const LEAST_PART: u32 = 2;
+/// Machines that are busy, or moved to another host, pause for so long.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reports {
     /// A worker's report, to be filled while its stream is read. It counts from now on: an operator above that has enough rows, such
@@ -76,6 +120,30 @@ impl Reports {
         let report = Arc::new(Mutex::new(WorkerReport::new(worker)));
         self.0.lock().workers.push(Arc::clone(&report));
         report
+    }
+
+    /// Notes how long a message was waited for.
+    pub fn waited(&self, wait: Duration) {
+        let mut learned = self.0.lock();
+        learned.longest_wait = learned.longest_wait.max(wait);
+    }
+
+    /// Notes that a stream was read to its end.
+    pub fn ended(&self) {
+        self.0.lock().ended += 1;
+    }
+
+    /// How long a stream may be silent. When most of its siblings have ended, it is measured by them: one that hangs is noticed
+    /// sooner than by the timeout that all have.
+    pub fn patience(&self, idle_timeout: Duration) -> Duration {
+        let learned = self.0.lock();
+        let siblings = learned.workers.len().saturating_sub(1);
+        if siblings < FEWEST_SIBLINGS || learned.ended * 2 < siblings {
+            return idle_timeout;
+        }
+        let least = (idle_timeout / LEAST_PART).max(LEAST_PATIENCE);
+        let by_siblings = learned.longest_wait * TIMES_LONGEST_WAIT;
+        by_siblings.max(least).min(idle_timeout)
     }
 
     /// Notes which rows were asked for, of a fragment that joins above narrow.
@@ -99,8 +167,8 @@ impl Reports {
 }
 
 impl fmt::Display for Reports {
-    /// What was asked for, if joins narrowed it, how many streams were not read to their end, the spread over the workers, and the
-    /// slowest one.
+    /// What was asked for, if joins narrowed it, what the plan took in all tickets, how many streams were not read to their end, the
+    /// spread over the workers, and the slowest one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rows) = &self.0.lock().narrowed_to {
             writeln!(f, "narrowed to {rows}")?;
@@ -109,7 +177,8 @@ impl fmt::Display for Reports {
         let Some(slowest) = self.slowest() else {
             return f.write_str("no worker was asked");
         };
-        write!(f, "workers={}", all.len())?;
+        let sent_bytes = all.iter().map(|report| report.sent_bytes).sum();
+        write!(f, "workers={} plan_bytes={}", all.len(), bytes(sent_bytes))?;
         let stopped = all.iter().filter(|report| report.end.is_none()).count();
         if stopped > 0 {
             write!(f, " stopped={stopped}")?;
@@ -161,7 +230,13 @@ struct OneWorker<'a>(&'a WorkerReport);
 impl fmt::Display for OneWorker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        write!(f, "{} total={}", report.worker, milliseconds(report.total))?;
+        write!(
+            f,
+            "{} because of {}, total={}",
+            report.worker,
+            report.slowest_part(),
+            milliseconds(report.total)
+        )?;
         match &report.end {
             None => write!(f, " rows={} stopped", report.rows)?,
             Some(end) => write!(
@@ -211,9 +286,13 @@ mod tests {
         let (first, second) = (reports.begin(WorkerId(1)), reports.begin(WorkerId(2)));
         first.lock().rows = 3;
         second.lock().rows = 10;
+        first.lock().sent_bytes = 1000;
+        second.lock().sent_bytes = 536;
         let text = reports.to_string();
         assert!(
-            text.starts_with("workers=2 stopped=2 min/median/max: rows=3/10/10 bytes="),
+            text.starts_with(
+                "workers=2 plan_bytes=1.5 KiB stopped=2 min/median/max: rows=3/10/10 bytes="
+            ),
             "{text}"
         );
         assert!(!text.contains("worker_time"), "{text}");
@@ -222,13 +301,13 @@ mod tests {
             ..EndOfStream::default()
         });
         let text = reports.to_string();
-        assert!(text.starts_with("workers=2 stopped=1 "), "{text}");
+        assert!(text.contains(" stopped=1 "), "{text}");
         assert!(text.contains(" scanned_rows=40/40/40 "), "{text}");
         first.lock().total = Duration::from_millis(7);
         assert!(
             reports
                 .to_string()
-                .ends_with("\nslowest: w1 total=7.00ms rows=3 stopped retries=0")
+                .ends_with("\nslowest: w1 because of its reader, which stopped it, total=7.00ms rows=3 stopped retries=0")
         );
         first.lock().end = Some(EndOfStream::default());
         assert!(!reports.to_string().contains("stopped"));
@@ -239,12 +318,65 @@ mod tests {
         let reports = Reports::default();
         let report = reports.begin(WorkerId(1));
         report.lock().bytes = 200;
+        report.lock().sent_bytes = 40;
         report.lock().begin_again(WorkerId(2));
         report.lock().bytes += 300;
+        report.lock().sent_bytes += 2;
         let again = reports.slowest().unwrap();
         assert_eq!(
             (again.worker, again.bytes, again.retries),
             (WorkerId(2), 300, 1)
         );
+        assert_eq!(again.sent_bytes, 42);
+    }
+
+    #[test]
+    fn what_made_the_slowest_worker_slow_is_told() {
+        let ms = Duration::from_millis;
+        let report = |queued_ms: u64, worker_ms: u64, network: u64, total: u64| {
+            let mut report = WorkerReport::new(WorkerId(1));
+            report.end = Some(EndOfStream {
+                queued_us: queued_ms * 1000,
+                total_us: worker_ms * 1000,
+                ..EndOfStream::default()
+            });
+            (report.network, report.total) = (ms(network), ms(total));
+            report.slowest_part()
+        };
+        assert_eq!(report(90, 100, 105, 110), "its queue");
+        assert_eq!(report(5, 100, 105, 110), "its scan");
+        assert_eq!(report(1, 10, 105, 110), "the network");
+        let read_late = report(1, 100, 10, 110);
+        assert_eq!(read_late, "the gateway, which read others first");
+    }
+
+    #[test]
+    fn a_stream_that_lags_behind_its_siblings_is_given_up_sooner() {
+        let idle = Duration::from_secs(10);
+        let reports = Reports::default();
+        for worker in 0..5 {
+            reports.begin(WorkerId(worker));
+        }
+        reports.waited(Duration::from_millis(20));
+        assert_eq!(reports.patience(idle), idle);
+        (0..4).for_each(|_| reports.ended());
+        assert_eq!(reports.patience(idle), Duration::from_secs(5));
+        assert_eq!(reports.patience(LEAST_PATIENCE), LEAST_PATIENCE);
+        // Others were silent for about as long.
+        reports.waited(Duration::from_secs(2));
+        assert_eq!(reports.patience(idle), Duration::from_secs(8));
+        reports.waited(Duration::from_secs(9));
+        assert_eq!(reports.patience(idle), idle);
+    }
+
+    #[test]
+    fn a_few_streams_are_not_measured_by_each_other() {
+        let idle = Duration::from_secs(10);
+        let reports = Reports::default();
+        for worker in 0..3 {
+            reports.begin(WorkerId(worker));
+            reports.ended();
+        }
+        assert_eq!(reports.patience(idle), idle);
     }
 }

@@ -6,16 +6,24 @@ use bytes::Bytes;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::error::Result;
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use parking_lot::Mutex;
+use prost::Message;
+use volary_flight_proto::fragment::{FragmentId, HashBuckets};
+use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
+use super::flow::Flow;
 use super::report::Reports;
 use super::runtime_filter::{Narrowed, narrowed, place};
-use crate::fragment::encode;
+use crate::cluster::KnownBy;
+use crate::fragment::encode::{EncodedPlan, encode};
 
+/// Workers send a sign of life so many times within the idle timeout.
+const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 /// Keys in the tickets of one gather, all workers together: a list that is short for one worker is long for thousands.
 const MAX_KEYS_SENT: usize = 4_000_000;
 
@@ -24,16 +32,18 @@ const MAX_KEYS_SENT: usize = 4_000_000;
 pub struct FragmentRequest {
     /// The query.
     pub query: Arc<QueryContext>,
-    /// The encoded fragment.
-    pub plan: Bytes,
+    /// The fragment's handle.
+    pub fragment_id: FragmentId,
+    /// The encoded fragment (`volary_flight_proto::fragment::Fragment`).
+    pub fragment: Bytes,
+    /// The workers that need not be sent it.
+    pub known_by: Arc<KnownBy>,
+    /// The encoded values of its parameters.
+    pub parameters: Bytes,
+    /// What its streams may have on their way.
+    pub flow: Flow,
     /// The fragment's columns.
     pub schema: SchemaRef,
-    /// Whether a worker's rows come in the fragment's ordering.
-    pub ordered: bool,
-    /// So many rows of a worker are of use.
-    pub fetch: Option<usize>,
-    /// Rows per batch inside operators.
-    pub batch_rows: usize,
     /// Where workers are reported.
     pub reports: Reports,
 }
@@ -48,6 +58,9 @@ pub struct Fragment {
     ordered: bool,
     fetch: Option<usize>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
+    buckets: Option<Buckets>,
+    /// Gathers of the query, which divide its memory.
+    gathers: usize,
     reports: Reports,
     made: Mutex<Option<Made>>,
 }
@@ -68,8 +81,26 @@ impl Fragment {
             ordered,
             fetch,
             filters: Vec::new(),
+            buckets: None,
+            gathers: 1,
             reports: Reports::default(),
             made: Mutex::new(None),
+        }
+    }
+
+    /// The same, whose rows come in the order of their buckets.
+    pub fn by_bucket(&self, buckets: Buckets) -> Self {
+        Self {
+            buckets: Some(buckets),
+            ..self.narrowed_by([])
+        }
+    }
+
+    /// The same, as one of so many in a query.
+    pub fn one_of(&self, gathers: usize) -> Self {
+        Self {
+            gathers,
+            ..self.narrowed_by([])
         }
     }
 
@@ -77,6 +108,8 @@ impl Fragment {
     pub fn narrowed_by(&self, filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>) -> Self {
         Self {
             filters: self.filters.iter().cloned().chain(filters).collect(),
+            buckets: self.buckets.clone(),
+            gathers: self.gathers,
             ..Self::new(
                 Arc::clone(&self.plan),
                 self.workers,
@@ -101,6 +134,11 @@ impl Fragment {
         self.fetch
     }
 
+    /// The buckets whose order a worker's rows come in.
+    pub fn buckets(&self) -> Option<&Buckets> {
+        self.buckets.as_ref()
+    }
+
     /// Filters that joins above fill while the query runs.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
@@ -122,11 +160,11 @@ impl Fragment {
     /// The request; `None` if no row of the fragment is of use, so that nobody needs to be asked.
     ///
     /// # Errors
-    /// If the fragment cannot be encoded.
+    /// If the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the query may not hold what is on its way.
     pub fn request(
         &self,
         query: &Arc<QueryContext>,
-        batch_rows: usize,
+        task: &TaskContext,
     ) -> Result<Option<Arc<FragmentRequest>>> {
         let mut made = self.made.lock();
         if let Some(made) = made.as_ref() {
@@ -148,17 +186,61 @@ impl Fragment {
         };
         let request = match plan {
             None => None,
-            Some(plan) => Some(Arc::new(FragmentRequest {
-                query: Arc::clone(query),
-                plan: encode::encode(&plan)?.into(),
-                schema: self.plan.schema(),
-                ordered: self.ordered,
-                fetch: self.fetch,
-                batch_rows,
-                reports: self.reports.clone(),
-            })),
+            Some(plan) => Some(Arc::new(self.encoded(query, &plan, task)?)),
         };
         *made = Some(request.clone());
         Ok(request)
     }
+
+    fn encoded(
+        &self,
+        query: &Arc<QueryContext>,
+        plan: &Arc<dyn ExecutionPlan>,
+        task: &TaskContext,
+    ) -> Result<FragmentRequest> {
+        let batch_rows = task.session_config().batch_size();
+        let EncodedPlan { plan, parameters } = encode(plan)?;
+        let keep_alive = query.config.idle_timeout / SIGNS_OF_LIFE_PER_TIMEOUT;
+        let fragment = volary_flight_proto::fragment::Fragment {
+            plan,
+            ordered: self.ordered,
+            fetch: self.fetch.map(|rows| rows as u64),
+            batch_rows: to_u32(batch_rows),
+            keep_alive_ms: u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX),
+            with_plan_metrics: query.with_plan_metrics,
+            time_zone: query.time_zone.clone(),
+            buckets: self.buckets.as_ref().map(|buckets| HashBuckets {
+                columns: buckets
+                    .columns()
+                    .iter()
+                    .map(|column| to_u32(*column))
+                    .collect(),
+                partitions: to_u32(buckets.partitions()),
+                rounds: to_u32(buckets.rounds()),
+            }),
+        };
+        let fragment = Bytes::from(fragment.encode_to_vec());
+        let fragment_id = FragmentId::of(&fragment);
+        Ok(FragmentRequest {
+            query: Arc::clone(query),
+            fragment_id,
+            fragment,
+            known_by: query.cluster.known_by(fragment_id),
+            parameters: parameters.encode_to_vec().into(),
+            flow: Flow::reserve(
+                self.workers,
+                self.gathers,
+                query.memory,
+                &query.config,
+                task.memory_pool(),
+            )?,
+            schema: self.plan.schema(),
+            reports: self.reports.clone(),
+        })
+    }
+}
+
+/// Positions and counts are far below 2³².
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,7 @@
 //! The rows of one worker: opening, retrying, deadlines, decoding.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use backon::BackoffBuilder;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::{MessageHeader, root_as_message};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -17,7 +20,7 @@ use prost::Message;
 use tokio::time::{sleep, timeout};
 use tonic::Streaming;
 use volary_flight_proto::fragment::ScanShards;
-use volary_flight_proto::frame::{EndOfStream, Frame, frame};
+use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket, frame};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -30,34 +33,42 @@ use super::request::{Fragment, FragmentRequest};
 use super::target::Target;
 use crate::cluster::worker_error;
 
-/// Workers send a sign of life so many times within the idle timeout.
-const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+/// How often a limit is looked at within the idle timeout.
+const LIMIT_CHECKS: u32 = 8;
 /// Workers with the same rows that are asked one after another: each may take the whole idle timeout to fail.
 const MAX_COPIES_ASKED: usize = 3;
 
 /// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
-pub type WorkerStream = BoxStream<'static, Result<RecordBatch>>;
+pub type WorkerStream = BoxStream<'static, Result<Rows>>;
+
+/// A message with rows.
+#[derive(Debug)]
+pub struct Rows {
+    /// The rows.
+    pub batch: RecordBatch,
+    /// Which buckets they belong to, if the fragment was asked for rows by bucket.
+    pub outline: Option<RowsByBucket>,
+}
 
 /// Opens when it is first polled. Errors name the worker.
 pub fn worker_stream(
     fragment: Arc<Fragment>,
     query: Arc<QueryContext>,
-    batch_rows: usize,
+    task: Arc<TaskContext>,
     target: Target,
 ) -> WorkerStream {
     let opened = async move {
-        let request = fragment.request(&query, batch_rows)?;
-        Ok::<_, Error>(match request {
+        match fragment.request(&query, &task)? {
             Some(request) => read(request, target),
-            None => stream::empty().boxed(),
-        })
+            None => Ok(stream::empty().boxed()),
+        }
     };
     stream::once(opened).try_flatten().boxed()
 }
 
-fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
+fn read(request: Arc<FragmentRequest>, target: Target) -> Result<WorkerStream> {
     let mut copies = vec![target.worker];
     copies.extend(target.others);
     request.query.cluster.sort_live_first(&mut copies);
@@ -66,23 +77,28 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> WorkerStream {
     let worker = copies.next().unwrap_or(target.worker);
     let reader = Reader {
         report: request.reports.begin(worker),
+        on_its_way: Some(request.flow.share()?),
         request,
         worker,
         other_copies: copies,
         scans: target.scans,
         started: Instant::now(),
+        form: Form::Handle,
         messages: None,
     };
-    Box::pin(stream::try_unfold(Some(reader), |reader| async move {
-        let Some(mut reader) = reader else {
-            return Ok(None);
-        };
-        match reader.next().await {
-            Ok(Some(batch)) => Ok(Some((batch, Some(reader)))),
-            Ok(None) => Ok(None),
-            Err(error) => Err(reader.name(error)),
-        }
-    }))
+    Ok(Box::pin(stream::try_unfold(
+        Some(reader),
+        |reader| async move {
+            let Some(mut reader) = reader else {
+                return Ok(None);
+            };
+            match reader.next().await {
+                Ok(Some(rows)) => Ok(Some((rows, Some(reader)))),
+                Ok(None) => Ok(None),
+                Err(error) => Err(reader.name(error)),
+            }
+        },
+    )))
 }
 
 struct Reader {
@@ -94,24 +110,40 @@ struct Reader {
     scans: Vec<ScanShards>,
     report: Arc<Mutex<WorkerReport>>,
     started: Instant,
+    /// What the ticket of `messages` says.
+    form: Form,
     messages: Option<Streaming<FlightData>>,
+    /// Its share of what may be on its way, until its end.
+    on_its_way: Option<MemoryReservation>,
+}
+
+/// What a ticket says of its fragment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Which one it is.
+    Handle,
+    /// That, and the fragment itself.
+    Whole,
 }
 
 /// What a message of a worker is.
 enum Received {
-    Rows(RecordBatch),
+    /// Of the rows that follow: the worker has decoded the fragment.
+    Schema,
+    Rows(Rows),
+    SendFragment,
     Nothing,
     End(EndOfStream),
 }
 
 impl Reader {
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+    async fn next(&mut self) -> Result<Option<Rows>> {
         let next = self.next_of_any_attempt().await;
         self.report.lock().total = self.started.elapsed();
         next
     }
 
-    async fn next_of_any_attempt(&mut self) -> Result<Option<RecordBatch>> {
+    async fn next_of_any_attempt(&mut self) -> Result<Option<Rows>> {
         let mut backoff = None;
         loop {
             match self.attempt().await {
@@ -153,60 +185,74 @@ impl Reader {
         may_recover && self.report.lock().rows == 0
     }
 
-    async fn attempt(&mut self) -> Result<Option<RecordBatch>> {
+    async fn attempt(&mut self) -> Result<Option<Rows>> {
         if self.messages.is_none() {
-            let started = Instant::now();
-            self.messages = Some(self.open().await?);
-            self.report.lock().open = started.elapsed();
+            let is_known = self.request.known_by.contains(self.worker);
+            self.open(if is_known { Form::Handle } else { Form::Whole })
+                .await?;
         }
         loop {
             let started = Instant::now();
             let message = self.receive().await;
-            self.report.lock().network += started.elapsed();
+            let waited = started.elapsed();
+            self.report.lock().network += waited;
+            if message.is_ok() {
+                self.request.reports.waited(waited);
+            }
             let started = Instant::now();
             let received = self.decode(&message?);
             self.report.lock().decode += started.elapsed();
             match received? {
-                Received::Rows(batch) => return Ok(Some(batch)),
-                Received::Nothing => {}
+                Received::Rows(rows) => return Ok(Some(rows)),
+                Received::Schema if self.form == Form::Whole => {
+                    self.request.known_by.insert(self.worker);
+                }
+                Received::SendFragment => {
+                    self.check_may_ask()?;
+                    self.request.known_by.remove(self.worker);
+                    self.open(Form::Whole).await?;
+                }
+                Received::Schema | Received::Nothing => {}
                 Received::End(end) => {
                     self.report.lock().end = Some(end);
+                    self.request.reports.ended();
+                    self.on_its_way = None;
                     return Ok(None);
                 }
             }
         }
     }
 
-    async fn open(&self) -> Result<Streaming<FlightData>> {
-        let query = &self.request.query;
-        let mut client = query.cluster.client(self.worker)?;
-        let ticket = Ticket {
-            ticket: self.ticket(),
-        };
+    async fn open(&mut self, form: Form) -> Result<()> {
+        let started = Instant::now();
+        let window = self.request.flow.window;
+        let mut client = self.request.query.cluster.client(self.worker, window)?;
+        let ticket = self.ticket(form);
+        self.report.lock().sent_bytes += ticket.len() as u64;
         let response = self
-            .in_time(client.do_get(ticket), "opened no stream")
+            .in_time(client.do_get(Ticket { ticket }), "opened no stream")
             .await?;
-        Ok(response.map_err(worker_error)?.into_inner())
+        self.messages = Some(response.map_err(worker_error)?.into_inner());
+        self.form = form;
+        self.report.lock().open += started.elapsed();
+        Ok(())
     }
 
-    fn ticket(&self) -> Bytes {
+    fn ticket(&self, form: Form) -> Bytes {
         let request = &self.request;
         let query = &request.query;
-        let keep_alive = query.config.idle_timeout / SIGNS_OF_LIFE_PER_TIMEOUT;
         let ticket = FragmentTicket {
-            query_id: query.query_id.to_string(),
-            cluster_id: query.cluster.id().to_string(),
+            query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
+            cluster_id: Bytes::copy_from_slice(query.cluster.id().0.as_bytes()),
             worker_id: self.worker.0,
-            plan: request.plan.clone(),
+            fragment_id: request.fragment_id.to_bytes(),
+            fragment: (form == Form::Whole).then(|| request.fragment.clone()),
+            parameters: request.parameters.clone(),
             scans: self.scans.clone(),
             snapshot: Some(query.snapshot.clone()),
-            ordered: request.ordered,
-            fetch: request.fetch.map(|rows| rows as u64),
-            batch_rows: u32::try_from(request.batch_rows).unwrap_or(u32::MAX),
-            batch_bytes: query.config.batch.bytes() as u64,
-            keep_alive_ms: u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX),
-            with_plan_metrics: query.with_plan_metrics,
-            time_zone: query.time_zone.clone(),
+            batch_bytes: request.flow.batch_bytes as u64,
+            // They are held until the other workers have said how much they have.
+            small_bytes: request.flow.batch_bytes as u64,
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let valid_for =
@@ -215,6 +261,16 @@ impl Reader {
             .cluster
             .sealer()
             .seal(Purpose::Fragment, &ticket, valid_for)
+    }
+
+    /// A worker may ask for the fragment once, and before it has sent rows.
+    fn check_may_ask(&self) -> Result<()> {
+        if self.form == Form::Handle && self.report.lock().rows == 0 {
+            return Ok(());
+        }
+        Err(Error::internal(
+            "the worker asks for the fragment that it has been sent",
+        ))
     }
 
     async fn receive(&mut self) -> Result<FlightData> {
@@ -236,24 +292,43 @@ impl Reader {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
-        let limit = self.request.query.config.idle_timeout;
-        timeout(limit, work).await.map_err(|_| {
-            Error::new(
-                ErrorCode::DeadlineExceeded,
-                format!("the worker {what} for {limit:?}; check that it is alive and reachable"),
-            )
-        })
+        let idle_timeout = self.request.query.config.idle_timeout;
+        let mut work = pin!(work);
+        // Time in which somebody waited: a gather that nobody polls, because its client reads nothing, learns of nothing.
+        let mut waited = Duration::ZERO;
+        loop {
+            // Siblings that end meanwhile shorten the limit.
+            let limit = self.request.reports.patience(idle_timeout);
+            let left = limit.saturating_sub(waited);
+            if left.is_zero() {
+                return Err(Error::new(
+                    ErrorCode::DeadlineExceeded,
+                    format!(
+                        "the worker {what} for {limit:?}; check that it is alive and reachable"
+                    ),
+                ));
+            }
+            let check = left.min(idle_timeout / LIMIT_CHECKS);
+            if let Ok(done) = timeout(check, &mut work).await {
+                return Ok(done);
+            }
+            waited += check;
+        }
     }
 
     fn decode(&self, message: &FlightData) -> Result<Received> {
         let bytes = message.data_body.len() + message.data_header.len();
         self.report.lock().bytes += bytes as u64;
+        let mut outline = None;
         if !message.app_metadata.is_empty() {
             let frame = Frame::decode(message.app_metadata.clone()).map_err(|source| {
                 Error::with_source(ErrorCode::Internal, "a frame cannot be decoded", source)
             })?;
-            if let Some(frame::Kind::End(end)) = frame.kind {
-                return self.complete(end);
+            match frame.kind {
+                Some(frame::Kind::End(end)) => return self.complete(end),
+                Some(frame::Kind::SendFragment(_)) => return Ok(Received::SendFragment),
+                Some(frame::Kind::RowsByBucket(rows)) => outline = Some(rows),
+                Some(frame::Kind::KeepAlive(_)) | None => {}
             }
         }
         if message.data_header.is_empty() {
@@ -264,8 +339,10 @@ impl Reader {
                 Error::internal(format!("a message of the worker is malformed: {source}"))
             })?
             .header_type();
-        if header != MessageHeader::RecordBatch {
-            return Ok(Received::Nothing);
+        match header {
+            MessageHeader::RecordBatch => {}
+            MessageHeader::Schema => return Ok(Received::Schema),
+            _ => return Ok(Received::Nothing),
         }
         let schema = &self.request.schema;
         let batch = flight_data_to_arrow_batch(message, Arc::clone(schema), &HashMap::new())
@@ -273,7 +350,7 @@ impl Reader {
         let mut report = self.report.lock();
         report.rows += batch.num_rows() as u64;
         report.batches += 1;
-        Ok(Received::Rows(batch))
+        Ok(Received::Rows(Rows { batch, outline }))
     }
 
     /// A result is whole or an error.

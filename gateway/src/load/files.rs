@@ -15,6 +15,7 @@ mod unit;
 
 use std::sync::Arc;
 
+use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use futures::{StreamExt, TryStreamExt, stream};
 use volary_flight_proto::{Error, Result};
@@ -35,6 +36,7 @@ use unit::Unit;
 pub async fn open(
     config: &Load,
     state: &SessionState,
+    task: Arc<TaskContext>,
     table: &Arc<Table>,
     copy: &CopyFrom,
 ) -> Result<Source> {
@@ -56,14 +58,14 @@ pub async fn open(
     let streams = units
         .into_iter()
         .filter(|units| !units.is_empty())
-        .map(|units| read(units, state, table))
+        .map(|units| read(units, Arc::clone(&task), table))
         .collect();
     Ok(Source::new(streams))
 }
 
 /// The units' rows, one unit after the other, as the table's columns.
-fn read(units: Vec<Unit>, state: &SessionState, table: &Arc<Table>) -> Rows {
-    let (task, table) = (state.task_ctx(), Arc::clone(table));
+fn read(units: Vec<Unit>, task: Arc<TaskContext>, table: &Arc<Table>) -> Rows {
+    let table = Arc::clone(table);
     stream::iter(units)
         .map(move |unit| {
             let name = unit.name().to_owned();

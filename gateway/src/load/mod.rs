@@ -27,6 +27,7 @@ pub mod source;
 use std::pin::pin;
 use std::sync::Arc;
 
+use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use futures::StreamExt;
 use futures::future::{Either, select};
@@ -67,11 +68,12 @@ pub struct Parts {
 pub async fn copy_from(
     parts: Parts,
     state: &SessionState,
+    task: Arc<TaskContext>,
     query_id: QueryId,
     table: &Arc<Table>,
     copy: &CopyFrom,
 ) -> Result<u64> {
-    let source = files::open(&parts.config.load, state, table, copy).await?;
+    let source = files::open(&parts.config.load, state, task, table, copy).await?;
     append(parts, query_id, table, source).await
 }
 

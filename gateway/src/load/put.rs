@@ -23,7 +23,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::route::{Sender, sent_schema};
 use crate::catalog::Table;
-use crate::cluster::{Cluster, worker_error};
+use crate::cluster::{Cluster, Window, worker_error};
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;
@@ -93,7 +93,9 @@ async fn put(
     };
     let failed: Failed = Arc::default();
     let messages = messages(&table, sealed, rows, Arc::clone(&failed));
-    let mut client = cluster.client(worker).map_err(|error| error.at(&name))?;
+    let mut client = cluster
+        .client(worker, Window::Narrow)
+        .map_err(|error| error.at(&name))?;
     let heard = Arc::clone(&progress);
     let mut answer: BoxFuture<'static, Result<Option<PutResult>>> = Box::pin(async move {
         let answered = client.do_put(messages).await;

@@ -9,12 +9,16 @@
 pub mod analysis;
 /// Top-k of the branches of a union.
 pub mod branch_limits;
+/// Final aggregates of what many workers have aggregated in part.
+pub mod bucket_merge;
 /// When rows that match are in the same shard.
 pub mod colocation;
 /// The maximal shard-local subtrees become fragments.
 pub mod cut;
 /// EXPLAIN's text, fragments included.
 pub mod explain;
+/// Gathers learn how many they are.
+pub mod gather_count;
 /// Inner joins in an order that lets workers do more of them.
 pub mod join_order;
 /// Joins that can run on the workers.

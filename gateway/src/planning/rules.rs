@@ -12,7 +12,9 @@ use datafusion::prelude::SessionConfig;
 use volary_node::unique_names::PushdownByUniqueNames;
 
 use crate::planning::branch_limits::BranchLimits;
+use crate::planning::bucket_merge::BucketMerge;
 use crate::planning::cut::Cut;
+use crate::planning::gather_count::GatherCount;
 use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
 use crate::planning::not_in::NotInOfNulls;
@@ -52,6 +54,9 @@ pub fn physical_rules() -> Vec<Rule> {
             _ => rules.push(rule),
         }
     }
+    rules.push(Arc::new(GatherCount));
+    // Others look for aggregates and repartitionings.
+    rules.push(Arc::new(BucketMerge));
     rules
 }
 
@@ -154,5 +159,6 @@ mod tests {
         );
         assert!(at("PushdownSort") < at("Cut"));
         assert!(at("Cut") < at("SanityCheckPlan"));
+        assert_eq!(at("BucketMerge"), rules.len() - 1);
     }
 }

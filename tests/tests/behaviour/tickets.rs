@@ -1,21 +1,34 @@
-//! What a worker does not run: tickets that no gateway of its cluster sealed for it, and operators that read or write anything but
-//! its shards.
+//! What tickets bring to a worker: a plan once, and its name from then on. And what a worker does not run: tickets that no gateway of
+//! its cluster sealed for it, and operators that read or write anything but its shards.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_flight::Ticket;
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::Int64Type;
+use arrow_flight::{FlightData, Ticket};
+use bytes::Bytes;
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{
     CsvScanExecNode, ExplainExecNode, FilterExecNode, MemoryScanExecNode, ParquetScanExecNode,
     ParquetSinkExecNode, PhysicalPlanNode,
 };
 use prost::Message;
+use volary_cli::client::Client;
+use volary_cli::settings::Settings;
+use volary_cli::{LocalCluster, LocalOptions};
+use volary_flight_proto::fragment::{Fragment, FragmentId};
+use volary_flight_proto::frame::Frame;
+use volary_flight_proto::ids::{ClusterId, QueryId};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, flight_client};
-use volary_tests::cluster::{Cluster, run};
+use volary_node::runtimes::OwnedRuntimes;
+use volary_node::size::MemorySize;
+use volary_tests::cluster::{Cluster, Table, run};
 
 const SECRET: &str = "the cluster's secret";
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -28,26 +41,25 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        let secret = |options: &mut volary_cli::LocalOptions| {
+        let secret = |options: &mut LocalOptions| {
             options.gateway.secret = Some(SECRET.to_owned());
         };
         let cluster = Cluster::start_with(1, secret).await.unwrap();
         let nodes = cluster.nodes();
         let ticket = FragmentTicket {
-            query_id: "a-query".to_owned(),
-            cluster_id: nodes.gateway().cluster_id().to_string(),
+            query_id: bytes_of(QueryId::new().0.as_bytes()),
+            cluster_id: bytes_of(nodes.gateway().cluster_id().0.as_bytes()),
             worker_id: nodes.worker_id(0).unwrap().0,
+            fragment_id: FragmentId::of(b"a plan that no worker knows").to_bytes(),
             snapshot: Some(Snapshot::default()),
-            batch_rows: 8192,
             batch_bytes: 1 << 20,
-            keep_alive_ms: 1000,
             ..FragmentTicket::default()
         };
         Self { cluster, ticket }
     }
 
-    /// What the worker says to a DoGet.
-    async fn refusal(&self, ticket: impl Into<bytes::Bytes>) -> Error {
+    /// What the worker first says to a DoGet.
+    async fn first_message(&self, ticket: impl Into<Bytes>) -> Result<Option<FlightData>> {
         let address = self.cluster.nodes().worker_address(0).unwrap().to_string();
         let options = ChannelOptions::default();
         let io = tokio::runtime::Handle::current();
@@ -55,23 +67,41 @@ impl Fixture {
         let ticket = Ticket {
             ticket: ticket.into(),
         };
-        let answered = match client.do_get(ticket).await {
-            Ok(answer) => answer.into_inner().message().await.map(|_| ()),
-            Err(status) => Err(status),
-        };
-        Error::from(answered.unwrap_err())
+        let mut messages = client.do_get(ticket).await?.into_inner();
+        Ok(messages.message().await?)
     }
 
-    fn sealed(&self, change: impl FnOnce(&mut FragmentTicket)) -> bytes::Bytes {
+    async fn refusal(&self, ticket: impl Into<Bytes>) -> Error {
+        self.first_message(ticket).await.unwrap_err()
+    }
+
+    fn sealed(&self, change: impl FnOnce(&mut FragmentTicket)) -> Bytes {
         let mut ticket = self.ticket.clone();
         change(&mut ticket);
         Sealer::new(Key::from_secret(SECRET)).seal(Purpose::Fragment, &ticket, LIFETIME)
     }
 
-    fn with_plan(&self, plan: PhysicalPlanType) -> bytes::Bytes {
-        let plan = node(plan).encode_to_vec();
-        self.sealed(|ticket| ticket.plan = plan.into())
+    fn with_plan(&self, plan: Vec<u8>) -> Bytes {
+        let fragment = encoded_fragment(plan);
+        self.sealed(|ticket| {
+            ticket.fragment_id = FragmentId::of(&fragment).to_bytes();
+            ticket.fragment = Some(fragment);
+        })
     }
+}
+
+fn bytes_of(id: &[u8; 16]) -> Bytes {
+    Bytes::copy_from_slice(id)
+}
+
+fn encoded_fragment(plan: Vec<u8>) -> Bytes {
+    let fragment = Fragment {
+        plan: plan.into(),
+        batch_rows: 8192,
+        keep_alive_ms: 1000,
+        ..Fragment::default()
+    };
+    fragment.encode_to_vec().into()
 }
 
 fn node(plan: PhysicalPlanType) -> PhysicalPlanNode {
@@ -95,12 +125,14 @@ fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
         let mut altered = genuine.to_vec();
         altered[40] ^= 1;
         let denied = ErrorCode::PermissionDenied;
+        let other = ClusterId::new();
+        let of_other = format!("of cluster {other}");
         for (ticket, code, said) in [
             (with_other_secret, denied, "was not sealed by this cluster"),
             (altered.into(), denied, "altered or truncated"),
             (genuine.slice(..genuine.len() - 1), denied, "truncated"),
             (genuine.slice(..10), ErrorCode::InvalidArgument, "truncated"),
-            (bytes::Bytes::new(), ErrorCode::InvalidArgument, "truncated"),
+            (Bytes::new(), ErrorCode::InvalidArgument, "truncated"),
             (for_other_purpose, denied, "another kind"),
             (
                 fixture.sealed(|ticket| ticket.worker_id += 1),
@@ -108,9 +140,14 @@ fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
                 "the call is for worker",
             ),
             (
-                fixture.sealed(|ticket| ticket.cluster_id = "another".to_owned()),
+                fixture.sealed(|ticket| ticket.cluster_id = bytes_of(other.0.as_bytes())),
                 ErrorCode::Unavailable,
-                "of cluster another",
+                of_other.as_str(),
+            ),
+            (
+                fixture.sealed(|ticket| ticket.query_id = Bytes::from_static(b"a query")),
+                ErrorCode::InvalidArgument,
+                "query id",
             ),
         ] {
             let error = fixture.refusal(ticket).await;
@@ -150,6 +187,7 @@ fn a_plan_with_an_operator_that_is_not_allowed_is_refused_by_name() {
                 "EXPLAIN",
             ),
         ] {
+            let plan = node(plan).encode_to_vec();
             let error = fixture.refusal(fixture.with_plan(plan)).await;
             assert_eq!(error.code(), ErrorCode::PermissionDenied, "{error}");
             let message = error.message();
@@ -158,9 +196,150 @@ fn a_plan_with_an_operator_that_is_not_allowed_is_refused_by_name() {
                 "{message}"
             );
         }
-        let nonsense = fixture.sealed(|ticket| ticket.plan = vec![0xff; 9].into());
-        let error = fixture.refusal(nonsense).await;
+        let error = fixture.refusal(fixture.with_plan(vec![0xff; 9])).await;
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         fixture.cluster.stop().await;
+    });
+}
+
+#[test]
+fn a_worker_asks_for_a_plan_that_it_does_not_know_and_takes_no_other_one() {
+    run(async {
+        let fixture = Fixture::start().await;
+        let asked = fixture.first_message(fixture.sealed(|_| {})).await.unwrap();
+        let frame = asked.unwrap().app_metadata;
+        assert_eq!(frame, Frame::send_fragment().to_bytes());
+
+        let csv = node(PhysicalPlanType::CsvScan(CsvScanExecNode::default()));
+        let another = fixture.sealed(|ticket| {
+            ticket.fragment = Some(encoded_fragment(csv.encode_to_vec()));
+        });
+        let error = fixture.refusal(another).await;
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        assert!(error.message().contains("another one than"), "{error}");
+        fixture.cluster.stop().await;
+    });
+}
+
+/// A ticket that names its plan has fewer bytes.
+const NAMED_BYTES: usize = 220;
+
+/// What EXPLAIN ANALYZE says of a query: the bytes of all tickets, and the streams that were opened again.
+struct Sent {
+    plan_bytes: usize,
+    retries: String,
+}
+
+impl Sent {
+    fn of(analysed: &RecordBatch) -> Self {
+        let texts = analysed.column(1).as_string::<i32>();
+        let text: String = texts.iter().flatten().collect();
+        let after = |key: &str| {
+            let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("{text}"));
+            rest.to_owned()
+        };
+        // A number and its unit.
+        let size = after("plan_bytes=");
+        let size: Vec<_> = size.split(' ').take(2).collect();
+        let MemorySize::Bytes(bytes) = size.join(" ").parse::<MemorySize>().unwrap() else {
+            panic!("{text}");
+        };
+        let retries = after("retries=");
+        let digits = retries.chars().take_while(char::is_ascii_digit);
+        Self {
+            plan_bytes: usize::try_from(bytes).unwrap(),
+            retries: digits.collect(),
+        }
+    }
+}
+
+fn birds() -> RecordBatch {
+    let names = ["wren", "rook", "kite", "gull"];
+    let names: StringArray = (0..1000).map(|row| Some(names[row % 4])).collect();
+    let ids = Int64Array::from_iter_values(0..1000);
+    RecordBatch::try_from_iter([
+        ("id", Arc::new(ids) as ArrayRef),
+        ("name", Arc::new(names) as ArrayRef),
+    ])
+    .unwrap()
+}
+
+fn counted(least: i64, name: &str) -> String {
+    format!(
+        "SELECT count(*), sum(id) FROM birds WHERE id >= {least} AND name = '{name}' GROUP BY name"
+    )
+}
+
+#[test]
+fn a_plan_is_sent_once_whatever_its_values() {
+    run(async {
+        const WORKERS: usize = 3;
+        let mut cluster = Cluster::start(WORKERS).await.unwrap();
+        let table = Table::sharded("birds", "id", 12, birds());
+        cluster.load(&table).await.unwrap();
+        let mut sent = async |sql: String| {
+            let analysed = cluster.sql(&format!("EXPLAIN ANALYZE {sql}")).await;
+            Sent::of(&analysed.unwrap())
+        };
+        let first = sent(counted(100, "wren")).await;
+        assert!(first.plan_bytes > WORKERS * 2 * NAMED_BYTES);
+        for sql in [counted(100, "wren"), counted(101, "kite")] {
+            let again = sent(sql).await;
+            assert!(
+                again.plan_bytes < WORKERS * NAMED_BYTES,
+                "{}",
+                again.plan_bytes
+            );
+            assert_eq!(again.retries, "0");
+        }
+        let other = sent("SELECT max(id) FROM birds WHERE id >= 100".to_owned()).await;
+        assert!(other.plan_bytes > WORKERS * 2 * NAMED_BYTES);
+        // The values are those of each statement.
+        for (least, name, count) in [(0, "wren", 250), (500, "wren", 125), (996, "gull", 1)] {
+            let rows = cluster.sql(&counted(least, name)).await.unwrap();
+            let found = rows.column(0).as_primitive::<Int64Type>().value(0);
+            assert_eq!(found, count, "{least} {name}");
+        }
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn a_worker_that_was_started_again_is_sent_the_plan_again() {
+    let runtimes = OwnedRuntimes::start(None).unwrap();
+    let handles = runtimes.handles().clone();
+    handles.io().block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.local.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        settings.local.data_dir = directory.path().join("nodes");
+        settings.local.workers = 2;
+        settings.local.memory = MemorySize::Bytes(1 << 30);
+        let options = LocalOptions::new(settings, handles.clone());
+        let mut nodes = LocalCluster::start(options).await.unwrap();
+        let mut client = Client::connect(&nodes.uri()).await.unwrap();
+        let create = "CREATE TABLE numbers WITH (shard_key = 'n', shards = 8) AS SELECT n FROM generate_series(1, 1000) t(n)";
+        client.collect(create).await.unwrap();
+
+        let sql = "SELECT count(*) FROM numbers WHERE n > 10";
+        let analyse = format!("EXPLAIN ANALYZE {sql}");
+        client.collect(&analyse).await.unwrap();
+        let known = Sent::of(&client.collect(&analyse).await.unwrap());
+        assert!(known.plan_bytes < 2 * NAMED_BYTES, "{}", known.plan_bytes);
+
+        nodes.stop_worker(0).await.unwrap();
+        nodes.start_worker(0).await.unwrap();
+        let asked = Sent::of(&client.collect(&analyse).await.unwrap());
+        assert!(
+            asked.plan_bytes > known.plan_bytes + NAMED_BYTES,
+            "{}",
+            asked.plan_bytes
+        );
+        assert_eq!(asked.retries, "0");
+        let known_again = Sent::of(&client.collect(&analyse).await.unwrap());
+        assert!(known_again.plan_bytes < 2 * NAMED_BYTES);
+        let rows = client.collect(sql).await.unwrap();
+        assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), 990);
+        nodes.shutdown().await;
     });
 }

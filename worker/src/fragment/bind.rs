@@ -1,8 +1,9 @@
-//! Segments in place of scans.
+//! Segments in place of scans, values in place of parameters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::listing::PartitionedFile;
@@ -15,10 +16,12 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use parking_lot::Mutex;
-use volary_flight_proto::fragment::{ScanShards, ShardScan};
+use prost::Message;
+use volary_flight_proto::fragment::{Parameters, ScanShards, ShardScan};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result, ipc};
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use crate::storage::{Segment, Storage};
 
@@ -26,7 +29,41 @@ use crate::storage::{Segment, Storage};
 const PAGE_ROWS: u64 = 20_000;
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Binds the scans of one fragment.
+/// What a fragment is bound to for one ticket.
+#[derive(Debug)]
+pub struct Bindings {
+    /// What is seen.
+    pub snapshot: Snapshot,
+    /// The shards, by scan.
+    pub scans: Vec<ScanShards>,
+    /// The encoded values, by parameter.
+    pub values: Vec<Bytes>,
+}
+
+impl Bindings {
+    /// Those of the ticket.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if there is no snapshot, or the values cannot be decoded.
+    pub fn of(ticket: FragmentTicket) -> Result<Self> {
+        let parameters = Parameters::decode(ticket.parameters).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                "the parameters in the ticket cannot be decoded; run the same release on all nodes",
+                source,
+            )
+        })?;
+        Ok(Self {
+            snapshot: ticket
+                .snapshot
+                .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
+            scans: ticket.scans,
+            values: parameters.values,
+        })
+    }
+}
+
+/// Binds the scans and parameters of one fragment.
 ///
 /// All sharded scans of a fragment get the same partitions: the shards of all of them, in order, are dealt out, so that equal
 /// shards of co-located tables are in the same partition.
@@ -35,24 +72,23 @@ pub struct Binder {
     storage: Storage,
     runtime_env: Arc<RuntimeEnv>,
     parquet: TableParquetOptions,
-    snapshot: Snapshot,
-    scans: Vec<ScanShards>,
+    bindings: Bindings,
     partition_of_shard: BTreeMap<u32, usize>,
     partitions: usize,
     segments: Mutex<Vec<Arc<Segment>>>,
 }
 
 impl Binder {
-    /// For a fragment whose scans cover these shards, with at most so many partitions.
+    /// For a fragment with these bindings, with at most so many partitions.
     pub fn new(
         storage: Storage,
         runtime_env: Arc<RuntimeEnv>,
         parquet: TableParquetOptions,
-        snapshot: Snapshot,
-        scans: Vec<ScanShards>,
+        bindings: Bindings,
         max_partitions: usize,
     ) -> Self {
-        let mut partition_of_shard: BTreeMap<u32, usize> = scans
+        let mut partition_of_shard: BTreeMap<u32, usize> = bindings
+            .scans
             .iter()
             .flat_map(|scan| scan.shards.iter().map(|shard| (*shard, 0)))
             .collect();
@@ -64,8 +100,7 @@ impl Binder {
             storage,
             runtime_env,
             parquet,
-            snapshot,
-            scans,
+            bindings,
             partition_of_shard,
             partitions,
             segments: Mutex::new(Vec::new()),
@@ -75,6 +110,20 @@ impl Binder {
     /// The segments that were bound. Their files exist as long as these live.
     pub fn into_segments(self) -> Vec<Arc<Segment>> {
         self.segments.into_inner()
+    }
+
+    /// The encoded value of a parameter.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the ticket has none.
+    pub fn value(&self, ordinal: u32) -> Result<&Bytes> {
+        let values = &self.bindings.values;
+        values.get(ordinal as usize).ok_or_else(|| {
+            Error::invalid(format!(
+                "the fragment has a parameter {ordinal}, and the ticket only {} values",
+                values.len()
+            ))
+        })
     }
 
     /// A Parquet scan of the segments.
@@ -115,12 +164,16 @@ impl Binder {
             self.add_files(table, 0, &mut files, 0).map_err(at)?;
             return Ok(files);
         }
-        let shards = self.scans.get(scan.ordinal as usize).ok_or_else(|| {
-            Error::invalid(format!(
-                "the ticket does not say which shards of table {} to read",
-                scan.table_name
-            ))
-        })?;
+        let shards = self
+            .bindings
+            .scans
+            .get(scan.ordinal as usize)
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "the ticket does not say which shards of table {} to read",
+                    scan.table_name
+                ))
+            })?;
         let mut files = Files::new(self.partitions);
         for shard in &shards.shards {
             // Every shard of the ticket has a partition.
@@ -139,7 +192,9 @@ impl Binder {
         files: &mut Files,
         partition: usize,
     ) -> Result<()> {
-        let segments = self.storage.segments(table, shard, &self.snapshot)?;
+        let segments = self
+            .storage
+            .segments(table, shard, &self.bindings.snapshot)?;
         for segment in &segments {
             files.have_pages |= segment.rows() > PAGE_ROWS || segment.bytes() > PAGE_BYTES;
             files.groups[partition].push(PartitionedFile::new_from_meta(ObjectMeta {

@@ -1,15 +1,17 @@
-//! The plan in a ticket: an allow-list of operators.
+//! The plan of a fragment: an allow-list of operators.
 //!
-//! A ticket is sealed, so that only a gateway can have made it. The list is the second lock: a plan that reads files, or
+//! Fragments come in sealed tickets, so that only a gateway can have made them. The list is the second lock: a plan that reads files, or
 //! writes them, is refused whoever sealed it.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datafusion::arrow::datatypes::Schema;
-use datafusion::common::{internal_err, not_impl_err};
+use datafusion::common::{ScalarValue, internal_err, not_impl_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::from_proto::parse_physical_expr_with_converter;
@@ -18,33 +20,28 @@ use datafusion_proto::physical_plan::{
     PhysicalProtoConverterExtension,
 };
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
-use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
+use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
-use volary_flight_proto::fragment::ShardScan;
+use volary_flight_proto::fragment::{Parameter, ShardScan, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::key_set::KeySetExpr;
 
 use super::bind::Binder;
 
-/// Decodes a fragment and binds its scans.
+#[cfg(test)]
+mod tests;
+
+/// Makes an executable plan of a fragment's: its scans and parameters are bound.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it cannot be decoded, `PERMISSION_DENIED` for an operator that is not allowed, and what binding
-/// gives.
+/// `INVALID_ARGUMENT` if it is none, `PERMISSION_DENIED` for an operator that is not allowed, and what binding gives.
 pub fn decode(
-    plan: &[u8],
+    plan: &PhysicalPlanNode,
     binder: &Binder,
     context: &TaskContext,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let node = PhysicalPlanNode::decode(plan).map_err(|source| {
-        Error::with_source(
-            ErrorCode::InvalidArgument,
-            "the fragment cannot be decoded; run the same release on all nodes",
-            source,
-        )
-    })?;
     let context = PhysicalPlanDecodeContext::new(context, binder);
-    Ok(AllowList.proto_to_execution_plan(&node, &context)?)
+    Ok(AllowList.proto_to_execution_plan(plan, &context)?)
 }
 
 struct AllowList;
@@ -175,9 +172,31 @@ impl PhysicalExtensionCodec for Binder {
         inputs: &[Arc<dyn PhysicalExpr>],
         _: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
-        match inputs {
-            [key] => Ok(Arc::new(KeySetExpr::from_bytes(Arc::clone(key), buffer)?)),
-            _ => not_impl_err!("a set of keys has one key"),
+        let parameter = Parameter::decode(buffer).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                "a parameter cannot be decoded",
+                source,
+            )
+        })?;
+        match (parameter.kind, inputs) {
+            (Some(parameter::Kind::Literal(ordinal)), []) => {
+                Ok(Arc::new(Literal::new(scalar(self.value(ordinal)?)?)))
+            }
+            (Some(parameter::Kind::KeySet(ordinal)), [key]) => {
+                let keys = KeySetExpr::from_bytes(Arc::clone(key), self.value(ordinal)?)?;
+                Ok(Arc::new(keys))
+            }
+            _ => not_impl_err!("a parameter is a literal, or a set of keys that has one key"),
         }
     }
+}
+
+/// The value of a literal.
+fn scalar(encoded: &Bytes) -> Result<ScalarValue> {
+    const WHAT: &str = "the value of a parameter cannot be decoded";
+    let value = protobuf::ScalarValue::decode(encoded.clone())
+        .map_err(|source| Error::with_source(ErrorCode::InvalidArgument, WHAT, source))?;
+    ScalarValue::try_from(&value)
+        .map_err(|source| Error::with_source(ErrorCode::InvalidArgument, WHAT, source))
 }

@@ -10,14 +10,14 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
-use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::fragment::Fragment;
 
 use super::optimize::session_config;
 
 /// Time zones times batch sizes; gateways mostly use one of each.
 const MOST: usize = 64;
 
-/// Environments by the settings in tickets.
+/// Environments by the settings of fragments.
 #[derive(Debug, Default)]
 pub struct Environments(Mutex<HashMap<Settings, Arc<TaskContext>>>);
 
@@ -32,22 +32,22 @@ impl Environments {
     /// The environment of a fragment.
     pub fn of(
         &self,
-        ticket: &FragmentTicket,
+        fragment: &Fragment,
         target_partitions: usize,
         runtime_env: &Arc<RuntimeEnv>,
     ) -> Arc<TaskContext> {
         let settings = Settings {
-            batch_rows: ticket.batch_rows,
+            batch_rows: fragment.batch_rows,
             target_partitions,
-            time_zone: ticket.time_zone.clone(),
+            time_zone: fragment.time_zone.clone(),
         };
         if let Some(known) = self.0.lock().get(&settings) {
             return Arc::clone(known);
         }
         let config = session_config(
-            ticket.batch_rows as usize,
+            fragment.batch_rows as usize,
             target_partitions,
-            &ticket.time_zone,
+            &fragment.time_zone,
         );
         let made = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env)).task_ctx();
         let mut all = self.0.lock();

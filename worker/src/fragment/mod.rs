@@ -1,17 +1,22 @@
 //! From a ticket to rows.
 //!
-//! [`decode`] takes the plan out of the ticket, and nothing that is not on its list of operators; [`bind`] puts the shards'
-//! segments in place of the scans; [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams
-//! its rows, with signs of life between them ([`keep_alive`]).
+//! [`kept`] has the fragment that the ticket names, or takes the one that it brings; [`decode`] makes a plan of it, and of nothing
+//! that is not on its list of operators; [`bind`] puts the shards' segments in place of the scans, and the ticket's values in place
+//! of the parameters; [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams its rows, with
+//! signs of life between them ([`keep_alive`]).
 
-/// Segments in place of scans.
+/// Segments in place of scans, values in place of parameters.
 pub mod bind;
-/// The plan in a ticket: an allow-list of operators.
+/// Rows in the order of their hash buckets.
+pub mod bucket_order;
+/// The plan of a fragment: an allow-list of operators.
 pub mod decode;
 /// What fragments run in.
 pub mod environment;
 /// Signs of life between the messages of a fragment.
 pub mod keep_alive;
+/// Fragments that are kept from one ticket to the next.
+pub mod kept;
 /// The rules that need to know the segments.
 pub mod optimize;
 /// Executing a fragment, and streaming its rows.

@@ -9,7 +9,7 @@ use arrow_flight::FlightData;
 use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
 use arrow_flight::error::FlightError;
 use datafusion::config::TableParquetOptions;
-use datafusion::execution::TaskContext;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::metrics::MetricValue;
@@ -20,16 +20,20 @@ use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, ready};
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::{Instrument, Span};
+use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::batches::CoalesceBytes;
+use volary_node::buckets::Buckets;
 use volary_node::run::{StopsWhenDropped, runnable};
 
-use super::bind::Binder;
+use super::bind::{Binder, Bindings};
+use super::bucket_order::{BucketOrder, Outlines, in_bucket_order};
 use super::decode::decode;
 use super::keep_alive::WithKeepAlive;
+use super::kept::Given;
 use super::optimize::optimize;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
@@ -40,25 +44,47 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 /// its queries itself, after `gateway.query.timeout` at the latest, and with them their streams; if it is gone, HTTP/2's
 /// keepalive ends them.
 const READER_TIMEOUT: Duration = Duration::MAX;
+/// Buckets of a gateway with as many partitions as it may have.
+const MOST_BUCKETS: usize = 1 << 17;
 
 /// The messages of a fragment, from now on: signs of life while it waits for a place, then its schema, its rows, and at the end
 /// what was done; between them signs of life whenever there is nothing else to send. Dropping the stream ends the fragment.
 ///
 /// Whatever takes time is done by the stream, errors included, so that the gateway is answered at once: it gives up a worker
-/// that says nothing, and one that has much to do is not dead.
-pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> WithKeepAlive {
-    let interval = Duration::from_millis(u64::from(ticket.keep_alive_ms));
-    let span = tracing::info_span!("fragment", query_id = %ticket.query_id, worker = %context.id);
-    let started = start(context, ticket, Instant::now())
+/// that says nothing, and one that has much to do is not dead. A fragment that is only named and not known is asked for, which needs
+/// no place.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if an id in the ticket is none, or its fragment cannot be decoded.
+pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<WithKeepAlive> {
+    let query_id = ticket.query_id()?;
+    let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
+    let Some(given) = context.fragments.given(&ticket)? else {
+        span.in_scope(|| tracing::debug!("the fragment is not known and asked for"));
+        let question = futures::stream::iter([Ok(without_rows(&Frame::send_fragment()))]);
+        return Ok(WithKeepAlive::new(question, Duration::MAX));
+    };
+    let interval = given.keep_alive();
+    let started = start(context, ticket, given, Instant::now())
         .inspect_err(|error| tracing::info!(%error, "fragment failed"))
         .instrument(span);
-    WithKeepAlive::new(started.map_err(Status::from).try_flatten_stream(), interval)
+    let messages = started.map_err(Status::from).try_flatten_stream();
+    Ok(WithKeepAlive::new(messages, interval))
+}
+
+/// A message without rows.
+fn without_rows(frame: &Frame) -> FlightData {
+    FlightData {
+        app_metadata: frame.to_bytes(),
+        ..FlightData::default()
+    }
 }
 
 /// Waits for a place and starts the fragment.
 async fn start(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
+    given: Given,
     arrived: Instant,
 ) -> Result<FragmentStream> {
     let place = enter(&context).await?;
@@ -66,12 +92,12 @@ async fn start(
         arrived,
         queued: arrived.elapsed(),
         batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
-        with_plan_metrics: ticket.with_plan_metrics,
+        small_bytes: usize::try_from(ticket.small_bytes).unwrap_or(usize::MAX),
         place,
     };
     let runtimes = context.runtimes.clone();
     let work = async move {
-        let fragment = bind(&context, ticket)?;
+        let fragment = bind(&context, ticket, given)?;
         stream(&context, fragment, options)
     };
     runtimes.on_cpu(work.in_current_span()).await
@@ -94,39 +120,67 @@ struct BoundFragment {
     end: StopsWhenDropped,
     task: Arc<TaskContext>,
     segments: Vec<Arc<Segment>>,
+    with_plan_metrics: bool,
+    buckets: Option<Buckets>,
 }
 
 /// Decodes, binds and optimises; runs on the CPU runtime.
-fn bind(context: &WorkerContext, ticket: FragmentTicket) -> Result<BoundFragment> {
+fn bind(context: &WorkerContext, ticket: FragmentTicket, given: Given) -> Result<BoundFragment> {
+    let fragment = context.fragments.decoded(given)?;
+    let settings = &fragment.settings;
     let target_partitions = context.target_partitions();
     let task = context
         .environments
-        .of(&ticket, target_partitions, &context.runtime_env);
+        .of(settings, target_partitions, &context.runtime_env);
     let parquet = TableParquetOptions {
         global: task.session_config().options().execution.parquet.clone(),
         ..TableParquetOptions::default()
     };
-    let snapshot = ticket
-        .snapshot
-        .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?;
     let binder = Binder::new(
         context.storage.clone(),
         Arc::clone(&context.runtime_env),
         parquet,
-        snapshot,
-        ticket.scans,
+        Bindings::of(ticket)?,
         target_partitions,
     );
-    let plan = decode(&ticket.plan, &binder, &task)?;
+    let plan = decode(&fragment.plan, &binder, &task)?;
     let plan = optimize(plan, task.session_config().options())?;
-    let plan = one_stream(plan, ticket.ordered, ticket.fetch)?;
+    let buckets = buckets(settings, plan.schema().fields().len())?;
+    let plan = match buckets {
+        // All its partitions are read side by side.
+        Some(_) => plan,
+        None => one_stream(plan, settings.ordered, settings.fetch)?,
+    };
     let (plan, end) = runnable(plan)?;
     Ok(BoundFragment {
         plan,
         end,
         task,
         segments: binder.into_segments(),
+        with_plan_metrics: settings.with_plan_metrics,
+        buckets,
     })
+}
+
+/// The buckets that a fragment's rows are to be ordered by.
+fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
+    let Some(asked) = &settings.buckets else {
+        return Ok(None);
+    };
+    let hashed: Vec<usize> = asked
+        .columns
+        .iter()
+        .map(|column| *column as usize)
+        .collect();
+    let (partitions, rounds) = (asked.partitions as usize, asked.rounds as usize);
+    let fits = hashed.iter().all(|column| *column < columns)
+        && (1..=MOST_BUCKETS).contains(&partitions.saturating_mul(rounds));
+    if !fits || settings.ordered || settings.fetch.is_some() {
+        return Err(Error::invalid(format!(
+            "rows of {columns} columns cannot come in the order of {partitions} times {rounds} buckets of columns {hashed:?}; run the same release on all nodes"
+        )));
+    }
+    Ok(Some(Buckets::new(hashed, partitions, rounds)))
 }
 
 /// One partition: merged by the plan's ordering, or as rows come.
@@ -145,7 +199,7 @@ fn one_stream(
         ));
     }
     let ordering = plan.output_ordering().cloned().ok_or_else(|| {
-        Error::invalid("the ticket asks for ordered rows, and the fragment does not order them")
+        Error::invalid("the fragment is to be ordered, and its plan does not order rows")
     })?;
     Ok(Arc::new(
         SortPreservingMergeExec::new(ordering, plan).with_fetch(fetch),
@@ -160,8 +214,8 @@ struct Options {
     queued: Duration,
     /// The size of a batch to aim at.
     batch_bytes: usize,
-    /// Whether the plan is sent with its metrics.
-    with_plan_metrics: bool,
+    /// Of rows by bucket: so many bytes come in one round.
+    small_bytes: usize,
     /// Held until the stream ends or is dropped.
     place: Place,
 }
@@ -173,16 +227,14 @@ fn stream(
     options: Options,
 ) -> Result<FragmentStream> {
     let schema = fragment.plan.schema();
-    let rows = {
+    let (sized, outlines) = {
         // Operators spawn their tasks where they are started.
         let _cpu = context.runtimes.cpu().enter();
-        execute_stream(Arc::clone(&fragment.plan), fragment.task)?
+        sized_rows(&fragment, &options)?
     };
-    let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
-    let sized = RecordBatchStreamAdapter::new(Arc::clone(&schema), sized);
     let computed = context
         .runtimes
-        .stream_on_cpu(Box::pin(sized), READER_TIMEOUT)
+        .stream_on_cpu(sized, READER_TIMEOUT)
         .stopping(fragment.end);
     let counted = Counted::default();
     let counts = counted.clone();
@@ -195,16 +247,40 @@ fn stream(
         .build(counted_rows);
     Ok(FragmentStream {
         encoder,
+        outlines,
+        has_sent_schema: false,
         counted,
         plan: fragment.plan,
         segments: fragment.segments,
         arrived: options.arrived,
         queued: options.queued,
-        with_plan_metrics: options.with_plan_metrics,
+        with_plan_metrics: fragment.with_plan_metrics,
         ended: false,
         _place: options.place,
         span: Span::current(),
     })
+}
+
+/// The fragment's rows in batches of the size that is aimed at; those by bucket with their outlines.
+fn sized_rows(
+    fragment: &BoundFragment,
+    options: &Options,
+) -> Result<(SendableRecordBatchStream, Option<Outlines>)> {
+    let (plan, task) = (&fragment.plan, &fragment.task);
+    if let Some(buckets) = &fragment.buckets {
+        let order = BucketOrder {
+            buckets: buckets.clone(),
+            small_bytes: options.small_bytes,
+            batch_bytes: options.batch_bytes,
+        };
+        let (rows, outlines) = in_bucket_order(plan, task, order)?;
+        return Ok((rows, Some(outlines)));
+    }
+    let schema = plan.schema();
+    let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
+    let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
+    let sized = RecordBatchStreamAdapter::new(schema, sized);
+    Ok((Box::pin(sized), None))
 }
 
 /// Rows and batches that went out.
@@ -230,6 +306,8 @@ impl Counted {
 /// The messages of a fragment that runs. Dropping it ends the fragment.
 struct FragmentStream {
     encoder: FlightDataEncoder,
+    outlines: Option<Outlines>,
+    has_sent_schema: bool,
     counted: Counted,
     plan: Arc<dyn ExecutionPlan>,
     segments: Vec<Arc<Segment>>,
@@ -249,7 +327,9 @@ impl Stream for FragmentStream {
             return Poll::Ready(None);
         }
         if let Some(message) = ready!(self.encoder.poll_next_unpin(cx)) {
-            let message = message.map_err(Error::from);
+            let message = message
+                .map_err(Error::from)
+                .map(|message| self.outlined(message));
             if let Err(error) = &message {
                 self.ended = true;
                 self.span
@@ -262,10 +342,7 @@ impl Stream for FragmentStream {
         self.span.in_scope(|| {
             tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
         });
-        Poll::Ready(Some(Ok(FlightData {
-            app_metadata: Frame::end(end).to_bytes(),
-            ..FlightData::default()
-        })))
+        Poll::Ready(Some(Ok(without_rows(&Frame::end(end)))))
     }
 }
 
@@ -279,6 +356,15 @@ impl Drop for FragmentStream {
 }
 
 impl FragmentStream {
+    /// With what it holds of which bucket. The encoder sends the schema first, and then a message for each batch.
+    fn outlined(&mut self, mut message: FlightData) -> FlightData {
+        let has_rows = std::mem::replace(&mut self.has_sent_schema, true);
+        if has_rows && let Some(outline) = self.outlines.as_ref().and_then(Outlines::next) {
+            message.app_metadata = Frame::rows_by_bucket(outline).to_bytes();
+        }
+        message
+    }
+
     fn end(&self) -> EndOfStream {
         let counts = self.counted.0.lock();
         let total = self.arrived.elapsed();

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
+use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::timeout;
 use tonic::Code;
 use volary_flight_proto::control::{AbortWrite, DropTable};
+use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::frame::Frame;
-use volary_flight_proto::ids::ClusterId;
+use volary_flight_proto::ids::{ClusterId, QueryId};
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_node::admission::{Admission, Place};
 use volary_node::memory;
@@ -14,6 +16,7 @@ use volary_node::runtimes::OwnedRuntimes;
 use super::*;
 use crate::config::{Config, Execution};
 use crate::fragment::environment::Environments;
+use crate::fragment::kept::KeptFragments;
 use crate::storage::Storage;
 
 const TABLE: TableId = TableId(5);
@@ -34,6 +37,7 @@ fn worker() -> Worker {
 fn worker_with(execution: Execution) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+    let kept_fragments = execution.kept_fragments.bytes();
     let context = WorkerContext {
         id: WorkerId(3),
         cluster_id: ClusterId::new(),
@@ -44,6 +48,7 @@ fn worker_with(execution: Execution) -> Worker {
         storage: Storage::open(dir.path()).unwrap(),
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
         environments: Environments::default(),
+        fragments: KeptFragments::new(kept_fragments),
         runtimes: runtimes.handles().clone(),
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),
@@ -65,16 +70,38 @@ impl Worker {
         sealed.to_vec()
     }
 
-    /// A ticket without a plan: asking for it shows when the worker begins to look at it.
-    async fn do_get(&self) -> <WorkerService as FlightService>::DoGetStream {
-        let ticket = FragmentTicket {
-            cluster_id: self.context().cluster_id.to_string(),
+    /// A ticket with a fragment, and without a snapshot: that it is refused shows when the worker begins to look at it.
+    fn ticket(&self) -> FragmentTicket {
+        let fragment = fragment("UTC");
+        FragmentTicket {
+            query_id: Bytes::copy_from_slice(QueryId::new().0.as_bytes()),
+            cluster_id: Bytes::copy_from_slice(self.context().cluster_id.0.as_bytes()),
             worker_id: self.context().id.0,
+            fragment_id: FragmentId::of(&fragment).to_bytes(),
+            fragment: Some(fragment),
             ..FragmentTicket::default()
-        };
-        let ticket = Ticket::new(self.seal(Purpose::Fragment, &ticket));
+        }
+    }
+
+    /// The same that only names its fragment.
+    fn ticket_with_handle(&self) -> FragmentTicket {
+        FragmentTicket {
+            fragment: None,
+            ..self.ticket()
+        }
+    }
+
+    async fn redeem(
+        &self,
+        ticket: &FragmentTicket,
+    ) -> Result<<WorkerService as FlightService>::DoGetStream, Status> {
+        let ticket = Ticket::new(self.seal(Purpose::Fragment, ticket));
         let answered = timeout(PATIENCE, self.service.do_get(Request::new(ticket)));
-        answered.await.unwrap().unwrap().into_inner()
+        answered.await.unwrap().map(Response::into_inner)
+    }
+
+    async fn do_get(&self) -> <WorkerService as FlightService>::DoGetStream {
+        self.redeem(&self.ticket()).await.unwrap()
     }
 
     async fn control(&self, cluster_id: ClusterId, command: control::Command) -> Result<Vec<u8>> {
@@ -93,13 +120,21 @@ impl Worker {
     }
 }
 
+fn fragment(time_zone: &str) -> Bytes {
+    let fragment = Fragment {
+        time_zone: time_zone.to_owned(),
+        ..Fragment::default()
+    };
+    fragment.encode_to_vec().into()
+}
+
 async fn next(
     stream: &mut <WorkerService as FlightService>::DoGetStream,
 ) -> Result<FlightData, Status> {
     timeout(PATIENCE, stream.next()).await.unwrap().unwrap()
 }
 
-/// The worker has looked at the ticket, and found no plan in it.
+/// The worker has looked at the ticket, and found no snapshot in it.
 async fn assert_refused_in_the_end(mut stream: <WorkerService as FlightService>::DoGetStream) {
     loop {
         match next(&mut stream).await {
@@ -166,6 +201,81 @@ async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
     release.send(()).unwrap();
     computing.await.unwrap();
     assert_refused_in_the_end(stream).await;
+}
+
+/// The worker asks for the fragment itself, and says no more.
+async fn assert_asks(mut stream: <WorkerService as FlightService>::DoGetStream) {
+    let message = next(&mut stream).await.unwrap();
+    assert_eq!(message.app_metadata, Frame::send_fragment().to_bytes());
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_fragment_that_is_not_known_is_asked_for_at_once() {
+    let worker = worker();
+    let _place = worker.occupy().await;
+    let ticket = worker.ticket_with_handle();
+    for _ in 0..2 {
+        assert_asks(worker.redeem(&ticket).await.unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_fragment_that_was_sent_is_known_by_its_name() {
+    let worker = worker();
+    assert_refused_in_the_end(worker.do_get().await).await;
+    let ticket = worker.ticket_with_handle();
+    assert_refused_in_the_end(worker.redeem(&ticket).await.unwrap()).await;
+    let other = FragmentTicket {
+        fragment_id: FragmentId::of(&fragment("CET")).to_bytes(),
+        ..ticket
+    };
+    assert_asks(worker.redeem(&other).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_fragment_that_is_not_what_its_id_says_is_refused_and_not_kept() {
+    let worker = worker();
+    let altered = FragmentTicket {
+        fragment: Some(fragment("CET")),
+        ..worker.ticket()
+    };
+    assert_refused_in_the_end(worker.redeem(&altered).await.unwrap()).await;
+    for other in ["UTC", "CET"] {
+        let ticket = FragmentTicket {
+            fragment_id: FragmentId::of(&fragment(other)).to_bytes(),
+            ..worker.ticket_with_handle()
+        };
+        assert_asks(worker.redeem(&ticket).await.unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_with_ids_that_are_none_is_refused() {
+    let worker = worker();
+    let short = || Bytes::from_static(b"15 bytes, or so");
+    for ticket in [
+        FragmentTicket {
+            query_id: short(),
+            ..worker.ticket()
+        },
+        FragmentTicket {
+            cluster_id: short(),
+            ..worker.ticket()
+        },
+        FragmentTicket {
+            fragment_id: short(),
+            ..worker.ticket()
+        },
+        FragmentTicket {
+            fragment: Some(Bytes::from_static(b"\xff\xff\xff")),
+            ..worker.ticket()
+        },
+    ] {
+        let refused = worker.redeem(&ticket).await.map(|_| ());
+        let status = refused.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    }
 }
 
 #[tokio::test]

@@ -156,6 +156,7 @@ fn an_aborted_write_that_a_crash_may_bring_back_is_not_forgotten() {
         live_tables: vec![TABLE.0],
         last_table: TABLE.0,
         aborted_writes: vec![2],
+        next_ms: 0,
     };
     let collected = interrupted(&dir, &manifest, || storage.collect(&answer));
     assert!(collected.failure.is_some() && collected.writes.is_empty());
@@ -231,6 +232,7 @@ fn a_gateways_list_of_garbage_is_collected() {
         live_tables: vec![1, 3],
         last_table: 3,
         aborted_writes: vec![2, 8],
+        next_ms: 0,
     });
     assert!(collected.failure.is_none(), "{collected:?}");
     assert_eq!(collected.writes, [WriteId(2), WriteId(8)]);

@@ -1,0 +1,196 @@
+"""What is drawn of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from marks import bars, legend, level, lines
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from results import Results, Spread, Variant
+
+_PANEL_INCHES = (4.2, 3.4)
+_BUDGET_MIB = 256 + 64
+
+
+def draw(results: Results) -> Figure:
+    """The plot of a table."""
+    if results.table not in _CHARTS:
+        raise SystemExit(f"nobody has said how {results.table} is drawn; there are {', '.join(_CHARTS)}")
+    figure = _CHARTS[results.table](results)
+    legend(figure)
+    return figure
+
+
+def panels(count: int, *, columns: int = 3, inches: tuple[float, float] = _PANEL_INCHES) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(columns * inches[0], rows * inches[1]), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def grouped(variants: Iterable[Variant], parameter: str) -> dict[object, list[Variant]]:
+    """By the value of a parameter, in the order of the variants."""
+    groups: dict[object, list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault(variant.parameters[parameter], []).append(variant)
+    return groups
+
+
+def over(variants: Iterable[Variant], parameter: str, metric: str) -> list[tuple[float, Spread]]:
+    """The points of a line."""
+    return [
+        (variant.parameters[parameter], variant.spread(metric)) for variant in variants if metric in variant.samples
+    ]
+
+
+def chunks(results: Results) -> Figure:
+    """A line per width of rows over the rows of a message, and our own chunking as a level in its colour."""
+    figure, (axes,) = panels(1, inches=(7, 4.5))
+    widths = {f"{row_bytes:,} bytes": of for row_bytes, of in grouped(results.variants, "row_bytes").items()}
+    fixed = {
+        name: over((variant for variant in variants if not variant.parameters["chunked"]), "rows", "mb_per_s")
+        for name, variants in widths.items()
+    }
+    colours = lines(axes, fixed, log_y=True)
+    for name, variants in widths.items():
+        for chunked in (variant for variant in variants if variant.parameters["chunked"]):
+            axes.axhline(chunked.spread("mb_per_s").median, color=colours[name], linestyle="--", linewidth=1)
+    axes.plot([], [], color="gray", linestyle="--", linewidth=1, label="chunked by Volary")
+    axes.set_xlabel("rows per message")
+    axes.set_ylabel("payload, MB/s")
+    return figure
+
+
+def readers(results: Results) -> Figure:
+    """A bar per number of partitions."""
+    figure, (axes,) = panels(1, inches=(5, 3.8))
+    by_partitions = {str(variant.parameters["partitions"]): variant for variant in results.variants}
+    bars(
+        axes,
+        list(by_partitions),
+        {"gather": {name: variant.spread("mb_per_s") for name, variant in by_partitions.items()}},
+    )
+    axes.set_xlabel("partitions of the gather")
+    axes.set_ylabel("payload, MB/s")
+    return figure
+
+
+def fanout(results: Results) -> Figure:
+    """A panel per metric: bars of the ways, by what a worker answers."""
+    labels = {
+        "open_ms": "until all are open, ms",
+        "read_ms": "reading, ms",
+        "total_ms": "total, ms",
+        "processor_us_per_stream": "processor time per stream, µs",
+        "switches_per_stream": "context switches per stream",
+        "peak_mib": "peak of the memory, MiB",
+    }
+    figure, all_axes = panels(len(labels))
+    answers = grouped(results.variants, "answer")
+    names = {answer: str(answer).replace(" of ", "\nof ") for answer in answers}
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        series = {
+            str(way): {names[variant.parameters["answer"]]: variant.spread(metric) for variant in variants}
+            for way, variants in grouped(results.variants, "way").items()
+        }
+        bars(axes, list(names.values()), series)
+        axes.set_ylabel(label)
+        axes.tick_params(axis="x", labelsize=7)
+    workers = results.variants[0].parameters["workers"]
+    all_axes[0].set_title(f"{workers:,} workers", loc="left")
+    return figure
+
+
+def floor(results: Results) -> Figure:
+    """Processor time and time of a query, beside the transport alone."""
+    figure, all_axes = panels(2)
+    labels = {"processor_ms": "processor time per query, ms", "total_ms": "time per query, ms"}
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        spreads = {variant.name.replace(" ", "\n"): variant.spread(metric) for variant in results.variants}
+        bars(axes, list(spreads), {"query": spreads})
+        axes.set_ylabel(label)
+    return figure
+
+
+def point(results: Results) -> Figure:
+    """Latency over the number of clients."""
+    figure, all_axes = panels(2)
+    for axes, metric in zip(all_axes, ("p50_ms", "p99_ms"), strict=True):
+        series = {
+            str(side): over(variants, "clients", metric) for side, variants in grouped(results.variants, "side").items()
+        }
+        lines(axes, series, log_y=True)
+        axes.set_xlabel("clients")
+        axes.set_ylabel(f"{metric.removesuffix('_ms')}, ms")
+    return figure
+
+
+def groups(results: Results) -> Figure:
+    """Memory and time over the number of groups, with and without a limit."""
+    figure, all_axes = panels(2)
+    labels = {"bytes_per_group": "growth of the gateway, bytes per group", "total_s": "time, s"}
+    counts = [f"{count:,}" for count in grouped(results.variants, "groups")]
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        series = {
+            "256 MiB" if limited else "unlimited": {
+                f"{variant.parameters['groups']:,}": variant.spread(metric) for variant in variants
+            }
+            for limited, variants in grouped(results.variants, "limited").items()
+        }
+        bars(axes, counts, series)
+        axes.set_xlabel("groups")
+        axes.set_ylabel(label)
+    return figure
+
+
+def slow_client(results: Results) -> Figure:
+    """Memory over the number of workers."""
+    figure, (axes,) = panels(1, inches=(5, 3.8))
+    lines(axes, {"growth": over(results.variants, "workers", "growth_mib")})
+    level(axes, _BUDGET_MIB, "budget + 64 MiB")
+    axes.set_xlabel("workers")
+    axes.set_ylabel("growth of the gateway's peak, MiB")
+    return figure
+
+
+def concurrency(results: Results) -> Figure:
+    """Throughput, and latency by kind of question, over the number of clients."""
+    figure, all_axes = panels(3)
+    lines(all_axes[0], {"all kinds": over(results.variants, "clients", "queries_per_s")})
+    all_axes[0].set_ylabel("queries per second")
+    for axes, percentile in zip(all_axes[1:], ("p50", "p99"), strict=True):
+        suffix = f"_{percentile}_ms"
+        kinds = [metric.removesuffix(suffix) for metric in results.metrics() if metric.endswith(suffix)]
+        lines(axes, {kind: over(results.variants, "clients", kind + suffix) for kind in kinds}, log_y=True)
+        axes.set_ylabel(f"{percentile}, ms")
+    for axes in all_axes:
+        axes.set_xlabel("clients")
+    return figure
+
+
+def tpch(results: Results) -> Figure:
+    """What each query takes in terms of DataFusion's time."""
+    figure, (axes,) = panels(1, inches=(10, 3.8))
+    ours = [variant for variant in results.variants if variant.baseline is not None]
+    ratios = {variant.parameters["query"]: results.ratio(variant, "total_ms") for variant in ours}
+    bars(axes, list(ratios), {"ratio": ratios})
+    level(axes, 1, "DataFusion")
+    axes.set_ylabel("time, in terms of DataFusion's")
+    return figure
+
+
+def load(results: Results) -> Figure:
+    """Rows per second."""
+    figure, (axes,) = panels(1, inches=(5, 3.8))
+    spreads = {variant.name: variant.spread("rows_per_s") for variant in results.variants}
+    bars(axes, list(spreads), {"load": spreads})
+    axes.set_ylabel("rows per second")
+    return figure
+
+
+_CHARTS: dict[str, Callable[[Results], Figure]] = {
+    chart.__name__: chart
+    for chart in (chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, load)
+}

@@ -1,0 +1,73 @@
+//! What a run ran on.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde::Serialize;
+
+/// The machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Logical processors that this process may use.
+    pub cpus: usize,
+    /// The processor's name.
+    pub model: String,
+    /// Memory of the machine, in bytes.
+    pub memory: u64,
+    /// Distribution and kernel.
+    pub os: String,
+}
+
+impl Machine {
+    /// This one, as Linux describes it; "unknown" for what it does not tell.
+    pub fn this() -> Self {
+        let distribution = value_of("/etc/os-release", "PRETTY_NAME", '=');
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
+        let kernel = kernel.map_or_else(|_| unknown(), |text| text.trim().to_owned());
+        Self {
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            model: value_of("/proc/cpuinfo", "model name", ':').unwrap_or_else(unknown),
+            memory: value_of("/proc/meminfo", "MemTotal", ':')
+                .and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok())
+                .map_or(0, |kib| kib * 1024),
+            os: format!(
+                "{}, Linux {kernel}",
+                distribution.unwrap_or_else(unknown).trim_matches('"')
+            ),
+        }
+    }
+}
+
+/// The versions of what is measured, by name.
+pub fn versions() -> BTreeMap<&'static str, &'static str> {
+    BTreeMap::from([
+        ("volary", env!("CARGO_PKG_VERSION")),
+        ("datafusion", datafusion::DATAFUSION_VERSION),
+        ("arrow", arrow::ARROW_VERSION),
+    ])
+}
+
+/// The first value of a key in a file of lines.
+fn value_of(path: &str, key: &str, separator: char) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(separator)?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    })
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_processors_and_memory() {
+        let machine = Machine::this();
+        assert!(machine.cpus > 0 && machine.memory > 1 << 20, "{machine:?}");
+        assert!(machine.os.contains("Linux "), "{machine:?}");
+    }
+}

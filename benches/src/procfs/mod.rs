@@ -1,0 +1,229 @@
+//! Processor time, context switches and memory of a process, as Linux's `/proc` has them (proc(5)).
+//!
+//! `/proc/<pid>/stat` counts time in ticks of 10 ms, and the context switches in `/proc/<pid>/status` are those of the first thread: what is
+//! asked here is asked of each thread.
+
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// ESRCH: the thread has ended while its file was open.
+const NO_SUCH_PROCESS: i32 = 3;
+/// What resets the peak of the memory when it is written to `clear_refs`.
+const RESET_PEAK: &str = "5";
+
+/// A process that is looked at.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    directory: PathBuf,
+}
+
+/// What each thread of a process had done at some time.
+#[derive(Debug, Clone)]
+pub struct Work {
+    threads: BTreeMap<u32, ThreadWork>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadWork {
+    processor_time: Duration,
+    switches: u64,
+}
+
+/// What a process did between two times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// In user and system mode, of all threads.
+    pub processor_time: Duration,
+    /// Context switches, voluntary and not.
+    pub switches: u64,
+}
+
+/// The real memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Now.
+    pub resident_bytes: u64,
+    /// At the most, since its start or since [`Observed::reset_peak`].
+    pub peak_bytes: u64,
+}
+
+impl Observed {
+    /// This process.
+    pub fn this() -> Self {
+        Self {
+            directory: PathBuf::from("/proc/self"),
+        }
+    }
+
+    /// A process of the same user.
+    pub fn of(pid: u32) -> Self {
+        Self {
+            directory: PathBuf::from(format!("/proc/{pid}")),
+        }
+    }
+
+    /// What its threads have done so far.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn work(&self) -> Result<Work> {
+        let tasks = self.directory.join("task");
+        let entries = fs::read_dir(&tasks)
+            .with_context(|| format!("cannot list {}; it takes Linux", tasks.display()))?;
+        let mut threads = BTreeMap::new();
+        for entry in entries {
+            let entry = entry?;
+            let id = entry.file_name().to_string_lossy().parse::<u32>()?;
+            if let Some(work) = thread_work(&entry.path())? {
+                threads.insert(id, work);
+            }
+        }
+        Ok(Work { threads })
+    }
+
+    /// Its memory.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn memory(&self) -> Result<Memory> {
+        let path = self.directory.join("status");
+        let status = read(&path)?;
+        let bytes = |key: &str| {
+            let kib = parse::status_number(&status, key);
+            kib.map(|kib| kib * 1024)
+                .with_context(|| format!("{} has no {key}", path.display()))
+        };
+        Ok(Memory {
+            resident_bytes: bytes("VmRSS")?,
+            peak_bytes: bytes("VmHWM")?,
+        })
+    }
+
+    /// Forgets the peak of its memory.
+    ///
+    /// # Errors
+    /// If the process has ended, is another user's, or the kernel cannot do it.
+    pub fn reset_peak(&self) -> Result<()> {
+        let path = self.directory.join("clear_refs");
+        fs::write(&path, RESET_PEAK).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Work {
+    /// What was done since `earlier`. Of a thread that has ended in the meantime nothing is known.
+    pub fn since(&self, earlier: &Self) -> Done {
+        let mut done = Done::default();
+        for (id, now) in &self.threads {
+            let then = earlier.threads.get(id).copied().unwrap_or_default();
+            done.processor_time += now.processor_time.saturating_sub(then.processor_time);
+            done.switches += now.switches.saturating_sub(then.switches);
+        }
+        done
+    }
+}
+
+/// By how much the memory of a process grows over what it is at the beginning, at the most.
+#[derive(Debug)]
+pub struct PeakGrowth {
+    observed: Observed,
+    idle_bytes: u64,
+}
+
+impl PeakGrowth {
+    /// From now on.
+    ///
+    /// # Errors
+    /// Those of [`Observed::memory`] and [`Observed::reset_peak`].
+    pub fn begin(observed: Observed) -> Result<Self> {
+        observed.reset_peak()?;
+        let idle_bytes = observed.memory()?.resident_bytes;
+        Ok(Self {
+            observed,
+            idle_bytes,
+        })
+    }
+
+    /// So far, in bytes.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn bytes(&self) -> Result<u64> {
+        let memory = self.observed.memory()?;
+        Ok(memory.peak_bytes.saturating_sub(self.idle_bytes))
+    }
+}
+
+/// `None` if the thread has ended.
+fn thread_work(directory: &Path) -> Result<Option<ThreadWork>> {
+    let file = |name: &str| if_there(fs::read_to_string(directory.join(name)));
+    let (Some(stat), Some(status)) = (file("stat")?, file("status")?) else {
+        return Ok(None);
+    };
+    // In nanoseconds, where the kernel was built with it.
+    let exact = file("schedstat")?.and_then(|text| parse::schedstat(&text));
+    let processor_time = exact.or_else(|| parse::stat(&stat));
+    let switches = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
+        .map(|key| parse::status_number(&status, key).unwrap_or_default());
+    Ok(Some(ThreadWork {
+        processor_time: processor_time
+            .with_context(|| format!("{} is not understood", directory.display()))?,
+        switches: switches.iter().sum(),
+    }))
+}
+
+fn if_there(text: io::Result<String>) -> io::Result<Option<String>> {
+    match text {
+        Ok(text) => Ok(Some(text)),
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(NO_SUCH_PROCESS) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path)
+        .with_context(|| format!("cannot read {}; it takes Linux", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_and_its_work_grows() {
+        let this = Observed::this();
+        this.reset_peak().unwrap();
+        let memory = this.memory().unwrap();
+        assert!(memory.resident_bytes > 0 && memory.peak_bytes > 0);
+        let before = this.work().unwrap();
+        let growth = PeakGrowth::begin(this.clone()).unwrap();
+        let filled = black_box(vec![1u8; 64 << 20]);
+        assert!(growth.bytes().unwrap() >= 32 << 20, "{}", filled.len());
+        let mut number = filled.len();
+        // What runs is counted when its time slice ends.
+        while this.work().unwrap().since(&before).processor_time < Duration::from_millis(1) {
+            number = black_box(number.rotate_left(1));
+        }
+        assert_eq!(before.since(&before), Done::default());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error() {
+        // Process ids end at 2^22.
+        assert!(Observed::of(u32::MAX).work().is_err());
+        assert!(Observed::of(u32::MAX).memory().is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! One worker after another: thousands of start-ups in turn.
+
+use anyhow::Result;
+
+use super::Outcome;
+use super::parts::{Part, in_parts};
+use super::stubs::StubCluster;
+use super::worker::WorkerRows;
+
+/// See [`super::read`].
+pub(super) async fn read(cluster: &StubCluster) -> Result<Outcome> {
+    in_parts(cluster, 1, read_part).await
+}
+
+async fn read_part(part: Part) -> Result<u64> {
+    let mut rows = 0;
+    for stub in &part.stubs {
+        let mut worker = WorkerRows::open(&part.cluster, stub).await?;
+        part.opened.note();
+        while let Some(batch) = worker.next().await? {
+            rows += batch.num_rows() as u64;
+        }
+    }
+    Ok(rows)
+}

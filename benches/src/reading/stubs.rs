@@ -1,0 +1,176 @@
+//! The stubs as the gateway's gather and the other ways meet them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use arrow::datatypes::SchemaRef;
+use arrow_flight::Ticket;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use bytes::Bytes;
+use datafusion::execution::TaskContext;
+use datafusion::prelude::SessionConfig;
+use tokio::runtime::Handle;
+use tonic::transport::Channel;
+use volary_flight_proto::ids::{QueryId, WorkerId};
+use volary_flight_proto::membership::JoinRequest;
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::snapshot::Snapshot;
+use volary_gateway::Config;
+use volary_gateway::catalog::{Catalog, Change, CommitError, Entries, Expected, MetadataStore};
+use volary_gateway::cluster::Cluster;
+use volary_gateway::gather::{QueryContext, Target};
+use volary_node::Runtimes;
+use volary_node::channel::{ChannelOptions, flight_client};
+
+use crate::rows::RowShape;
+
+/// Stubs send no signs of life between queries.
+const LOST_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// About what a fragment's ticket holds when the worker knows the fragment.
+const TICKET: &[u8] = &[0; 128];
+const TICKET_LIFETIME: Duration = Duration::from_secs(60);
+
+/// A cluster whose workers are stubs, and a connection to each of them. Clones share it.
+#[derive(Debug, Clone)]
+pub struct StubCluster {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    cluster: Arc<Cluster>,
+    /// In the order of their ids.
+    stubs: Vec<Stub>,
+    sealer: Sealer,
+    schema: SchemaRef,
+    cpu: Handle,
+}
+
+/// One of the stubs.
+#[derive(Debug, Clone)]
+pub struct Stub {
+    /// As what it has joined.
+    pub id: WorkerId,
+    /// The connection of the ways other than the gather, which has its own: made when it is first used, shared by all readings.
+    pub client: FlightServiceClient<Channel>,
+}
+
+impl StubCluster {
+    /// Lets stubs at these addresses, whose rows are of this shape, join a cluster of their own. Connections are made by the I/O runtime.
+    ///
+    /// # Errors
+    /// If an address is none.
+    pub async fn join(addresses: &[String], shape: RowShape, runtimes: &Runtimes) -> Result<Self> {
+        let mut config = Config::default();
+        config.cluster.lost_after = LOST_AFTER;
+        let catalog = Catalog::open(Arc::new(Forgetful::default())).await?;
+        let gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let cluster = Cluster::new(&config, gateway, catalog, runtimes.io().clone());
+        let mut stubs = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let peer: SocketAddr = address
+                .parse()
+                .with_context(|| format!("\"{address}\" is no address"))?;
+            let request = JoinRequest {
+                address: address.clone(),
+                instance: address.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..JoinRequest::default()
+            };
+            let joined = cluster.join(request, peer).await?;
+            stubs.push(Stub {
+                id: WorkerId(joined.worker_id),
+                client: flight_client(address, &ChannelOptions::default(), runtimes.io())?,
+            });
+        }
+        let sealer = cluster.sealer().clone();
+        let inner = Inner {
+            config,
+            cluster,
+            stubs,
+            sealer,
+            schema: shape.schema(),
+            cpu: runtimes.cpu().clone(),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// All stubs, in the order of their ids.
+    pub fn stubs(&self) -> &[Stub] {
+        &self.inner.stubs
+    }
+
+    /// The columns of their rows.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.inner.schema)
+    }
+
+    /// Where rows are read: plans run there, too.
+    pub fn cpu(&self) -> &Handle {
+        &self.inner.cpu
+    }
+
+    /// A ticket that costs as much as a fragment's. Stubs take any.
+    pub fn sealed_ticket(&self) -> Ticket {
+        let content = Bytes::from_static(TICKET);
+        let sealer = &self.inner.sealer;
+        Ticket {
+            ticket: sealer.seal(Purpose::Fragment, &content, TICKET_LIFETIME),
+        }
+    }
+
+    /// A ticket that costs nothing.
+    pub fn bare_ticket(&self) -> Ticket {
+        Ticket {
+            ticket: Bytes::from_static(TICKET),
+        }
+    }
+
+    /// All stubs, as a gather asks them.
+    pub fn targets(&self) -> Vec<Target> {
+        let targets = self.stubs().iter().map(|stub| Target {
+            worker: stub.id,
+            others: Vec::new(),
+            scans: Vec::new(),
+        });
+        targets.collect()
+    }
+
+    /// What a plan of a new query is run with.
+    pub fn task(&self) -> Arc<TaskContext> {
+        let query = QueryContext {
+            query_id: QueryId::new(),
+            snapshot: Snapshot::default(),
+            cluster: Arc::clone(&self.inner.cluster),
+            config: self.inner.config.gather.clone(),
+            time_zone: "+00:00".to_owned(),
+            with_plan_metrics: false,
+            memory: self.inner.config.query.memory.bytes(),
+        };
+        let config = SessionConfig::new().with_extension(Arc::new(query));
+        Arc::new(TaskContext::default().with_session_config(config))
+    }
+}
+
+/// A catalog's store that keeps nothing: the catalog holds all that it needs, and a disk would only make thousands wait.
+#[derive(Debug, Default)]
+struct Forgetful {
+    revision: AtomicU64,
+}
+
+#[tonic::async_trait]
+impl MetadataStore for Forgetful {
+    async fn load(&self) -> volary_flight_proto::Result<Entries> {
+        Ok(Entries::default())
+    }
+
+    async fn commit(&self, _: Vec<Expected>, _: Vec<Change>) -> Result<u64, CommitError> {
+        Ok(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}

@@ -1,0 +1,61 @@
+//! A task and a channel per worker: all start at once, and every batch changes hands.
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+use futures::{StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Outcome;
+use super::parts::{Opened, Part, in_parts};
+use super::stubs::{Stub, StubCluster};
+use super::worker::WorkerRows;
+
+/// Batches of a worker between its task and the one that reads: what DataFusion's own streams with a task have.
+const BATCHES_AHEAD: usize = 2;
+
+/// See [`super::read`].
+pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Outcome> {
+    in_parts(cluster, partitions, read_part).await
+}
+
+async fn read_part(part: Part) -> Result<u64> {
+    let mut senders = JoinSet::new();
+    let mut receivers = Vec::with_capacity(part.stubs.len());
+    for stub in part.stubs {
+        let (sender, mut receiver) = mpsc::channel(BATCHES_AHEAD);
+        senders.spawn(send(
+            part.cluster.clone(),
+            stub,
+            part.opened.clone(),
+            sender,
+        ));
+        receivers.push(stream::poll_fn(move |cx| receiver.poll_recv(cx)));
+    }
+    let mut batches = stream::select_all(receivers);
+    let mut rows = 0;
+    while let Some(batch) = batches.next().await {
+        rows += batch.num_rows() as u64;
+    }
+    // A sender that fails closes its channel.
+    while let Some(sent) = senders.join_next().await {
+        sent??;
+    }
+    Ok(rows)
+}
+
+async fn send(
+    cluster: StubCluster,
+    stub: Stub,
+    opened: Opened,
+    sender: mpsc::Sender<RecordBatch>,
+) -> Result<()> {
+    let mut worker = WorkerRows::open(&cluster, &stub).await?;
+    opened.note();
+    while let Some(batch) = worker.next().await? {
+        if sender.send(batch).await.is_err() {
+            break; // nobody reads any more
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Thousands of workers, three ways.
+
+use anyhow::Result;
+use futures::FutureExt;
+
+use super::Table;
+use super::stubs::{self, Reads};
+use crate::bench::Bench;
+use crate::interleaved::{Candidate, in_turns};
+use crate::reading::{Reading, Way};
+use crate::results::{Label, Measured, Sample};
+use crate::stub::StubOptions;
+
+pub(super) const TABLE: Table = Table {
+    name: "fanout",
+    title: "Thousands of workers, three ways",
+    method: "Stub workers in one process answer with messages encoded beforehand. Each way reads them in a process of its own, over connections that stand, with the same decoding: one worker after another; a task and a channel per stream; the gateway's gather. The last two in as many partitions as there are processors. Open: until the last stream was open (the gather's streams report how long each of them took, from its own first poll on; those of a partition are first polled one after another). Read: from then until the last row. Processor time and context switches are of the whole process that reads, per stream, and the peak is of all of its real memory.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+/// What a worker answers.
+#[derive(Clone, Copy)]
+struct Answer {
+    name: &'static str,
+    batches: usize,
+    rows: usize,
+    row_bytes: usize,
+}
+
+const ANSWERS: [Answer; 3] = [
+    Answer {
+        name: "1 row of 48 bytes",
+        batches: 1,
+        rows: 1,
+        row_bytes: 48,
+    },
+    Answer {
+        name: "10 × 30 rows of 723 bytes",
+        batches: 10,
+        rows: 30,
+        row_bytes: 723,
+    },
+    Answer {
+        name: "1,000 rows of 48 bytes",
+        batches: 1,
+        rows: 1_000,
+        row_bytes: 48,
+    },
+];
+const WAYS: [Way; 3] = [Way::OneByOne, Way::Tasks, Way::Gather];
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    let mut measured = Vec::new();
+    for answer in ANSWERS {
+        measured.extend(of_answer(bench, answer).await?);
+    }
+    Ok(measured)
+}
+
+async fn of_answer(bench: &Bench, answer: Answer) -> Result<Vec<Measured>> {
+    let workers = bench.fan_out();
+    let stubs = stubs::start(
+        bench,
+        StubOptions {
+            count: workers,
+            rows: answer.rows,
+            row_bytes: answer.row_bytes,
+            batches: answer.batches,
+            coalesce_bytes: None,
+        },
+    )?;
+    let times = bench.size.pick(1, 3, 5);
+    let mut candidates = Vec::new();
+    for way in WAYS {
+        let mut label = Label::new(name(answer, way))
+            .with("answer", answer.name)
+            .with("way", way.name())
+            .with("workers", workers);
+        if way != Way::Gather {
+            label = label.beside(name(answer, Way::Gather));
+        }
+        let reader = stubs::reader(bench, &stubs, way, bench.partitions())?;
+        let work = Reads::new(reader, times, move |reading| sample(reading, workers));
+        candidates.push(Candidate::new(label, work));
+    }
+    in_turns(bench.turns(), candidates).await
+}
+
+fn name(answer: Answer, way: Way) -> String {
+    format!("{}, {}", answer.name, way.name())
+}
+
+fn sample(reading: &Reading, workers: usize) -> Sample {
+    let per_stream = |value: f64| value / workers as f64;
+    Sample::new()
+        .with("open_ms", reading.open_ms)
+        .with("read_ms", reading.total_ms - reading.open_ms)
+        .with("total_ms", reading.total_ms)
+        .with(
+            "processor_us_per_stream",
+            per_stream(reading.processor_ms * 1e3),
+        )
+        .with("switches_per_stream", per_stream(reading.switches))
+        .with("peak_mib", reading.peak_bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,173 @@
+//! The floor: what a gateway's query over all workers costs, beside what the transport alone costs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use arrow::array::RecordBatch;
+use arrow::util::display::array_value_to_string;
+use bytesize::ByteSize;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use volary_cli::client::Client;
+
+use super::Table;
+use super::running::Layout;
+use super::stubs::{self, Reads};
+use crate::bench::Bench;
+use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::procfs::Observed;
+use crate::reading::{Reading, Way};
+use crate::results::{Label, Measured, Sample};
+use crate::stub::StubOptions;
+
+pub(super) const TABLE: Table = Table {
+    name: "floor",
+    title: "Floor: count(*) with a filter over all workers",
+    method: "Real workers in two processes, one shard each, behind a gateway in a process of its own; the statement goes through Flight SQL, warm. Processor time is of the whole gateway, by query, over many queries, less what the gateway uses in the same time when nobody asks (heartbeats of all workers); with_idle: all of it. Compared with a process that opens a bare DoGet to each of as many stubs, over connections that stand, and reads the same answer (one BIGINT); decoded: and decodes it. Plan: what EXPLAIN ANALYZE says was sent of the plan, to all workers together.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+/// Not on the shard key, so that no worker is pruned, and no statistics answer it.
+const SQL: &str = "SELECT count(*) FROM t WHERE v > 0";
+const ROWS_PER_WORKER: usize = 10;
+const CHARACTERS: usize = 32;
+/// A count.
+const ANSWER_BYTES: usize = 8;
+/// As EXPLAIN ANALYZE names it.
+const PLAN_BYTES: &str = "plan_bytes=";
+const BARE: &str = "bare DoGets";
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    let workers = bench.fan_out();
+    let layout = Layout::many(bench, "floor", workers);
+    let mut running = layout
+        .start_with_rows(workers * ROWS_PER_WORKER, CHARACTERS)
+        .await?;
+    let stubs = stubs::start(
+        bench,
+        StubOptions {
+            count: workers,
+            rows: 1,
+            row_bytes: ANSWER_BYTES,
+            batches: 1,
+            coalesce_bytes: None,
+        },
+    )?;
+    let times = bench.size.pick(2, 10, 20);
+    let label = |name: &str| Label::new(name).with("workers", workers);
+    let queries = Queries {
+        gateway: running.gateway(),
+        client: &mut running.client,
+        times,
+        idle: Duration::from_millis(bench.size.pick(100, 500, 2_000)),
+    };
+    let mut candidates = vec![Candidate::new(label("Volary").beside(BARE), queries)];
+    let ways = [
+        (BARE, Way::Bare),
+        ("bare DoGets, decoded", Way::BareDecoded),
+    ];
+    for (name, way) in ways {
+        let reader = stubs::reader(bench, &stubs, way, bench.partitions())?;
+        candidates.push(Candidate::new(
+            label(name),
+            Reads::new(reader, times, bare_sample),
+        ));
+    }
+    let measured = in_turns(bench.turns(), candidates).await?;
+    running.shutdown()?;
+    Ok(measured)
+}
+
+fn bare_sample(reading: &Reading) -> Sample {
+    Sample::new()
+        .with("processor_ms", reading.processor_ms)
+        .with("total_ms", reading.total_ms)
+}
+
+/// The statement, again and again.
+struct Queries<'a> {
+    gateway: Observed,
+    client: &'a mut Client,
+    times: u32,
+    /// For so long it is looked at what the gateway does when nobody asks.
+    idle: Duration,
+}
+
+impl Measure for Queries<'_> {
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+        async move {
+            let before = self.gateway.work()?;
+            tokio::time::sleep(self.idle).await;
+            let idle = self.gateway.work()?.since(&before).processor_time;
+            let before = self.gateway.work()?;
+            let started = Instant::now();
+            for _ in 0..self.times {
+                self.client.collect(SQL).await?;
+            }
+            let total = started.elapsed();
+            let busy = self.gateway.work()?.since(&before).processor_time;
+            let idle = idle.mul_f64(total.as_secs_f64() / self.idle.as_secs_f64());
+            let explained = self
+                .client
+                .collect(&format!("EXPLAIN ANALYZE {SQL}"))
+                .await?;
+            let of_one = |all: Duration| all.as_secs_f64() * 1e3 / f64::from(self.times);
+            Ok(Sample::new()
+                .with("processor_ms", of_one(busy.saturating_sub(idle)))
+                .with("processor_with_idle_ms", of_one(busy))
+                .with("total_ms", of_one(total))
+                .with("plan_kib", plan_bytes(&text(&explained)?)? as f64 / 1024.0))
+        }
+        .boxed_local()
+    }
+}
+
+/// All that is shown.
+fn text(rows: &RecordBatch) -> Result<String> {
+    let mut text = String::new();
+    for column in rows.columns() {
+        for row in 0..rows.num_rows() {
+            text.push_str(&array_value_to_string(column, row)?);
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+/// What was sent of the plan, in all gathers together.
+fn plan_bytes(explained: &str) -> Result<u64> {
+    let mut sizes = explained.split(PLAN_BYTES).skip(1).map(size).peekable();
+    if sizes.peek().is_none() {
+        bail!("EXPLAIN ANALYZE does not say {PLAN_BYTES}: {explained}");
+    }
+    sizes.sum()
+}
+
+/// The size that a text begins with: `97.3 KiB`.
+fn size(text: &str) -> Result<u64> {
+    let is_number = |character: char| character.is_ascii_digit() || character == '.';
+    let unit = text.trim_start_matches(is_number);
+    let number = &text[..text.len() - unit.len()];
+    let unit = unit.trim_start();
+    let unit_end = unit
+        .find(|character: char| !character.is_ascii_alphabetic())
+        .unwrap_or(unit.len());
+    let size = format!("{number} {}", &unit[..unit_end]);
+    let size: Result<ByteSize, String> = size.trim_end().parse();
+    let size = size.map_err(anyhow::Error::msg);
+    Ok(size.context("EXPLAIN ANALYZE shows no size")?.as_u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_bytes_of_all_gathers_are_added() {
+        let text = "Gather: workers=2 plan_bytes=1.5 KiB, x\n  Gather: plan_bytes=512 B\n";
+        assert_eq!(plan_bytes(text).unwrap(), 2_048);
+        assert_eq!(plan_bytes("plan_bytes=0 B").unwrap(), 0);
+        assert!(plan_bytes("nothing is said").is_err());
+        assert!(plan_bytes("plan_bytes=many").is_err());
+    }
+}

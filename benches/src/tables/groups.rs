@@ -1,0 +1,118 @@
+//! Memory per group: what a gateway holds of groups that no worker has alone.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+
+use super::Table;
+use super::running::Layout;
+use crate::bench::{Bench, Size};
+use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::procfs::PeakGrowth;
+use crate::results::{Label, Measured, Sample};
+
+pub(super) const TABLE: Table = Table {
+    name: "groups",
+    title: "Memory per group",
+    method: "GROUP BY a BIGINT with three aggregates (count, sum, min of another BIGINT column), two rows per group, on four workers in processes of their own whose shard key is another column: the gateway merges all groups, and sends one row that needs all of them. Each turn starts all processes anew, on the same rows, and runs the statement over few rows first. Growth is that of the peak of the gateway's real memory over what it was before. Limited: with SET query_memory = '256MiB'.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+const ROWS_PER_GROUP: u64 = 2;
+const SHARDS: usize = 16;
+const LIMIT: &str = "256MiB";
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    let groups: &[u64] = match bench.size {
+        Size::Smoke => &[50_000],
+        Size::Quick => &[100_000],
+        Size::Normal => &[1_000_000, 10_000_000],
+        Size::Full => &[1_000_000, 10_000_000, 100_000_000],
+    };
+    let mut measured = Vec::new();
+    for groups in groups {
+        measured.extend(of_groups(bench, *groups).await?);
+    }
+    Ok(measured)
+}
+
+async fn of_groups(bench: &Bench, groups: u64) -> Result<Vec<Measured>> {
+    let layout = Layout::few(bench, &format!("groups-{groups}"));
+    let mut running = layout.start().await?;
+    running
+        .run(&[
+            format!(
+                "CREATE TABLE t (id BIGINT, k BIGINT, v BIGINT, w BIGINT) WITH (shard_key = 'id', shards = {SHARDS})"
+            ),
+            format!(
+                "INSERT INTO t SELECT value, value % {groups}, value % 1000, value AS again FROM generate_series(1, {})",
+                groups * ROWS_PER_GROUP
+            ),
+        ])
+        .await?;
+    running.shutdown()?;
+    let label = |name: String| Label::new(name).with("groups", groups);
+    let unlimited = label(format!("{groups} groups")).with("limited", false);
+    let limited = label(format!("{groups} groups, limited"))
+        .with("limited", true)
+        .beside(unlimited.name.clone());
+    let merge = |limit| Merge {
+        layout: &layout,
+        groups,
+        limit,
+    };
+    let candidates = vec![
+        Candidate::new(unlimited, merge(None)),
+        Candidate::new(limited, merge(Some(LIMIT))),
+    ];
+    in_turns(bench.long_turns(), candidates).await
+}
+
+/// The statement at a gateway that has merged nothing so far.
+struct Merge<'a> {
+    layout: &'a Layout,
+    groups: u64,
+    limit: Option<&'static str>,
+}
+
+impl Measure for Merge<'_> {
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+        async move {
+            let mut running = self.layout.start().await?;
+            if let Some(limit) = self.limit {
+                running
+                    .run(&[format!("SET query_memory = '{limit}'")])
+                    .await?;
+            }
+            running.run(&[statement("WHERE id < 100")]).await?;
+            let growth = PeakGrowth::begin(running.gateway())?;
+            let started = Instant::now();
+            let merged = running.client.collect(&statement("")).await?;
+            let seconds = started.elapsed().as_secs_f64();
+            let bytes = growth.bytes()? as f64;
+            running.shutdown()?;
+            let counted = merged.column(0).as_primitive::<Int64Type>().value(0);
+            ensure!(
+                u64::try_from(counted) == Ok(self.groups),
+                "{counted} groups, not {}",
+                self.groups
+            );
+            Ok(Sample::new()
+                .with("bytes_per_group", bytes / self.groups as f64)
+                .with("growth_mib", bytes / f64::from(1 << 20))
+                .with("total_s", seconds))
+        }
+        .boxed_local()
+    }
+}
+
+/// All aggregates are used, so that none is left out.
+fn statement(condition: &str) -> String {
+    format!(
+        "SELECT count(*), sum(c), sum(s), sum(m) FROM (SELECT k, count(*) AS c, sum(v) AS s, min(w) AS m FROM t {condition} GROUP BY k) AS g"
+    )
+}

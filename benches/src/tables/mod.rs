@@ -1,0 +1,105 @@
+//! The experiments, each a table of variants that are measured side by side.
+//!
+//! A file of a table says what its variants are and what they do once; turns, results and reports are the same for all.
+
+mod chunks;
+mod concurrency;
+mod fanout;
+mod floor;
+mod groups;
+mod load;
+mod loaded;
+mod point;
+mod readers;
+mod running;
+mod slow_client;
+mod stubs;
+mod tpch;
+
+use anyhow::{Context, Result};
+use futures::future::LocalBoxFuture;
+
+use crate::bench::Bench;
+use crate::machine::{Machine, versions};
+use crate::results::{Measured, TableResults};
+
+/// An experiment.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name: on the command line, and of the file of its results.
+    pub name: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// What is done, and how.
+    pub method: &'static str,
+    run: fn(&Bench) -> LocalBoxFuture<'_, Result<Vec<Measured>>>,
+}
+
+/// All of them.
+pub const ALL: [Table; 10] = [
+    chunks::TABLE,
+    readers::TABLE,
+    fanout::TABLE,
+    floor::TABLE,
+    point::TABLE,
+    groups::TABLE,
+    slow_client::TABLE,
+    concurrency::TABLE,
+    tpch::TABLE,
+    load::TABLE,
+];
+
+/// The tables of these names, in their order here; all if there are no names.
+///
+/// # Errors
+/// If there is no table of a name.
+pub fn chosen(names: &[String]) -> Result<Vec<Table>> {
+    for name in names {
+        let known = ALL.iter().any(|table| table.name == name);
+        known.then_some(()).with_context(|| {
+            let all = ALL.map(|table| table.name).join(", ");
+            format!("there is no table \"{name}\"; there are {all}")
+        })?;
+    }
+    let mut tables = Vec::from(ALL);
+    tables.retain(|table| names.is_empty() || names.iter().any(|name| name == table.name));
+    Ok(tables)
+}
+
+impl Table {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Those of its variants.
+    pub async fn run(&self, bench: &Bench) -> Result<TableResults> {
+        let variants = (self.run)(bench).await?;
+        Ok(TableResults {
+            table: self.name,
+            title: self.title,
+            method: self.method,
+            size: bench.size.name(),
+            machine: Machine::this(),
+            versions: versions(),
+            date: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+            variants,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_chosen_by_name() {
+        let chosen_names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&names).map(|tables| tables.iter().map(|table| table.name).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen_names(&[]).unwrap().len(), ALL.len());
+        let two = chosen_names(&["tpch", "chunks"]).unwrap();
+        assert_eq!(two, ["chunks", "tpch"]);
+        let error = chosen_names(&["chunk"]).unwrap_err().to_string();
+        assert!(error.contains("\"chunk\"; there are chunks, "), "{error}");
+    }
+}

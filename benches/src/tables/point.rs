@@ -1,0 +1,193 @@
+//! A point query, beside a bare Flight call.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::sql::client::{FlightSqlServiceClient, PreparedStatement};
+use arrow_flight::{FlightData, Ticket};
+use futures::future::{BoxFuture, LocalBoxFuture};
+use futures::{FutureExt, TryStreamExt};
+use tokio::runtime::Handle;
+use tonic::transport::Channel;
+use volary_node::channel::{ChannelOptions, flight_client};
+
+use super::Table;
+use super::running::Layout;
+use super::stubs;
+use crate::bench::Bench;
+use crate::clients::{Ask, Clients};
+use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::reading::worker::rows_of;
+use crate::results::{Label, Measured, Sample};
+use crate::rows::RowShape;
+use crate::statistics::percentile;
+use crate::stub::StubOptions;
+
+pub(super) const TABLE: Table = Table {
+    name: "point",
+    title: "Point query: WHERE key = ?, one worker of all",
+    method: "Clients ask at the same time, each on a connection of its own, one question after another, each for another key: a prepared statement, whose parameter is bound (DoPut), planned (GetFlightInfo) and read (DoGet); one worker of all has the row. Compared with one DoGet to a stub in a process of its own that answers at once with a row of the same size. Clients are in the measuring process.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+const SQL: &str = "SELECT k, v, s FROM t WHERE k = ?";
+const CLIENTS: [usize; 3] = [1, 8, 64];
+const ROWS_PER_WORKER: usize = 10;
+/// Of a row: two numbers and a text.
+const ROW_BYTES: usize = 48;
+const CHARACTERS: usize = ROW_BYTES - 16;
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    let workers = bench.fan_out();
+    let rows = workers * ROWS_PER_WORKER;
+    let layout = Layout::many(bench, "point", workers);
+    let running = layout.start_with_rows(rows, CHARACTERS).await?;
+    let stubs = stubs::start(
+        bench,
+        StubOptions {
+            count: 1,
+            rows: 1,
+            row_bytes: ROW_BYTES,
+            batches: 1,
+            coalesce_bytes: None,
+        },
+    )?;
+    let mut measured = Vec::new();
+    for count in CLIENTS {
+        let label = |name: &str| {
+            Label::new(format!("{name}, clients: {count}"))
+                .with("side", name)
+                .with("clients", count)
+                .with("workers", workers)
+        };
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            ours.push(Prepared::connect(running.address(), rows).await?);
+            theirs.push(Echo::new(&stubs.addresses()[0])?);
+        }
+        let questions = (bench.size.pick(10, 400, 4_000) / count).max(5);
+        let echo = label("bare DoGet");
+        let volary = label("Volary").beside(echo.name.clone());
+        let candidates = vec![
+            Candidate::new(volary, Latencies::new(ours, questions)),
+            Candidate::new(echo, Latencies::new(theirs, questions)),
+        ];
+        measured.extend(in_turns(bench.turns(), candidates).await?);
+    }
+    running.shutdown()?;
+    Ok(measured)
+}
+
+/// How long clients wait for their answers.
+struct Latencies<C> {
+    clients: Clients<C>,
+    /// Of each client, in a turn.
+    questions: usize,
+}
+
+impl<C: Ask> Latencies<C> {
+    fn new(clients: Vec<C>, questions: usize) -> Self {
+        Self {
+            clients: Clients::new(clients),
+            questions,
+        }
+    }
+}
+
+impl<C: Ask> Measure for Latencies<C> {
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+        async move {
+            let answers = self.clients.ask(self.questions).await?;
+            if let Some(failure) = answers.failures.into_iter().next() {
+                return Err(failure);
+            }
+            let latencies_ms: Vec<f64> = answers.latencies_ms.into_values().flatten().collect();
+            let per_s = latencies_ms.len() as f64 / answers.total.as_secs_f64();
+            Ok(Sample::new()
+                .with("p50_ms", percentile(&latencies_ms, 50))
+                .with("p99_ms", percentile(&latencies_ms, 99))
+                .with("queries_per_s", per_s))
+        }
+        .boxed_local()
+    }
+}
+
+/// A prepared statement at a gateway.
+struct Prepared {
+    client: FlightSqlServiceClient<Channel>,
+    statement: PreparedStatement<Channel>,
+    /// Keys are 1 to this one.
+    last_key: usize,
+}
+
+impl Prepared {
+    async fn connect(address: &str, last_key: usize) -> Result<Self> {
+        let flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
+        let mut client = FlightSqlServiceClient::new_from_inner(flight);
+        client.handshake("volary", "").await?;
+        let statement = client.prepare(SQL.to_owned(), None).await?;
+        Ok(Self {
+            client,
+            statement,
+            last_key,
+        })
+    }
+
+    async fn row_of(&mut self, key: i64) -> Result<()> {
+        let keys: ArrayRef = Arc::new(Int64Array::from(vec![key]));
+        let parameters = RecordBatch::try_from_iter([("$1", keys)])?;
+        self.statement.set_parameters(parameters)?;
+        let info = self.statement.execute().await?;
+        let mut rows = 0;
+        for ticket in info.endpoint.into_iter().filter_map(|end| end.ticket) {
+            let batches = self.client.do_get(ticket).await?;
+            let batches: Vec<RecordBatch> = batches.try_collect().await?;
+            rows += batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        }
+        ensure!(rows == 1, "{rows} rows have the key {key}");
+        Ok(())
+    }
+}
+
+impl Ask for Prepared {
+    fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
+        // Neighbours are on different workers anyway: keys are hashed.
+        let key = (number % self.last_key + 1) as i64;
+        ("point", self.row_of(key).boxed())
+    }
+}
+
+/// A connection to a stub.
+struct Echo {
+    client: FlightServiceClient<Channel>,
+    schema: SchemaRef,
+}
+
+impl Echo {
+    fn new(address: &str) -> Result<Self> {
+        Ok(Self {
+            client: flight_client(address, &ChannelOptions::default(), &Handle::current())?,
+            schema: RowShape::new(ROW_BYTES)?.schema(),
+        })
+    }
+
+    async fn row(&mut self) -> Result<()> {
+        let response = self.client.do_get(Ticket::default()).await?;
+        let messages: Vec<FlightData> = response.into_inner().try_collect().await?;
+        let mut rows = 0;
+        for message in &messages {
+            rows += rows_of(message, &self.schema)?.map_or(0, |batch| batch.num_rows());
+        }
+        ensure!(rows == 1, "{rows} rows are no echo");
+        Ok(())
+    }
+}
+
+impl Ask for Echo {
+    fn ask(&mut self, _: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
+        ("echo", self.row().boxed())
+    }
+}

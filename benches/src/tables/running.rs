@@ -1,0 +1,117 @@
+//! A fleet with rows, for the tables that ask a gateway.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use volary_cli::client::Client;
+use volary_node::size::MemorySize;
+
+use crate::bench::Bench;
+use crate::fleet::host::WORKER_MEMORY;
+use crate::fleet::{Fleet, FleetOptions};
+use crate::procfs::Observed;
+
+/// Processes of a fleet of many workers.
+const HOSTS: usize = 2;
+/// Workers where few are meant, each in a process of its own, and what each may hold.
+const FEW: usize = 4;
+const MEMORY_OF_FEW: MemorySize = MemorySize::Bytes(1 << 30);
+
+/// A fleet that can be started again and again, each time with the same rows.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    options: FleetOptions,
+}
+
+/// One that runs, and a session at its gateway.
+#[derive(Debug)]
+pub(super) struct Running {
+    fleet: Fleet,
+    pub(super) client: Client,
+}
+
+impl Layout {
+    /// So many workers, in few processes.
+    pub(super) fn many(bench: &Bench, name: &str, workers: usize) -> Self {
+        Self::new(bench, bench.scratch(name), workers, HOSTS, WORKER_MEMORY)
+    }
+
+    /// A small cluster of larger workers.
+    pub(super) fn few(bench: &Bench, name: &str) -> Self {
+        Self::new(bench, bench.scratch(name), FEW, FEW, MEMORY_OF_FEW)
+    }
+
+    fn new(
+        bench: &Bench,
+        data_dir: PathBuf,
+        workers: usize,
+        hosts: usize,
+        worker_memory: MemorySize,
+    ) -> Self {
+        Self {
+            options: FleetOptions {
+                program: bench.fleet_program.clone(),
+                data_dir,
+                workers,
+                hosts: hosts.min(workers),
+                worker_memory,
+            },
+        }
+    }
+
+    /// How many workers there are.
+    pub(super) fn workers(&self) -> usize {
+        self.options.workers
+    }
+
+    /// Starts it. Must be called within the I/O runtime.
+    pub(super) async fn start(&self) -> Result<Running> {
+        let fleet = Fleet::start(&self.options)?;
+        let client = Client::connect(&format!("grpc://{}", fleet.address())).await?;
+        Ok(Running { fleet, client })
+    }
+
+    /// Starts it, and makes a table `t` (k BIGINT, v BIGINT, s VARCHAR) with a shard for each worker and so many rows: `k` and `v` count
+    /// from 1, and `s` has so many characters, which are different in each row.
+    pub(super) async fn start_with_rows(&self, rows: usize, characters: usize) -> Result<Running> {
+        let mut running = self.start().await?;
+        running
+            .run(&[
+                format!(
+                    "CREATE TABLE t (k BIGINT NOT NULL, v BIGINT, s VARCHAR) WITH (shard_key = 'k', shards = {})",
+                    self.workers()
+                ),
+                format!(
+                    "INSERT INTO t SELECT value, value AS again, lpad(CAST(value AS VARCHAR), {characters}, '0') FROM generate_series(1, {rows})"
+                ),
+            ])
+            .await?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Runs statements, one after another.
+    pub(super) async fn run(&mut self, statements: &[String]) -> Result<()> {
+        for statement in statements {
+            self.client.collect(statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Where clients connect: `host:port`.
+    pub(super) fn address(&self) -> &str {
+        self.fleet.address()
+    }
+
+    /// The gateway's process.
+    pub(super) fn gateway(&self) -> Observed {
+        Observed::of(self.fleet.gateway_pid())
+    }
+
+    /// Ends it in an orderly way.
+    pub(super) fn shutdown(self) -> Result<()> {
+        drop(self.client);
+        self.fleet.shutdown()
+    }
+}

@@ -1,0 +1,127 @@
+//! Which workers know which fragments, as far as this gateway remembers.
+//!
+//! No more than a hint: a worker that was started again, or has forgotten a fragment for others, asks for it.
+
+use std::sync::Arc;
+
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use parking_lot::Mutex;
+use volary_flight_proto::fragment::FragmentId;
+use volary_flight_proto::ids::WorkerId;
+
+/// Fragments that are remembered; the one that was not used for the longest time is forgotten first.
+const MOST_FRAGMENTS: u64 = 1024;
+/// Workers with larger numbers are sent every fragment. It bounds a fragment's bits to 8 KiB.
+const MOST_WORKERS: u64 = 1 << 16;
+
+/// The workers by fragment.
+#[derive(Debug)]
+pub(super) struct KnownFragments(Cache<FragmentId, Arc<KnownBy>>);
+
+impl KnownFragments {
+    pub(super) fn new() -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(MOST_FRAGMENTS)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
+        )
+    }
+
+    pub(super) fn get(&self, fragment: FragmentId) -> Arc<KnownBy> {
+        self.0.get_with(fragment, Arc::default)
+    }
+}
+
+/// The workers that know a fragment: a bit for each, by its number.
+#[derive(Debug, Default)]
+pub struct KnownBy(Mutex<Vec<u64>>);
+
+impl KnownBy {
+    /// Whether the worker knows it.
+    pub fn contains(&self, worker: WorkerId) -> bool {
+        place(worker).is_some_and(|(word, bit)| {
+            let words = self.0.lock();
+            words.get(word).is_some_and(|bits| bits & bit != 0)
+        })
+    }
+
+    /// The worker has been sent it.
+    pub fn insert(&self, worker: WorkerId) {
+        if let Some((word, bit)) = place(worker) {
+            let mut words = self.0.lock();
+            if words.len() <= word {
+                words.resize(word + 1, 0);
+            }
+            words[word] |= bit;
+        }
+    }
+
+    /// The worker does not know it any more.
+    pub fn remove(&self, worker: WorkerId) {
+        if let Some((word, bit)) = place(worker)
+            && let Some(bits) = self.0.lock().get_mut(word)
+        {
+            *bits &= !bit;
+        }
+    }
+}
+
+/// The word and the bit within it.
+fn place(worker: WorkerId) -> Option<(usize, u64)> {
+    if worker.0 >= MOST_WORKERS {
+        return None;
+    }
+    let word = usize::try_from(worker.0 / 64).ok()?;
+    Some((word, 1 << (worker.0 % 64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_query_learns_of_a_fragments_workers_others_know() {
+        let known = KnownFragments::new();
+        let (fragment, other) = (FragmentId::of(b"a"), FragmentId::of(b"b"));
+        let workers = [0, 1, 63, 64, 2160, MOST_WORKERS - 1].map(WorkerId);
+        for worker in workers {
+            assert!(!known.get(fragment).contains(worker));
+            known.get(fragment).insert(worker);
+        }
+        for worker in workers {
+            assert!(known.get(fragment).contains(worker));
+            assert!(!known.get(other).contains(worker));
+        }
+        known.get(fragment).remove(WorkerId(64));
+        assert!(!known.get(fragment).contains(WorkerId(64)));
+        assert!(known.get(fragment).contains(WorkerId(63)));
+        // Also if nothing was noted so far.
+        known.get(other).remove(WorkerId(64));
+    }
+
+    #[test]
+    fn workers_with_very_large_numbers_are_not_remembered() {
+        let known = KnownBy::default();
+        for worker in [MOST_WORKERS, u64::MAX].map(WorkerId) {
+            known.insert(worker);
+            assert!(!known.contains(worker));
+            known.remove(worker);
+        }
+        assert!(known.0.lock().is_empty());
+    }
+
+    #[test]
+    fn the_fragment_that_was_not_used_for_the_longest_time_is_forgotten() {
+        let known = KnownFragments::new();
+        let fragment = |number: u64| FragmentId::of(&number.to_le_bytes());
+        let worker = WorkerId(1);
+        for number in 0..=MOST_FRAGMENTS {
+            known.get(fragment(number)).insert(worker);
+            known.0.run_pending_tasks();
+        }
+        assert!(!known.get(fragment(0)).contains(worker));
+        assert!(known.get(fragment(MOST_FRAGMENTS)).contains(worker));
+    }
+}

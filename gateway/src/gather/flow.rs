@@ -1,0 +1,160 @@
+//! How much of a gather's rows is on its way at a time.
+//!
+//! A worker sends ahead what the HTTP/2 window of its stream takes, whether anybody reads it or not: with the default window, the
+//! streams of 2,160 workers park 4.2 GiB at a gateway. Therefore the window, and the size of messages, follow from the number
+//! of streams and the memory of the query, and what they may take is reserved in the memory pool before anything is asked for.
+
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use parking_lot::Mutex;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::cluster::Window;
+use crate::config;
+
+/// The part of a query's memory that may be on its way; operators above the gather need the rest.
+const SHARE_OF_MEMORY: usize = 2;
+/// Smaller messages cost more than they carry.
+const MIN_BATCH_BYTES: usize = 8 << 10;
+
+/// What the streams of one gather may have on their way.
+#[derive(Debug)]
+pub struct Flow {
+    /// What workers may send ahead.
+    pub window: Window,
+    /// Bytes of a batch that workers aim at.
+    pub batch_bytes: usize,
+    bytes_per_stream: usize,
+    reserved: Mutex<MemoryReservation>,
+}
+
+impl Flow {
+    /// The widest that so many streams of one of the gathers of a query with `memory` bytes may have, and that is free in the pool. All
+    /// of it is reserved until
+    /// streams take their shares.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if even the narrowest does not fit.
+    pub fn reserve(
+        streams: usize,
+        gathers: usize,
+        memory: usize,
+        config: &config::Gather,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> Result<Self> {
+        let streams = streams.max(1);
+        let reserved = MemoryConsumer::new("rows on their way").register(pool);
+        let share = memory / SHARE_OF_MEMORY / gathers.max(1);
+        let per_stream = share / streams;
+        let batch = config.batch.bytes();
+        let mut narrowest = 0;
+        for window in [Window::Wide, Window::Narrow] {
+            let ahead = window.bytes(config);
+            // In powers of two, so that like queries ask for the same.
+            let room = per_stream.saturating_sub(ahead);
+            let sized = (1 << room.max(1).ilog2()).min(batch);
+            let least = if window == Window::Wide {
+                batch
+            } else {
+                MIN_BATCH_BYTES.min(batch)
+            };
+            for batch_bytes in [sized.max(least), least] {
+                let bytes_per_stream = ahead + batch_bytes;
+                narrowest = bytes_per_stream * streams;
+                if bytes_per_stream <= per_stream && reserved.try_grow(narrowest).is_ok() {
+                    return Ok(Self {
+                        window,
+                        batch_bytes,
+                        bytes_per_stream,
+                        reserved: Mutex::new(reserved),
+                    });
+                }
+            }
+        }
+        Err(Error::new(
+            ErrorCode::ResourceExhausted,
+            format!(
+                "the answers of {streams} workers take {} while they are on their way, and a query that may hold {} has {} for them, less what it and others hold now; raise query_memory (gateway.query.memory), ask fewer workers, or retry when less runs",
+                ByteSize(narrowest as u64),
+                ByteSize(memory as u64),
+                ByteSize(share as u64),
+            ),
+        ))
+    }
+
+    /// The share of one stream, to be held as long as it is open.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if the gather is run once more, and there is no memory for that.
+    pub fn share(&self) -> Result<MemoryReservation> {
+        let reserved = self.reserved.lock();
+        if reserved.size() < self.bytes_per_stream {
+            reserved.try_grow(self.bytes_per_stream)?;
+        }
+        Ok(reserved.split(self.bytes_per_stream))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn flow(streams: usize, memory: usize, free: usize) -> Result<Flow> {
+        let pool = Arc::new(GreedyMemoryPool::new(free)) as _;
+        Flow::reserve(streams, 1, memory, &config::Gather::default(), &pool)
+    }
+
+    #[test]
+    fn few_streams_are_wide_and_many_are_narrow() {
+        let few = flow(4, 256 * MIB, 256 * MIB).unwrap();
+        assert_eq!((few.window, few.batch_bytes), (Window::Wide, MIB));
+        let more = flow(256, 256 * MIB, 256 * MIB).unwrap();
+        assert_eq!(more.window, Window::Narrow);
+        assert!((128 << 10..=512 << 10).contains(&more.batch_bytes));
+        let many = flow(2_160, 256 * MIB, 256 * MIB).unwrap();
+        assert_eq!(many.window, Window::Narrow);
+        for flow in [few, more, many] {
+            assert!(flow.reserved.lock().size() <= 128 * MIB);
+        }
+    }
+
+    #[test]
+    fn gathers_of_one_query_divide_its_memory() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(24 * MIB));
+        let flow = || Flow::reserve(3, 2, 24 * MIB, &config::Gather::default(), &pool).unwrap();
+        let flows = [flow(), flow()];
+        assert!(pool.reserved() <= 12 * MIB);
+        drop(flows);
+    }
+
+    #[test]
+    fn what_others_hold_narrows_a_gather_and_too_little_refuses_it() {
+        let narrowed = flow(4, 256 * MIB, 2 * MIB).unwrap();
+        assert_eq!(narrowed.window, Window::Narrow);
+        let refused = flow(2_160, 256 * MIB, 2 * MIB).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
+        let refused = flow(2_160, 64 * MIB, 256 * MIB).unwrap_err();
+        assert!(refused.message().contains("2160 workers"), "{refused}");
+        assert!(refused.message().contains("query_memory"), "{refused}");
+    }
+
+    #[test]
+    fn a_stream_that_ends_gives_its_share_back() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(256 * MIB));
+        let flow = Flow::reserve(3, 1, 256 * MIB, &config::Gather::default(), &pool).unwrap();
+        let reserved = pool.reserved();
+        let shares: Vec<_> = (0..3).map(|_| flow.share().unwrap()).collect();
+        assert_eq!(pool.reserved(), reserved);
+        drop(shares);
+        assert_eq!(pool.reserved(), 0);
+        drop(flow.share().unwrap());
+        drop(flow);
+        assert_eq!(pool.reserved(), 0);
+    }
+}

@@ -1,0 +1,393 @@
+//! Rows on their way from the readers to the partitions.
+//!
+//! Readers wait when enough rows are queued. Every reader has rows for every partition, though: if one partition is not read, because
+//! an operator above wants rows of another one first, then that other one must get its rows all the same. So readers that have waited
+//! in vain for a while, while a partition has nothing to do, take more to be enough.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::future::poll_fn;
+use parking_lot::Mutex;
+use tokio::time::timeout;
+use volary_node::batches::used_bytes;
+
+use super::steps::Steps;
+
+/// Queued bytes that are enough, of a query with much memory.
+const ENOUGH_BYTES: usize = 8 << 20;
+/// The part of a query's memory that is enough, of one with little.
+const SHARE_OF_MEMORY: usize = 16;
+/// How long no rows are taken from a queue that somebody reads.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Between some readers and some partitions.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    state: Mutex<State>,
+    readers: usize,
+    rounds: usize,
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    partitions: Vec<Partition>,
+    queued_bytes: usize,
+    /// See [`Exchange::room`].
+    enough_bytes: usize,
+    usually_enough_bytes: usize,
+    /// Counts batches that were taken from a queue.
+    taken: u64,
+    reservation: MemoryReservation,
+    /// Readers that have said how much they have, and how much that is in all.
+    announced: usize,
+    total_bytes: usize,
+    steps: Option<Steps>,
+    /// By step, how many readers have sent all of it.
+    ended: Vec<usize>,
+    waiting_readers: Vec<Waker>,
+    failed: Option<Arc<DataFusionError>>,
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    /// By step, from `step` on.
+    queues: VecDeque<VecDeque<RecordBatch>>,
+    /// The one that is merged now.
+    step: usize,
+    waker: Option<Waker>,
+    is_gone: bool,
+}
+
+impl Exchange {
+    /// `rounds`: of the buckets; `memory`: bytes that the query may hold.
+    pub(super) fn new(
+        readers: usize,
+        partitions: usize,
+        rounds: usize,
+        memory: usize,
+        reservation: MemoryReservation,
+    ) -> Self {
+        let partitions = (0..partitions).map(|_| Partition::default());
+        let usually_enough_bytes = ENOUGH_BYTES.min(memory / SHARE_OF_MEMORY);
+        Self {
+            state: Mutex::new(State {
+                partitions: partitions.collect(),
+                queued_bytes: 0,
+                enough_bytes: usually_enough_bytes,
+                usually_enough_bytes,
+                taken: 0,
+                reservation,
+                announced: 0,
+                total_bytes: 0,
+                steps: None,
+                ended: Vec::new(),
+                waiting_readers: Vec::new(),
+                failed: None,
+            }),
+            readers,
+            rounds,
+            memory,
+        }
+    }
+
+    /// A reader says how many bytes its workers have, and learns in how many steps they are wanted when all have said so.
+    pub(super) async fn announce(&self, bytes: usize) -> Steps {
+        {
+            let mut state = self.state.lock();
+            state.announced += 1;
+            state.total_bytes = state.total_bytes.saturating_add(bytes);
+            if state.announced == self.readers {
+                let steps = Steps::new(self.rounds, state.total_bytes, self.memory);
+                state.steps = Some(steps);
+                state.ended = vec![0; steps.count()];
+                state.wake_all();
+            }
+        }
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            match state.steps {
+                Some(steps) => Poll::Ready(steps),
+                None => state.wait(cx),
+            }
+        })
+        .await
+    }
+
+    /// Rows of a step, for a partition.
+    ///
+    /// # Errors
+    /// If the query may not hold them.
+    pub(super) fn push(&self, partition: usize, step: usize, rows: RecordBatch) -> Result<()> {
+        // What they use: they share the buffers of the message that they came in, which others hold, too.
+        let bytes = used_bytes(&rows);
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let to = &mut state.partitions[partition];
+        if to.is_gone {
+            return Ok(());
+        }
+        state.reservation.try_grow(bytes)?;
+        state.queued_bytes += bytes;
+        let queue = step - to.step;
+        if to.queues.len() <= queue {
+            to.queues.resize_with(queue + 1, VecDeque::new);
+        }
+        to.queues[queue].push_back(rows);
+        if queue == 0
+            && let Some(waker) = to.waker.take()
+        {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Waits until more rows are of use.
+    pub(super) async fn room(&self) {
+        let room = || {
+            poll_fn(|cx| {
+                let mut state = self.state.lock();
+                if state.queued_bytes <= state.enough_bytes {
+                    Poll::Ready(())
+                } else {
+                    state.wait(cx)
+                }
+            })
+        };
+        loop {
+            let taken = self.state.lock().taken;
+            if timeout(PATIENCE, room()).await.is_ok() {
+                return;
+            }
+            let mut state = self.state.lock();
+            if state.taken == taken && state.partitions.iter().any(Partition::is_starving) {
+                state.enough_bytes = state.enough_bytes.max(1).saturating_mul(2);
+            }
+        }
+    }
+
+    /// A reader has sent all of a step.
+    pub(super) fn end_step(&self, step: usize) {
+        let mut state = self.state.lock();
+        state.ended[step] += 1;
+        if state.ended[step] == self.readers {
+            state.wake_all();
+        }
+    }
+
+    /// A reader can go no further: the merge has failed.
+    pub(super) fn fail(&self, error: DataFusionError) {
+        let mut state = self.state.lock();
+        state.failed.get_or_insert_with(|| Arc::new(error));
+        state.wake_all();
+    }
+
+    /// In how many steps the merge is done.
+    ///
+    /// # Errors
+    /// Those of the readers.
+    pub(super) async fn steps(&self, partition: usize) -> Result<Steps> {
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            if let Some(error) = &state.failed {
+                return Poll::Ready(Err(DataFusionError::from(error)));
+            }
+            match state.steps {
+                Some(steps) => Poll::Ready(Ok(steps)),
+                None => state.wait_for_rows(partition, cx),
+            }
+        })
+        .await
+    }
+
+    /// The next rows of the step that a partition merges now; none if it has all of them, and is at the next step from now on.
+    pub(super) fn poll_rows(
+        &self,
+        partition: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<RecordBatch>>> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(error) = &state.failed {
+            return Poll::Ready(Some(Err(DataFusionError::from(error))));
+        }
+        let from = &mut state.partitions[partition];
+        if let Some(rows) = from.queues.front_mut().and_then(VecDeque::pop_front) {
+            state.release(&rows);
+            return Poll::Ready(Some(Ok(rows)));
+        }
+        if state.ended.get(from.step) == Some(&self.readers) {
+            from.queues.pop_front();
+            from.step += 1;
+            return Poll::Ready(None);
+        }
+        state.wait_for_rows(partition, cx)
+    }
+
+    /// Nobody reads the partition any more.
+    pub(super) fn close(&self, partition: usize) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let from = &mut state.partitions[partition];
+        from.is_gone = true;
+        for rows in std::mem::take(&mut from.queues).iter().flatten() {
+            state.release(rows);
+        }
+        state.wake_all();
+    }
+}
+
+impl Partition {
+    fn is_starving(&self) -> bool {
+        !self.is_gone && self.waker.is_some() && self.queues.front().is_none_or(VecDeque::is_empty)
+    }
+}
+
+impl State {
+    fn release(&mut self, rows: &RecordBatch) {
+        let bytes = used_bytes(rows);
+        self.queued_bytes -= bytes;
+        self.reservation.shrink(bytes);
+        self.taken += 1;
+        self.enough_bytes = self.usually_enough_bytes;
+        if self.queued_bytes <= self.enough_bytes {
+            self.wake_readers();
+        }
+    }
+
+    fn wait<T>(&mut self, cx: &Context<'_>) -> Poll<T> {
+        self.waiting_readers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn wait_for_rows<T>(&mut self, partition: usize, cx: &Context<'_>) -> Poll<T> {
+        self.partitions[partition].waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn wake_readers(&mut self) {
+        for waker in self.waiting_readers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    fn wake_all(&mut self) {
+        self.wake_readers();
+        for partition in &mut self.partitions {
+            if let Some(waker) = partition.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{ArrayRef, Int64Array};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
+    use futures::FutureExt;
+
+    use super::*;
+
+    const READERS: usize = 2;
+    const PARTITIONS: usize = 2;
+
+    fn pool(bytes: usize) -> Arc<dyn MemoryPool> {
+        Arc::new(GreedyMemoryPool::new(bytes))
+    }
+
+    fn exchange(pool: &Arc<dyn MemoryPool>, memory: usize) -> Exchange {
+        let reservation = MemoryConsumer::new("test").register(pool);
+        Exchange::new(READERS, PARTITIONS, 4, memory, reservation)
+    }
+
+    fn rows(count: i64) -> RecordBatch {
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..count));
+        RecordBatch::try_from_iter([("n", column)]).unwrap()
+    }
+
+    async fn next(exchange: &Exchange, partition: usize) -> Option<usize> {
+        let next = poll_fn(|cx| exchange.poll_rows(partition, cx)).await;
+        next.map(|rows| rows.unwrap().num_rows())
+    }
+
+    async fn two_steps(exchange: &Exchange) {
+        let both = futures::join!(exchange.announce(1 << 20), exchange.announce((1 << 20) + 1));
+        assert_eq!(both.0, both.1);
+        assert_eq!(both.0.count(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_step_ends_when_all_readers_have_ended_it() {
+        let pool = pool(1 << 20);
+        let exchange = exchange(&pool, 0);
+        assert!(exchange.steps(0).now_or_never().is_none());
+        two_steps(&exchange).await;
+        exchange.push(0, 0, rows(3)).unwrap();
+        exchange.end_step(0);
+        // This reader is ahead of the other one.
+        exchange.push(0, 1, rows(5)).unwrap();
+        assert_eq!(next(&exchange, 0).await, Some(3));
+        assert!(next(&exchange, 0).now_or_never().is_none());
+        exchange.push(0, 0, rows(4)).unwrap();
+        exchange.end_step(0);
+        assert_eq!(next(&exchange, 0).await, Some(4));
+        assert_eq!(next(&exchange, 0).await, None);
+        assert_eq!(next(&exchange, 0).await, Some(5));
+        assert_eq!(next(&exchange, 1).await, None);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[tokio::test]
+    async fn readers_wait_while_enough_is_queued_and_not_for_a_partition_that_nobody_reads() {
+        let pool = pool(1 << 20);
+        let exchange = exchange(&pool, 0);
+        two_steps(&exchange).await;
+        exchange.room().await;
+        exchange.push(0, 0, rows(100)).unwrap();
+        assert!(exchange.room().now_or_never().is_none());
+        let (room, taken) = futures::join!(exchange.room(), next(&exchange, 0));
+        assert_eq!((room, taken), ((), Some(100)));
+        // The first partition has rows that nobody takes, the second one has none and is read.
+        exchange.push(0, 0, rows(100)).unwrap();
+        assert!(next(&exchange, 1).now_or_never().is_none());
+        exchange.room().await;
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_any_more_is_dropped() {
+        let pool = pool(1 << 20);
+        let exchange = exchange(&pool, 0);
+        two_steps(&exchange).await;
+        exchange.push(0, 0, rows(100)).unwrap();
+        exchange.close(0);
+        exchange.push(0, 0, rows(100)).unwrap();
+        assert_eq!(pool.reserved(), 0);
+        exchange.room().await;
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_fails_fails_all_partitions() {
+        let exchange = exchange(&pool(1 << 20), 0);
+        exchange.fail(DataFusionError::Execution("lost".to_owned()));
+        for partition in 0..PARTITIONS {
+            let error = exchange.steps(partition).await.unwrap_err();
+            assert!(error.to_string().contains("lost"));
+            let next = poll_fn(|cx| exchange.poll_rows(partition, cx)).await;
+            assert!(next.unwrap().is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_that_may_not_be_held_are_refused() {
+        let exchange = exchange(&pool(100), 0);
+        two_steps(&exchange).await;
+        assert!(exchange.push(0, 0, rows(100)).is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! The plan node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    PlanProperties, ReplaceChildrenOptions, displayable,
+};
+use futures::{TryStreamExt, stream};
+use volary_node::buckets::Buckets;
+
+use super::inputs::{Inputs, Read, StepRows};
+use crate::gather::GatherExec;
+
+/// Merges partial aggregates of many workers, one round of buckets at a time. It stands in the place of a final aggregate above a
+/// hash repartitioning above a gather, and has the properties of that aggregate.
+#[derive(Debug)]
+pub struct BucketMergeExec {
+    /// Merges the rows of a step; its input are [`StepRows`].
+    aggregate: Arc<dyn ExecutionPlan>,
+    inputs: Arc<Inputs>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl BucketMergeExec {
+    /// In the place of `aggregate`, a final one with as many partitions as `buckets` has. `gather` gives the aggregate's rows in the
+    /// order of their buckets.
+    ///
+    /// # Errors
+    /// If the aggregate cannot be rebuilt.
+    pub fn try_new(
+        aggregate: Arc<dyn ExecutionPlan>,
+        gather: Arc<GatherExec>,
+        buckets: Buckets,
+    ) -> Result<Self> {
+        let properties = Arc::clone(aggregate.properties());
+        Self::over(aggregate, Inputs::new(gather, buckets), properties)
+    }
+
+    fn over(
+        aggregate: Arc<dyn ExecutionPlan>,
+        inputs: Inputs,
+        properties: Arc<PlanProperties>,
+    ) -> Result<Self> {
+        let inputs = Arc::new(inputs);
+        let schema = inputs.gather.schema();
+        let steps = (0..inputs.buckets.partitions()).map(|partition| {
+            Arc::new(StepRows {
+                inputs: Arc::clone(&inputs),
+                partition,
+                schema: Arc::clone(&schema),
+            }) as Arc<dyn PartitionStream>
+        });
+        let steps = steps.collect();
+        let steps = StreamingTableExec::try_new(Arc::clone(&schema), steps, None, [], false, None)?;
+        Ok(Self {
+            aggregate: aggregate.replace_children(vec![Arc::new(steps)], recompute())?,
+            inputs,
+            properties,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+}
+
+fn recompute() -> ReplaceChildrenOptions {
+    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
+}
+
+impl DisplayAs for BucketMergeExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let aggregate = displayable(self.aggregate.as_ref()).one_line().to_string();
+        write!(
+            f,
+            "BucketMergeExec: readers={}, partitions={}, rounds={}, {}",
+            self.inputs.gather.output_partitioning().partition_count(),
+            self.inputs.buckets.partitions(),
+            self.inputs.buckets.rounds(),
+            aggregate.trim_end()
+        )
+    }
+}
+
+impl ExecutionPlan for BucketMergeExec {
+    fn name(&self) -> &'static str {
+        "BucketMergeExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.inputs.gather]
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (Some(gather), true) = (children.pop(), children.is_empty()) else {
+            return internal_err!("a merge of buckets has one child");
+        };
+        let inputs = Inputs::new(gather, self.inputs.buckets.clone());
+        let properties = Arc::clone(&self.properties);
+        let replaced = Self::over(Arc::clone(&self.aggregate), inputs, properties)?;
+        Ok(Arc::new(replaced))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, recompute())
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.aggregate.apply_expressions(visit)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let aggregate = Arc::clone(&self.aggregate);
+        let steps = MetricBuilder::new(&self.metrics).counter("steps", partition);
+        let read = Read {
+            inputs: Arc::clone(&self.inputs),
+            partition,
+        };
+        let merged = stream::once(async move {
+            let exchange = read.inputs.exchange(&context)?;
+            let count = exchange.steps(partition).await?.count();
+            steps.add(count);
+            let merged = stream::iter((0..count).map(Ok)).and_then(move |_| {
+                // The stream holds it as long as it is read.
+                let partition = Read::partition(&read);
+                futures::future::ready(aggregate.execute(partition, Arc::clone(&context)))
+            });
+            Ok::<_, DataFusionError>(merged.try_flatten())
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            merged.try_flatten(),
+        )))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        let mut all = self.aggregate.metrics().unwrap_or_default();
+        for metric in self.metrics.clone_inner().iter() {
+            all.push(Arc::clone(metric));
+        }
+        Some(all)
+    }
+}

@@ -1,0 +1,145 @@
+//! What a merge reads: the readers, from the first poll until nobody reads what they hand over.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{internal_datafusion_err, internal_err};
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use futures::stream;
+use parking_lot::Mutex;
+use volary_node::buckets::Buckets;
+
+use super::exchange::Exchange;
+use super::reader::Reader;
+use crate::gather::{GatherExec, QueryContext};
+
+/// The gather, and its readers.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    pub(super) gather: Arc<dyn ExecutionPlan>,
+    pub(super) buckets: Buckets,
+    reading: Mutex<Reading>,
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    exchange: Option<Arc<Exchange>>,
+    readers: Vec<SpawnedTask<()>>,
+    /// Partitions that are not read any more.
+    closed: Vec<usize>,
+}
+
+impl Inputs {
+    pub(super) fn new(gather: Arc<dyn ExecutionPlan>, buckets: Buckets) -> Self {
+        Self {
+            gather,
+            buckets,
+            reading: Mutex::default(),
+        }
+    }
+
+    /// Starts the readers with the first partition that is polled, and not before: a join above may know by then which rows it looks
+    /// for.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the task is none of a query.
+    pub(super) fn exchange(&self, context: &Arc<TaskContext>) -> Result<Arc<Exchange>> {
+        let mut reading = self.reading.lock();
+        if let Some(exchange) = &reading.exchange {
+            return Ok(Arc::clone(exchange));
+        }
+        let Some(gather) = self.gather.downcast_ref::<GatherExec>() else {
+            return internal_err!("a merge of buckets is not above a gather");
+        };
+        let memory = QueryContext::of(context)?.memory;
+        let consumer = MemoryConsumer::new("rows to be merged");
+        let readers = gather.partitions();
+        let exchange = Arc::new(Exchange::new(
+            readers,
+            self.buckets.partitions(),
+            self.buckets.rounds(),
+            memory,
+            consumer.register(context.memory_pool()),
+        ));
+        let schema = gather.schema();
+        let batch_rows = context.session_config().batch_size();
+        let tasks = (0..readers).map(|partition| {
+            let workers = gather.open(partition, context)?;
+            let (buckets, exchange) = (self.buckets.clone(), Arc::clone(&exchange));
+            let reader = Reader::new(workers, buckets, exchange, &schema, batch_rows);
+            Ok(SpawnedTask::spawn(reader.run()))
+        });
+        reading.readers = tasks.collect::<Result<_>>()?;
+        for partition in &reading.closed {
+            exchange.close(*partition);
+        }
+        reading.exchange = Some(Arc::clone(&exchange));
+        Ok(exchange)
+    }
+
+    /// Nobody reads a partition any more. When that holds of all of them, the readers end, and with them the workers' streams.
+    fn close(&self, partition: usize) {
+        let mut reading = self.reading.lock();
+        if let Some(exchange) = &reading.exchange {
+            exchange.close(partition);
+        }
+        reading.closed.push(partition);
+        if reading.closed.len() == self.buckets.partitions() {
+            reading.readers.clear();
+        }
+    }
+}
+
+/// A partition that is read, or will be, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) inputs: Arc<Inputs>,
+    pub(super) partition: usize,
+}
+
+impl Read {
+    /// Which one it is.
+    pub(super) fn partition(&self) -> usize {
+        self.partition
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.inputs.close(self.partition);
+    }
+}
+
+/// The rows of a partition in the step that it merges now: what its aggregate reads.
+#[derive(Debug)]
+pub(super) struct StepRows {
+    pub(super) inputs: Arc<Inputs>,
+    pub(super) partition: usize,
+    pub(super) schema: SchemaRef,
+}
+
+impl PartitionStream for StepRows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (exchange, partition) = (self.inputs.reading.lock().exchange.clone(), self.partition);
+        let rows = stream::poll_fn(move |cx| match &exchange {
+            Some(exchange) => exchange.poll_rows(partition, cx),
+            None => Poll::Ready(Some(Err(internal_datafusion_err!(
+                "a step of a merge is read before its readers were started"
+            )))),
+        });
+        let schema = Arc::clone(&self.schema);
+        Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}

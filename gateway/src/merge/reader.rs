@@ -1,0 +1,249 @@
+//! Rows of workers, read step by step.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use volary_flight_proto::Error;
+use volary_flight_proto::frame::RowsByBucket;
+use volary_node::buckets::{Buckets, Divided, Piece};
+
+use super::exchange::Exchange;
+use super::steps::Steps;
+use crate::gather::stream::{Rows, WorkerStream};
+
+/// Reads an equal part of the workers, inline.
+pub(super) struct Reader {
+    sources: Vec<Source>,
+    buckets: Buckets,
+    exchange: Arc<Exchange>,
+    /// By partition: pieces are small where there are many workers.
+    coalescers: Vec<BatchCoalescer>,
+}
+
+/// The rows of one worker.
+struct Source {
+    messages: WorkerStream,
+    rows: Option<Pieces>,
+    total_bytes: usize,
+    /// Rows of smaller buckets have come.
+    last_bucket: usize,
+}
+
+/// The rest of a message.
+struct Pieces {
+    batch: RecordBatch,
+    pieces: std::vec::IntoIter<Piece>,
+    next: Piece,
+    row: usize,
+    rounds: usize,
+}
+
+/// Where a source is after it has handed over its rows of a step.
+enum After {
+    /// It has more to read.
+    Message(Source),
+    /// Its next rows are of a later step.
+    Step(Source),
+}
+
+impl Reader {
+    /// Of workers that send `schema` in the order of `buckets`. `batch_rows`: rows that are handed over at a time.
+    pub(super) fn new(
+        workers: Vec<WorkerStream>,
+        buckets: Buckets,
+        exchange: Arc<Exchange>,
+        schema: &SchemaRef,
+        batch_rows: usize,
+    ) -> Self {
+        let coalescers = (0..buckets.partitions())
+            .map(|_| BatchCoalescer::new(Arc::clone(schema), batch_rows.max(1)));
+        Self {
+            coalescers: coalescers.collect(),
+            sources: workers.into_iter().map(Source::new).collect(),
+            buckets,
+            exchange,
+        }
+    }
+
+    /// Hands over all rows; an error ends the merge.
+    pub(super) async fn run(mut self) {
+        if let Err(error) = self.read().await {
+            self.exchange.fail(error);
+        }
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        let sources = std::mem::take(&mut self.sources);
+        let mut reading: FuturesUnordered<_> = sources
+            .into_iter()
+            .map(|source| source.read(&self.buckets))
+            .collect();
+        let mut sources = Vec::with_capacity(reading.len());
+        while let Some(source) = reading.next().await {
+            sources.extend(source?);
+        }
+        drop(reading);
+        let bytes = sources.iter().map(|source| source.total_bytes).sum();
+        let steps = self.exchange.announce(bytes).await;
+        for step in 0..steps.count() {
+            sources = self.read_step(step, steps, sources).await?;
+            for partition in 0..self.coalescers.len() {
+                self.coalescers[partition].finish_buffered_batch()?;
+                self.send(partition, step)?;
+            }
+            self.exchange.end_step(step);
+        }
+        Ok(())
+    }
+
+    /// Reads the sources until they have no more rows of a step; gives those that have more.
+    async fn read_step(
+        &mut self,
+        step: usize,
+        steps: Steps,
+        sources: Vec<Source>,
+    ) -> Result<Vec<Source>> {
+        let buckets = self.buckets.clone();
+        let mut reading = FuturesUnordered::new();
+        let mut later = Vec::with_capacity(sources.len());
+        for source in sources {
+            match self.hand_over(source, step, steps)? {
+                After::Message(source) => reading.push(source.read(&buckets)),
+                After::Step(source) => later.push(source),
+            }
+        }
+        loop {
+            // Those that have sent more wait in their windows, and on the workers.
+            self.exchange.room().await;
+            let Some(source) = reading.next().await else {
+                return Ok(later);
+            };
+            let Some(source) = source? else {
+                continue;
+            };
+            match self.hand_over(source, step, steps)? {
+                After::Message(source) => reading.push(source.read(&buckets)),
+                After::Step(source) => later.push(source),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, mut source: Source, step: usize, steps: Steps) -> Result<After> {
+        let Some(mut rows) = source.rows.take() else {
+            return Ok(After::Message(source));
+        };
+        if rows.rounds == 1 && steps.count() > 1 {
+            // Others have so much more that these few must be divided, too.
+            match Pieces::new(self.buckets.divide(&rows.batch)?, self.buckets.rounds()) {
+                Some(divided) => rows = divided,
+                None => return Ok(After::Message(source)),
+            }
+        }
+        loop {
+            if self.buckets.round_of(rows.next.bucket) >= steps.end(step) {
+                source.rows = Some(rows);
+                return Ok(After::Step(source));
+            }
+            let partition = self.buckets.partition_of(rows.next.bucket);
+            let piece = rows.batch.slice(rows.row, rows.next.rows);
+            self.coalescers[partition].push_batch(piece)?;
+            self.send(partition, step)?;
+            rows.row += rows.next.rows;
+            match rows.pieces.next() {
+                Some(next) => rows.next = next,
+                None => return Ok(After::Message(source)),
+            }
+        }
+    }
+
+    fn send(&mut self, partition: usize, step: usize) -> Result<()> {
+        while let Some(rows) = self.coalescers[partition].next_completed_batch() {
+            self.exchange.push(partition, step, rows)?;
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    fn new(messages: WorkerStream) -> Self {
+        Self {
+            messages,
+            rows: None,
+            total_bytes: 0,
+            last_bucket: 0,
+        }
+    }
+
+    /// With the next message's rows; `None` if there are no more.
+    async fn read(mut self, buckets: &Buckets) -> Result<Option<Self>> {
+        while self.rows.is_none() {
+            let Some(message) = self.messages.next().await.transpose()? else {
+                return Ok(None);
+            };
+            let Rows { batch, outline } = message;
+            let outline = outline.ok_or_else(out_of_order)?;
+            self.total_bytes = usize::try_from(outline.total_bytes).unwrap_or(usize::MAX);
+            let pieces = self.pieces_of(&outline, buckets, batch.num_rows())?;
+            self.rows = Pieces::new(Divided { batch, pieces }, outline.rounds as usize);
+        }
+        Ok(Some(self))
+    }
+
+    /// What a message holds. It comes from the network: that it is in order is checked.
+    fn pieces_of(
+        &mut self,
+        outline: &RowsByBucket,
+        buckets: &Buckets,
+        rows: usize,
+    ) -> Result<Vec<Piece>> {
+        let rounds = outline.rounds as usize;
+        let are_known = rounds == 1 || rounds == buckets.rounds();
+        if !are_known || outline.buckets.len() != outline.rows.len() {
+            return Err(out_of_order().into());
+        }
+        let pieces = outline.buckets.iter().zip(&outline.rows);
+        let pieces: Vec<_> = pieces
+            .map(|(bucket, rows)| Piece {
+                bucket: *bucket as usize,
+                rows: *rows as usize,
+            })
+            .collect();
+        let mut counted = 0_usize;
+        for piece in &pieces {
+            let is_in_order =
+                piece.bucket >= self.last_bucket && piece.bucket < buckets.partitions() * rounds;
+            if !is_in_order {
+                return Err(out_of_order().into());
+            }
+            self.last_bucket = piece.bucket;
+            counted = counted.saturating_add(piece.rows);
+        }
+        if counted != rows {
+            return Err(out_of_order().into());
+        }
+        Ok(pieces)
+    }
+}
+
+impl Pieces {
+    /// `None` if there are no rows.
+    fn new(divided: Divided, rounds: usize) -> Option<Self> {
+        let mut pieces = divided.pieces.into_iter();
+        Some(Self {
+            batch: divided.batch,
+            next: pieces.next()?,
+            pieces,
+            row: 0,
+            rounds,
+        })
+    }
+}
+
+fn out_of_order() -> Error {
+    Error::internal("a worker's rows are not in the order of their buckets")
+}

@@ -1,0 +1,61 @@
+//! In how many steps a merge is done.
+
+use std::ops::RangeInclusive;
+
+/// Bytes of partial results that are merged at a time. Their hash tables take about as much again, and small ones stay in the
+/// processor's caches.
+const STEP_BYTES: RangeInclusive<usize> = (1 << 20)..=(64 << 20);
+/// The part of a query's memory that a step's partial results may take.
+const SHARE_OF_MEMORY: usize = 8;
+
+/// The steps of a merge: each covers some rounds of buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Steps {
+    rounds: usize,
+    count: usize,
+}
+
+impl Steps {
+    /// For partial results of `total_bytes` in all, of a query that may hold `memory` bytes.
+    pub(super) fn new(rounds: usize, total_bytes: usize, memory: usize) -> Self {
+        let bytes = (memory / SHARE_OF_MEMORY).clamp(*STEP_BYTES.start(), *STEP_BYTES.end());
+        Self {
+            rounds,
+            count: total_bytes.div_ceil(bytes).clamp(1, rounds),
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(self) -> usize {
+        self.count
+    }
+
+    /// The first round that is not part of a step.
+    pub(super) fn end(self, step: usize) -> usize {
+        (step + 1) * self.rounds / self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_merged_in_one_step_and_much_in_many() {
+        assert_eq!(Steps::new(128, 0, 1 << 30).count(), 1);
+        assert_eq!(Steps::new(128, 1 << 20, 1 << 30).count(), 1);
+        assert_eq!(Steps::new(128, 1 << 30, 256 << 20).count(), 32);
+        assert_eq!(Steps::new(128, usize::MAX, 1).count(), 128);
+    }
+
+    #[test]
+    fn steps_cover_all_rounds_in_order() {
+        for (rounds, total) in [(128, 1 << 30), (16, usize::MAX), (100, 300 << 20), (1, 5)] {
+            let steps = Steps::new(rounds, total, 64 << 20);
+            let ends: Vec<_> = (0..steps.count()).map(|step| steps.end(step)).collect();
+            assert!(ends.is_sorted_by(|left, right| left < right), "{ends:?}");
+            assert!(ends[0] > 0);
+            assert_eq!(ends.last(), Some(&rounds));
+        }
+    }
+}

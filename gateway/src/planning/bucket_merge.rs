@@ -1,0 +1,72 @@
+//! Final aggregates of what many workers have aggregated in part are merged bucket by bucket.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
+use volary_node::buckets::Buckets;
+
+use crate::gather::GatherExec;
+use crate::merge::BucketMergeExec;
+
+/// Puts a [`BucketMergeExec`] in the place of a final aggregate whose rows are repartitioned as they are gathered. It is the last rule:
+/// others look for aggregates.
+#[derive(Debug)]
+pub struct BucketMerge;
+
+impl PhysicalOptimizerRule for BucketMerge {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let merged = plan.transform_up(|node| {
+            Ok(match merge(&node)? {
+                Some(merge) => Transformed::yes(Arc::new(merge) as _),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(merged.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "BucketMerge"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec>> {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+        return Ok(None);
+    };
+    // One that follows its input's order emits by itself, and one with a limit does not read all of a step.
+    let merges_all = *aggregate.mode() == AggregateMode::FinalPartitioned
+        && *aggregate.input_order_mode() == InputOrderMode::Linear
+        && aggregate.limit_options().is_none();
+    let Some(repartitioning) = aggregate.input().downcast_ref::<RepartitionExec>() else {
+        return Ok(None);
+    };
+    let Partitioning::Hash(keys, partitions) = repartitioning.partitioning() else {
+        return Ok(None);
+    };
+    let Some(gather) = repartitioning.input().downcast_ref::<GatherExec>() else {
+        return Ok(None);
+    };
+    let columns = keys.iter().map(|key| key.downcast_ref::<Column>());
+    let columns: Option<Vec<_>> = columns.map(|column| column.map(Column::index)).collect();
+    let Some(columns) = columns.filter(|_| merges_all && gather.has_no_order()) else {
+        return Ok(None);
+    };
+    let buckets = Buckets::for_partitions(columns, *partitions);
+    let gather = Arc::new(gather.by_bucket(buckets.clone()));
+    BucketMergeExec::try_new(Arc::clone(node), gather, buckets).map(Some)
+}

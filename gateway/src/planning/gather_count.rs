@@ -1,0 +1,47 @@
+//! Gathers learn how many they are.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::gather::GatherExec;
+
+/// Tells each gather how many a query has: all of them may run at the same time, and divide its memory.
+#[derive(Debug)]
+pub struct GatherCount;
+
+impl PhysicalOptimizerRule for GatherCount {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut gathers = 0;
+        plan.apply(|node| {
+            gathers += usize::from(node.is::<GatherExec>());
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if gathers < 2 {
+            return Ok(plan);
+        }
+        let told = plan.transform_up(|node| {
+            Ok(match node.downcast_ref::<GatherExec>() {
+                Some(gather) => Transformed::yes(Arc::new(gather.one_of(gathers)) as _),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(told.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "GatherCount"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

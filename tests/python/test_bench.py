@@ -1,0 +1,138 @@
+"""`volary-bench`: every table ends well and has samples that can be drawn. How large they are is not looked at."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from processes import binary
+
+pytestmark = pytest.mark.server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TABLES = {
+    "chunks",
+    "readers",
+    "fanout",
+    "floor",
+    "point",
+    "groups",
+    "slow_client",
+    "concurrency",
+    "tpch",
+    "load",
+}
+# Little grows in memory that was free before.
+MAY_BE_ZERO = {"failures", "read_ms", "plan_kib", "growth_mib", "bytes_per_group"}
+# Of all tables: they take about one minute, and machines are busy.
+SECONDS = 240
+
+
+def run(*command: str | Path, temporary: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end. Settings of whoever runs the tests are not the tests'."""
+    settings = {key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}
+    environment = {**settings, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False)
+
+
+def bench(temporary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The tables, as small as they can be."""
+    queries = REPOSITORY / "tests" / "queries" / "tpch"
+    return run(binary("volary-bench"), "--smoke", f"--queries={queries}", *arguments, temporary=temporary)
+
+
+@pytest.fixture(scope="module")
+def all_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where the raw results are, and what was printed."""
+    directory = tmp_path_factory.mktemp("bench")
+    done = bench(directory, f"--results={directory / 'results'}", "--workers=2")
+    assert done.returncode == 0, done.stderr
+    return directory / "results", done.stdout
+
+
+def variants(results: Path, table: str) -> dict[str, dict[str, Any]]:
+    """Of a table, by name."""
+    return {variant["name"]: variant for variant in json.loads((results / f"{table}.json").read_text())["variants"]}
+
+
+def test_every_table_has_finite_samples_of_every_variant(all_tables: tuple[Path, str]) -> None:
+    results, printed = all_tables
+    assert {path.stem for path in results.iterdir()} == TABLES
+    for path in results.iterdir():
+        table = json.loads(path.read_text())
+        assert table["table"] == path.stem
+        assert table["size"] == "smoke"
+        assert table["method"]
+        assert table["date"].endswith("Z")
+        assert {"volary", "datafusion", "arrow"} <= table["versions"].keys()
+        assert table["machine"]["cpus"] > 0
+        assert table["machine"]["memory"] > 0
+        assert f"## {table['title']} (smoke)\n" in printed
+        names = [variant["name"] for variant in table["variants"]]
+        assert len(set(names)) == len(names) > 0
+        for variant in table["variants"]:
+            assert f"| {variant['name']} |" in printed
+            assert variant.get("baseline", names[0]) in names
+            assert variant["samples"]
+            for metric, samples in variant["samples"].items():
+                assert samples, metric
+                assert all(map(math.isfinite, samples)), (variant["name"], metric, samples)
+                lowest = 0 if metric in MAY_BE_ZERO else sys.float_info.min
+                assert min(samples) >= lowest, (variant["name"], metric, samples)
+
+
+def test_variants_are_compared_with_what_they_stand_beside(all_tables: tuple[Path, str]) -> None:
+    results, _ = all_tables
+    tpch = variants(results, "tpch")
+    queries = [f"q{number:02}" for number in range(1, 23)]
+    assert [name for name, variant in tpch.items() if "baseline" in variant] == [
+        f"{query}, Volary" for query in [*queries, "total"]
+    ]
+    # Of one turn the total is the sum of the queries'.
+    for engine in ("Volary", "DataFusion"):
+        times = [tpch[f"{query}, {engine}"]["samples"]["total_ms"][0] for query in queries]
+        assert tpch[f"total, {engine}"]["samples"]["total_ms"] == [pytest.approx(sum(times))]
+    assert variants(results, "floor")["Volary"]["baseline"] == "bare DoGets"
+    chunked = [variant for variant in variants(results, "chunks").values() if variant["parameters"]["chunked"]]
+    assert len(chunked) == 4
+    for variant in chunked:
+        assert variant["baseline"].startswith(f"{variant['parameters']['row_bytes']} bytes ")
+
+
+def test_no_question_of_many_clients_fails(all_tables: tuple[Path, str]) -> None:
+    results, _ = all_tables
+    for variant in variants(results, "concurrency").values():
+        assert variant["samples"]["failures"] == [0]
+        assert {"point_p50_ms", "group_by_p99_ms", "join_p99_ms"} <= variant["samples"].keys()
+
+
+def test_all_tables_are_drawn_and_the_same_results_as_the_same_bytes(
+    all_tables: tuple[Path, str], tmp_path: Path
+) -> None:
+    results, _ = all_tables
+    for plots in ("first", "second"):
+        program = REPOSITORY / "benches" / "plots" / "plot.py"
+        drawn = run(sys.executable, program, results, tmp_path / plots, temporary=tmp_path)
+        assert drawn.returncode == 0, drawn.stderr
+    for table in TABLES:
+        plot = (tmp_path / "first" / f"{table}.svg").read_bytes()
+        assert ElementTree.fromstring(plot).tag.endswith("svg")
+        assert (tmp_path / "second" / f"{table}.svg").read_bytes() == plot
+
+
+def test_tables_are_chosen_by_name_and_turns_counted(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    done = bench(tmp_path, f"--results={results}", "--only=readers", "--rounds=2")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in results.iterdir()] == ["readers.json"]
+    assert all(len(variant["samples"]["mb_per_s"]) == 2 for variant in variants(results, "readers").values())
+    done = bench(tmp_path, f"--results={results}", "--only=writers")
+    assert done.returncode == 1
+    assert 'there is no table "writers"; there are chunks, readers, ' in done.stderr

@@ -1,0 +1,352 @@
+"""Places, time, memory and open files: what is more than there may be waits, spills, or is refused with what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import create_connection
+
+import grpc
+import protobuf as pb
+import pyarrow as pa
+import pytest
+from processes import PATIENCE_SECONDS, Node, Processes, binary, until, within
+from pyarrow import flight
+
+import volary
+
+pytestmark = pytest.mark.server
+
+DEADLINE_SECONDS = 5
+# Its rows never end, and take next to no memory.
+ENDLESS = "SELECT n FROM generate_series(1, 100000000000) t(n)"
+# It makes no rows, without end.
+FRUITLESS = "SELECT a.n FROM generate_series(1, 10000000) a(n), generate_series(1, 10000000) b(n) WHERE a.n + b.n < 0"
+
+
+@contextmanager
+def a_place_taken(processes: Processes) -> Iterator[None]:
+    """By a query whose rows are not read."""
+    with processes.connect() as connection:
+        batches = connection.sql(ENDLESS).batches()
+        next(batches)
+        yield
+
+
+# Places
+
+QUEUED = 10
+# A part of a second: long enough that one after the other ends in an order that can be told.
+SLOW = "SELECT count(*) FROM generate_series(1, 20000000) t(n) WHERE n % 7 = 3"
+
+
+class Session:
+    """A session that several threads ask in at the same time."""
+
+    def __init__(self, client: flight.FlightClient) -> None:
+        self._client = client
+        self._headers = [(b"authorization", f"Bearer volary-session-{uuid.uuid4().hex}".encode())]
+
+    def failure(self, query: str, timeout: float | None = None) -> str | None:
+        """Why a query is not answered; None if it is."""
+        options = flight.FlightCallOptions(timeout=timeout, headers=self._headers)
+        try:
+            info = self._client.get_flight_info(flight.FlightDescriptor.for_command(query.encode()), options)
+            self._client.do_get(info.endpoints[0].ticket, options).read_all()
+        except (pa.ArrowException, OSError) as error:
+            return str(error)
+        return None
+
+    def is_answered(self, query: str) -> bool:
+        """Whether the query was taken and answered; it may be refused, but not fail."""
+        failure = self.failure(query)
+        assert failure is None or "RESOURCE_EXHAUSTED" in failure
+        return failure is None
+
+    def until_refused(self) -> str:
+        """Asks until there is no room for one more, and returns what is said then."""
+
+        def refused() -> str | None:
+            failure = self.failure("SELECT 1", timeout=0.2)
+            assert failure is not None
+            return failure if "RESOURCE_EXHAUSTED" in failure else None
+
+        return until(refused, "there is no room") or ""
+
+
+def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them(tmp_path: Path) -> None:
+    settings = {
+        "VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1",
+        "VOLARY_GATEWAY__QUERY__MAX_WAITING": str(QUEUED + 1),
+        "VOLARY_GATEWAY__QUERY__MAX_WAITING_PER_SESSION": str(QUEUED),
+    }
+    answered: list[str] = []
+
+    def ask(session: Session, name: str) -> None:
+        # Those who ask whether there is room take it for a moment.
+        until(lambda: session.is_answered(SLOW), "the statement is taken")
+        answered.append(name)
+
+    with (
+        Processes(tmp_path, settings) as processes,
+        flight.connect(processes.gateway.uri) as client,
+        ThreadPoolExecutor(QUEUED + 1) as threads,
+    ):
+        many, single = Session(client), Session(client)
+        with a_place_taken(processes):
+            asked = [threads.submit(ask, many, "many") for _ in range(QUEUED)]
+            text = many.until_refused()
+            assert f"{QUEUED} statements of this session wait already: no more of it are taken; retry in about" in text
+            asked.append(threads.submit(ask, single, "single"))
+            text = Session(client).until_refused()
+            assert f"1 statements run and {QUEUED + 1} wait: no more are taken; retry in about" in text
+        for statement in asked:
+            statement.result()
+    assert sorted(answered) == ["many"] * QUEUED + ["single"]
+    assert answered.index("single") < QUEUED // 2
+
+
+def test_a_statement_for_which_there_is_no_place_is_told_when_to_come_back_in_the_words_of_grpc(tmp_path: Path) -> None:
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__MAX_WAITING": "0"}
+    with Processes(tmp_path, settings) as processes, flight.connect(processes.gateway.uri) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(b"SELECT 1"))
+        with a_place_taken(processes), grpc.insecure_channel(processes.gateway.address) as channel:
+            get = channel.unary_stream("/arrow.flight.protocol.FlightService/DoGet")
+            with pytest.raises(grpc.RpcError) as caught:
+                list(get(pb.field(1, info.endpoints[0].ticket.ticket)))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert re.search(r"0 wait: no more are taken; retry in about \d+ m?s$", caught.value.details())
+        after_ms = dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]
+        assert 100 <= int(after_ms) <= 60_000
+        # The place is free again, soon.
+        with within(DEADLINE_SECONDS):
+            until(lambda: Session(client).is_answered("SELECT 1"), "there is a place")
+
+
+# Time
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A gateway with a worker and the table `numbers`."""
+    settings = {"VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": "1"}
+    with Processes(tmp_path_factory.mktemp("limits"), settings) as processes:
+        processes.add_worker()
+        processes.sql("CREATE TABLE numbers (n BIGINT) WITH (shard_key = 'n', shards = 2)")
+        yield processes
+
+
+@pytest.fixture
+def connection(gateway: Processes) -> Iterator[volary.Connection]:
+    """A session with the default settings."""
+    with gateway.connect() as connection:
+        yield connection
+
+
+def shown(connection: volary.Connection, setting: str) -> str:
+    ((_, value),) = connection.sql(f"SHOW {setting}").rows()
+    return value
+
+
+@pytest.mark.parametrize(("value", "limit"), [("'700ms'", "700ms"), ("650", "650ms"), ("'0.6s'", "600ms")])
+@pytest.mark.parametrize("before", ["", "EXPLAIN ANALYZE ", "INSERT INTO numbers "])
+def test_a_statement_ends_after_the_sessions_timeout(
+    connection: volary.Connection, before: str, value: str, limit: str
+) -> None:
+    connection.sql(f"SET statement_timeout = {value}")
+    assert shown(connection, "statement_timeout") == limit
+    with (
+        within(DEADLINE_SECONDS),
+        pytest.raises(volary.DeadlineExceededError, match=f"{limit}, the session's statement_timeout"),
+    ):
+        connection.sql(before + FRUITLESS).rows()
+    connection.sql("RESET statement_timeout")
+    assert connection.sql("SELECT count(*) FROM numbers").rows() == [(0,)]
+
+
+def test_rows_that_never_end_do_after_the_sessions_timeout(connection: volary.Connection) -> None:
+    connection.sql("SET statement_timeout = '700ms'")
+    with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError, match="statement_timeout"):
+        for _ in connection.sql(ENDLESS).batches():
+            pass
+
+
+def test_a_sessions_timeout_is_shown_and_reset_by_any_of_its_names(connection: volary.Connection) -> None:
+    assert shown(connection, "statement_timeout") == "1h"
+    connection.sql("SET volary.statement_timeout = '1min'")
+    assert connection.sql("SHOW Statement_Timeout").rows() == [("volary.statement_timeout", "1m")]
+    # It cannot be longer than the gateway's.
+    connection.sql("SET statement_timeout = '2h'")
+    assert shown(connection, "volary.statement_timeout") == "1h"
+    for none in ("0", "'0'"):
+        connection.sql("SET statement_timeout = 5000")
+        assert shown(connection, "statement_timeout") == "5s"
+        connection.sql(f"SET statement_timeout = {none}")
+        assert shown(connection, "statement_timeout") == "1h"
+    for nonsense in ("'soon'", "-1"):
+        with pytest.raises(volary.InvalidArgumentError, match="takes a time such as"):
+            connection.sql(f"SET statement_timeout = {nonsense}")
+
+
+def test_the_gateways_timeout_holds_for_a_session_that_wants_a_longer_one(tmp_path: Path) -> None:
+    with (
+        Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__TIMEOUT": "700ms"}) as processes,
+        processes.connect() as connection,
+    ):
+        connection.sql("SET statement_timeout = '1h'")
+        with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError, match=r"gateway\.query\.timeout"):
+            connection.sql(FRUITLESS).rows()
+
+
+# Memory
+
+LIMIT_MIB = 32
+# Sorts and joins here take a second or two.
+MEMORY_SECONDS = 60
+ROWS = 400_000
+
+
+def wide(rows: int) -> str:
+    """So many rows of about 200 bytes, all different."""
+    text = "repeat(lpad(CAST(n * 7919 % 1000003 AS VARCHAR), 8, '0'), 24)"
+    return f"SELECT n, {text} AS w FROM generate_series(1, {rows}) t(n)"
+
+
+SORTED = f"{wide(ROWS)} ORDER BY w"
+# The rows of one side are kept as a table, which cannot spill.
+JOINED = f"SELECT count(*) FROM ({wide(ROWS // 2)}) a JOIN ({wide(ROWS // 2)}) b ON a.w = b.w AND a.n <> b.n"
+# Neither fits.
+assert ROWS // 2 * 200 > LIMIT_MIB << 20
+
+
+def spills(connection: volary.Connection, query: str) -> float:
+    """How often its sorts spilled."""
+    ((_, plan),) = connection.sql(f"EXPLAIN ANALYZE {query}").rows()
+    return sum(map(float, re.findall(r"SortExec.*\bspill_count=([\d.]+)", plan)))
+
+
+def assert_nothing_is_held(processes: Processes) -> None:
+    held = "SELECT memory_reserved_bytes FROM system.nodes WHERE role = 'gateway'"
+    until(lambda: processes.sql(held) == [(0,)], "all memory is free again")
+
+
+def test_a_sort_spills_what_is_more_than_the_sessions_memory(gateway: Processes, connection: volary.Connection) -> None:
+    connection.sql(f"SET query_memory = '{LIMIT_MIB}MiB'")
+    assert shown(connection, "query_memory") == f"{LIMIT_MIB}.0 MiB"
+    with within(MEMORY_SECONDS):
+        texts = connection.sql(SORTED).to_arrow().column("w").to_pylist()
+    assert len(texts) == ROWS
+    assert texts == sorted(texts)
+    assert spills(connection, SORTED) > 0
+    assert_nothing_is_held(gateway)
+
+
+def test_what_cannot_spill_fails_with_the_name_of_the_sessions_setting_and_alone(
+    gateway: Processes, connection: volary.Connection
+) -> None:
+    connection.sql(f"SET query_memory = '{LIMIT_MIB}MiB'")
+    limit = rf"the query may hold {LIMIT_MIB}\.0 MiB \(the session's query_memory\)"
+    with within(MEMORY_SECONDS), pytest.raises(volary.ResourceExhaustedError, match=limit) as caught:
+        connection.sql(JOINED).rows()
+    assert "HashJoin" in caught.value.message
+    assert_nothing_is_held(gateway)
+    # The same query of another session has the gateway's memory.
+    with gateway.connect() as other, within(MEMORY_SECONDS):
+        assert other.sql(JOINED).rows() == [(0,)]
+    connection.sql("RESET query_memory")
+    with within(MEMORY_SECONDS):
+        assert connection.sql(JOINED).rows() == [(0,)]
+
+
+def test_a_session_cannot_have_more_memory_than_the_gateway_lets_it(tmp_path: Path) -> None:
+    settings = {"VOLARY_GATEWAY__QUERY__MEMORY": f"{LIMIT_MIB}MiB"}
+    with Processes(tmp_path, settings) as processes, processes.connect() as connection:
+        connection.sql("SET query_memory = '1GiB'")
+        assert shown(connection, "query_memory") == f"{LIMIT_MIB}.0 MiB"
+        limit = rf"the query may hold {LIMIT_MIB}\.0 MiB \(gateway\.query\.memory\)"
+        with within(MEMORY_SECONDS), pytest.raises(volary.ResourceExhaustedError, match=limit):
+            connection.sql(JOINED).rows()
+        with pytest.raises(volary.InvalidArgumentError, match=r"volary\.query_memory: \"much\" is not a size"):
+            connection.sql("SET query_memory = 'much'")
+
+
+# Open files
+
+
+def run_limited(limits: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    """Starts `volary` with the shell's limits: `ulimit -n 256`."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}
+    return subprocess.Popen(
+        ["sh", "-c", f'{limits} && exec "$0" "$@"', binary("volary"), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean,
+    )
+
+
+def open_files(node: Node) -> tuple[int, int]:
+    """The process of a node, and how many files it has open."""
+    pid = node.running()._process.pid
+    return pid, len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_more_workers_than_a_process_may_open_files_for_are_refused_at_the_start(tmp_path: Path) -> None:
+    command = ["local", "--workers=64", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}"]
+    with run_limited("ulimit -n 256", *command) as process:
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    last = said.splitlines()[-1]
+    assert last.startswith("volary: RESOURCE_EXHAUSTED: this process may open 256 files, and 64 workers need 740")
+    assert "ulimit -n" in last
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_process_raises_its_limit_as_far_as_it_may(tmp_path: Path) -> None:
+    command = ["local", "--workers=8", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}"]
+    with run_limited("ulimit -Sn 64 && ulimit -Hn 512", *command) as process:
+        try:
+            assert process.stdout is not None
+            assert "listening on grpc://" in process.stdout.readline()
+            assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (512, 512)
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_a_gateway_refuses_a_worker_that_it_has_no_files_for(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        pid, _ = open_files(processes.gateway)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (105, 105))
+        first, second = processes.add_worker(), processes.new_worker()
+        second.launch()
+        refusal = "RESOURCE_EXHAUSTED: gateway at .*: this gateway may open 105 files, and 2 workers need 108: raise"
+        until(lambda: re.search(refusal, second.running().tail()), "the second worker is refused")
+        assert list(processes.nodes("state")) == [first.id]
+
+
+def test_connections_wait_for_a_gateway_that_may_open_no_more_files(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        pid, files = open_files(processes.gateway)
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (files + 2, hard))
+        host, port = processes.gateway.address.rsplit(":", 1)
+        connections = [create_connection((host, int(port))) for _ in range(30)]
+        warning = "may open no more files"
+        log = processes.gateway.running()
+        until(lambda: warning in log.tail(), "the gateway says what it needs")
+        for connection in connections:
+            with suppress(OSError):
+                connection.close()
+        with within(DEADLINE_SECONDS):
+            assert processes.sql("SELECT 1") == [(1,)]
+        # However often it was tried.
+        assert log.tail().count(warning) == 1

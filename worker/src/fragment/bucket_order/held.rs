@@ -1,0 +1,169 @@
+//! Rows until all are there: in memory, and spilled.
+
+use std::mem;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
+use datafusion::physical_plan::spill::SpillManager;
+use parking_lot::Mutex;
+use volary_node::batches::{compact, target_rows, used_bytes};
+use volary_node::buckets::Divided;
+
+use super::BucketOrder;
+use super::merge::{Merged, Run, Sink, Source};
+
+/// Rows of a spilled batch: while runs are merged, one batch of each is in memory.
+const SPILLED_ROWS: usize = 8192;
+
+/// The rows of a fragment, in the order of their buckets batch by batch.
+#[derive(Debug)]
+pub(super) struct Held {
+    schema: SchemaRef,
+    order: BucketOrder,
+    spills: SpillManager,
+    rows: Mutex<Rows>,
+}
+
+#[derive(Debug)]
+struct Rows {
+    reservation: MemoryReservation,
+    total_bytes: usize,
+    /// As they came, as long as they are few; `None` afterwards.
+    few: Option<Vec<RecordBatch>>,
+    divided: Vec<Divided>,
+    runs: Vec<Run>,
+}
+
+impl Held {
+    pub(super) fn new(schema: SchemaRef, order: BucketOrder, task: &TaskContext) -> Self {
+        let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let consumer = MemoryConsumer::new("rows in bucket order").with_can_spill(true);
+        Self {
+            spills: SpillManager::new(task.runtime_env(), metrics, Arc::clone(&schema)),
+            schema,
+            order,
+            rows: Mutex::new(Rows {
+                reservation: consumer.register(task.memory_pool()),
+                total_bytes: 0,
+                few: Some(Vec::new()),
+                divided: Vec::new(),
+                runs: Vec::new(),
+            }),
+        }
+    }
+
+    /// Bytes of all rows.
+    pub(super) fn total_bytes(&self) -> usize {
+        self.rows.lock().total_bytes
+    }
+
+    /// Keeps a batch of the fragment.
+    ///
+    /// # Errors
+    /// If it can neither be held nor spilled.
+    pub(super) fn add(&self, batch: RecordBatch) -> Result<()> {
+        let bytes = used_bytes(&batch);
+        let to_divide = {
+            let mut rows = self.rows.lock();
+            rows.total_bytes += bytes;
+            let has_room = rows.total_bytes <= self.order.small_bytes
+                && rows.few.is_some()
+                && rows.reservation.try_grow(bytes).is_ok();
+            let mut to_divide = vec![batch];
+            match &mut rows.few {
+                Some(few) if has_room => {
+                    few.append(&mut to_divide);
+                    return Ok(());
+                }
+                few => {
+                    // They are no longer few.
+                    if let Some(mut few) = few.take() {
+                        rows.reservation.free();
+                        few.append(&mut to_divide);
+                        to_divide = few;
+                    }
+                }
+            }
+            to_divide
+        };
+        // Without the lock: dividing is most of the work.
+        for batch in to_divide {
+            // A part of a larger batch would be counted with all of that one's text.
+            let divided = self.order.buckets.divide(&compact(batch)?)?;
+            self.keep(divided)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&self, divided: Divided) -> Result<()> {
+        let bytes = get_record_batch_memory_size(&divided.batch);
+        let mut rows = self.rows.lock();
+        rows.divided.push(divided);
+        if rows.reservation.try_grow(bytes).is_err() {
+            let run = self.spill(mem::take(&mut rows.divided))?;
+            rows.runs.extend(run);
+            rows.reservation.free();
+        }
+        Ok(())
+    }
+
+    /// The rows of these batches in one order, on disk.
+    fn spill(&self, divided: Vec<Divided>) -> Result<Option<Run>> {
+        let mut file = self
+            .spills
+            .create_in_progress_file("rows in bucket order")?;
+        let mut sources: Vec<_> = divided.into_iter().map(Source::held).collect();
+        let mut sink = Sink::new(Arc::clone(&self.schema), SPILLED_ROWS);
+        let mut pieces = Vec::new();
+        for bucket in 0..self.order.buckets.count() {
+            for source in &mut sources {
+                source.take(bucket, &mut sink)?;
+            }
+            if bucket + 1 == self.order.buckets.count() {
+                sink.finish()?;
+            }
+            while let Some(divided) = sink.next() {
+                file.append_batch(&divided.batch)?;
+                pieces.push(divided.pieces);
+            }
+        }
+        Ok(file.finish()?.map(|file| Run::new(file, pieces)))
+    }
+
+    /// All rows in one order, and the rounds that they come in. To be called once, when all have been added.
+    ///
+    /// # Errors
+    /// If spilled rows cannot be read.
+    pub(super) fn merged(&self) -> Result<(Merged, usize)> {
+        let mut rows = self.rows.lock();
+        let mut buckets = self.order.buckets.clone();
+        if let Some(few) = rows.few.take() {
+            buckets = buckets.in_one_round();
+            let all = concat_batches(&self.schema, &few)?;
+            rows.divided.push(buckets.divide(&all)?);
+        }
+        let runs = mem::take(&mut rows.runs);
+        let held = mem::take(&mut rows.divided);
+        let first = held.first().filter(|divided| divided.batch.num_rows() > 0);
+        let batch_rows = first.map_or(SPILLED_ROWS, |divided| {
+            target_rows(&divided.batch, self.order.batch_bytes)
+        });
+        let held = held.into_iter().map(Source::held);
+        let spilled = runs.into_iter().map(|run| run.open(&self.spills));
+        let sources = held.map(Ok).chain(spilled).collect::<Result<_>>()?;
+        let sink = Sink::new(Arc::clone(&self.schema), batch_rows);
+        let rounds = buckets.rounds();
+        let reservation = rows.reservation.take();
+        Ok((
+            Merged::new(sources, sink, buckets.count(), reservation),
+            rounds,
+        ))
+    }
+}

@@ -1,0 +1,124 @@
+//! The rows of a fragment in the order of their hash buckets: [`Buckets`].
+//!
+//! A gateway that merges the partial results of thousands of workers holds one round of buckets of all of them at a time. Therefore a
+//! worker sends its rows by ascending bucket, which it knows only when it has computed all of them: it holds them until then, and
+//! spills what it may not hold. Few rows come in a single round, as one message.
+
+/// Rows until all are there: in memory, and spilled.
+mod held;
+/// Rows of several sources in one order.
+mod merge;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::runtime::JoinSet;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use volary_flight_proto::frame::RowsByBucket;
+use volary_node::buckets::{Buckets, Piece};
+
+use held::Held;
+
+/// What order is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketOrder {
+    /// The buckets.
+    pub buckets: Buckets,
+    /// Rows of so many bytes in all come in one round.
+    pub small_bytes: usize,
+    /// Bytes of a batch that are aimed at.
+    pub batch_bytes: usize,
+}
+
+/// What the batches of a stream in bucket order hold, in the order of the batches. The network is told beside each of them.
+#[derive(Debug, Clone, Default)]
+pub struct Outlines(Arc<Mutex<VecDeque<RowsByBucket>>>);
+
+impl Outlines {
+    /// That of the next batch.
+    pub fn next(&self) -> Option<RowsByBucket> {
+        self.0.lock().pop_front()
+    }
+
+    fn add(&self, rounds: usize, total_bytes: usize, pieces: &[Piece]) {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.0.lock().push_back(RowsByBucket {
+            rounds: number(rounds),
+            total_bytes: total_bytes as u64,
+            buckets: pieces.iter().map(|piece| number(piece.bucket)).collect(),
+            rows: pieces.iter().map(|piece| number(piece.rows)).collect(),
+        });
+    }
+}
+
+/// Runs all partitions of the plan, and gives their rows in bucket order, each batch with its outline.
+///
+/// # Errors
+/// Those of starting the plan. The stream's: those of the plan, and of memory and spill space.
+pub fn in_bucket_order(
+    plan: &Arc<dyn ExecutionPlan>,
+    task: &Arc<TaskContext>,
+    order: BucketOrder,
+) -> Result<(SendableRecordBatchStream, Outlines)> {
+    let schema = plan.schema();
+    let inputs = (0..plan.output_partitioning().partition_count())
+        .map(|partition| plan.execute(partition, Arc::clone(task)))
+        .collect::<Result<Vec<_>>>()?;
+    let held = Arc::new(Held::new(Arc::clone(&schema), order, task));
+    let outlines = Outlines::default();
+    let told = outlines.clone();
+    let rows = stream::once(async move {
+        let held = hold(inputs, held).await?;
+        batches(&held, told)
+    })
+    .try_flatten();
+    Ok((
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows)),
+        outlines,
+    ))
+}
+
+/// All rows of the inputs. They are read side by side: each computes.
+async fn hold(inputs: Vec<SendableRecordBatchStream>, held: Arc<Held>) -> Result<Arc<Held>> {
+    let mut tasks = JoinSet::new();
+    for mut input in inputs {
+        let held = Arc::clone(&held);
+        tasks.spawn(async move {
+            while let Some(batch) = input.next().await {
+                held.add(batch?)?;
+            }
+            Ok::<_, DataFusionError>(())
+        });
+    }
+    while let Some(read) = tasks.join_next().await {
+        read.map_err(|panicked| DataFusionError::External(Box::new(panicked)))??;
+    }
+    Ok(held)
+}
+
+fn batches(
+    held: &Held,
+    outlines: Outlines,
+) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
+    let total_bytes = held.total_bytes();
+    let (merged, rounds) = held.merged()?;
+    Ok(stream::try_unfold(merged, move |mut merged| {
+        let outlines = outlines.clone();
+        async move {
+            let Some(divided) = merged.next().await? else {
+                return Ok(None);
+            };
+            outlines.add(rounds, total_bytes, &divided.pieces);
+            Ok(Some((divided.batch, merged)))
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests;

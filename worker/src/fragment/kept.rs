@@ -1,0 +1,262 @@
+//! Fragments that are kept from one ticket to the next: they need not be sent again, nor decoded again.
+//!
+//! Nothing gets here but what a gateway sealed, and that only under the id that it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use datafusion_proto::protobuf::PhysicalPlanNode;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use prost::Message;
+use volary_flight_proto::fragment::{Fragment, FragmentId};
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+/// What a decoded plan takes for each of its bytes: a column of a few letters is a message of some hundred bytes.
+const DECODED_BYTES_PER_BYTE: usize = 10;
+
+/// A fragment, decoded as far as it is the same for all tickets.
+#[derive(Debug)]
+pub struct KeptFragment {
+    /// Its settings, without the plan.
+    pub settings: Fragment,
+    /// Its plan.
+    pub plan: PhysicalPlanNode,
+    /// What it takes, by estimate.
+    bytes: u32,
+}
+
+/// What a ticket gives of its fragment.
+#[derive(Debug)]
+pub enum Given {
+    /// Its name, and it is known.
+    Kept(Arc<KeptFragment>),
+    /// The fragment itself.
+    Sent(SentFragment),
+}
+
+/// A fragment that came with a ticket. Its plan may be large, and is not looked at so far.
+#[derive(Debug)]
+pub struct SentFragment {
+    id: FragmentId,
+    encoded: Bytes,
+    fragment: Fragment,
+}
+
+impl Given {
+    /// How long a stream of it may be silent.
+    pub fn keep_alive(&self) -> Duration {
+        let settings = match self {
+            Self::Kept(kept) => &kept.settings,
+            Self::Sent(sent) => &sent.fragment,
+        };
+        Duration::from_millis(u64::from(settings.keep_alive_ms))
+    }
+}
+
+/// The fragments that are kept, by their ids.
+#[derive(Debug)]
+pub struct KeptFragments(Cache<FragmentId, Arc<KeptFragment>>);
+
+impl KeptFragments {
+    /// Keeps about so many bytes; the fragment that was not used for the longest time is forgotten first.
+    pub fn new(max_bytes: usize) -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(max_bytes as u64)
+                .weigher(|_, kept: &Arc<KeptFragment>| kept.bytes)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
+        )
+    }
+
+    /// The fragment of a ticket; `None` if the ticket only names it, and it is not known.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if its id is none, or the message cannot be decoded.
+    pub fn given(&self, ticket: &FragmentTicket) -> Result<Option<Given>> {
+        let id = ticket.fragment_id()?;
+        let Some(encoded) = &ticket.fragment else {
+            return Ok(self.0.get(&id).map(Given::Kept));
+        };
+        Ok(Some(Given::Sent(SentFragment {
+            id,
+            encoded: encoded.clone(),
+            fragment: Fragment::decode(encoded.clone()).map_err(undecodable)?,
+        })))
+    }
+
+    /// The fragment, decoded. One that came with its ticket is kept.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it has another id than the ticket says, or cannot be decoded.
+    pub fn decoded(&self, given: Given) -> Result<Arc<KeptFragment>> {
+        let SentFragment {
+            id,
+            encoded,
+            fragment,
+        } = match given {
+            Given::Kept(kept) => return Ok(kept),
+            Given::Sent(sent) => sent,
+        };
+        if FragmentId::of(&encoded) != id {
+            return Err(Error::invalid(format!(
+                "the fragment in the ticket is another one than {id}, which the ticket names; run the same release on all nodes"
+            )));
+        }
+        if let Some(kept) = self.0.get(&id) {
+            return Ok(kept);
+        }
+        let bytes = encoded.len().saturating_mul(DECODED_BYTES_PER_BYTE);
+        let kept = Arc::new(KeptFragment {
+            plan: PhysicalPlanNode::decode(fragment.plan.clone()).map_err(undecodable)?,
+            settings: Fragment {
+                plan: Bytes::new(),
+                ..fragment
+            },
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        });
+        self.0.insert(id, Arc::clone(&kept));
+        Ok(kept)
+    }
+}
+
+fn undecodable(source: prost::DecodeError) -> Error {
+    Error::with_source(
+        ErrorCode::InvalidArgument,
+        "the fragment cannot be decoded; run the same release on all nodes",
+        source,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
+    use datafusion_proto::protobuf::{CooperativeExecNode, EmptyExecNode};
+
+    use super::*;
+
+    fn fragment(time_zone: &str, plan: &PhysicalPlanNode) -> Bytes {
+        let fragment = Fragment {
+            plan: plan.encode_to_vec().into(),
+            keep_alive_ms: 70,
+            time_zone: time_zone.to_owned(),
+            ..Fragment::default()
+        };
+        fragment.encode_to_vec().into()
+    }
+
+    fn plan() -> PhysicalPlanNode {
+        PhysicalPlanNode {
+            physical_plan_type: Some(PhysicalPlanType::Empty(EmptyExecNode::default())),
+        }
+    }
+
+    fn named(encoded: &Bytes) -> FragmentTicket {
+        FragmentTicket {
+            fragment_id: FragmentId::of(encoded).to_bytes(),
+            ..FragmentTicket::default()
+        }
+    }
+
+    fn sent(encoded: &Bytes) -> FragmentTicket {
+        FragmentTicket {
+            fragment: Some(encoded.clone()),
+            ..named(encoded)
+        }
+    }
+
+    fn decoded(kept: &KeptFragments, ticket: &FragmentTicket) -> Result<Arc<KeptFragment>> {
+        kept.decoded(kept.given(ticket)?.unwrap())
+    }
+
+    #[test]
+    fn a_fragment_is_decoded_once_and_known_by_its_name_then() {
+        let kept = KeptFragments::new(1 << 20);
+        let encoded = fragment("Asia/Tokyo", &plan());
+        assert!(kept.given(&named(&encoded)).unwrap().is_none());
+        let first = decoded(&kept, &sent(&encoded)).unwrap();
+        assert_eq!(first.plan, plan());
+        assert_eq!(first.settings.time_zone, "Asia/Tokyo");
+        for ticket in [named(&encoded), sent(&encoded)] {
+            let given = kept.given(&ticket).unwrap().unwrap();
+            assert_eq!(given.keep_alive(), Duration::from_millis(70));
+            assert!(Arc::ptr_eq(&kept.decoded(given).unwrap(), &first));
+        }
+        let other = fragment("UTC", &plan());
+        assert!(kept.given(&named(&other)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_fragment_under_another_ones_id_is_refused_and_not_kept() {
+        let kept = KeptFragments::new(1 << 20);
+        let encoded = fragment("UTC", &plan());
+        for at in 0..encoded.len() {
+            let mut altered = encoded.to_vec();
+            altered[at] ^= 1;
+            let ticket = FragmentTicket {
+                fragment: Some(altered.into()),
+                ..named(&encoded)
+            };
+            let error = decoded(&kept, &ticket).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+        assert!(kept.given(&named(&encoded)).unwrap().is_none());
+        // Also if the right one is known.
+        decoded(&kept, &sent(&encoded)).unwrap();
+        let ticket = FragmentTicket {
+            fragment: Some(fragment("CET", &plan())),
+            ..named(&encoded)
+        };
+        let error = decoded(&kept, &ticket).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    }
+
+    #[test]
+    fn what_is_no_fragment_is_refused() {
+        let kept = KeptFragments::new(1 << 20);
+        let no_plan = Fragment {
+            plan: vec![0xff; 9].into(),
+            ..Fragment::default()
+        };
+        let nested = (0..200).fold(plan(), |input, _| PhysicalPlanNode {
+            physical_plan_type: Some(PhysicalPlanType::Cooperative(Box::new(
+                CooperativeExecNode {
+                    input: Some(Box::new(input)),
+                },
+            ))),
+        });
+        for encoded in [
+            Bytes::from(vec![0xff; 9]),
+            Bytes::from(no_plan.encode_to_vec()),
+            fragment("UTC", &nested),
+        ] {
+            let error = decoded(&kept, &sent(&encoded)).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+            let no_id = FragmentTicket {
+                fragment_id: Bytes::from_static(b"short"),
+                ..sent(&encoded)
+            };
+            let error = kept.given(&no_id).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_is_forgotten() {
+        let fragments: Vec<_> = (0..20)
+            .map(|number| fragment(&format!("zone {number:02}"), &plan()))
+            .collect();
+        let kept = KeptFragments::new(fragments[0].len() * DECODED_BYTES_PER_BYTE * 4);
+        for encoded in &fragments {
+            decoded(&kept, &sent(encoded)).unwrap();
+            kept.0.run_pending_tasks();
+        }
+        let known = |encoded: &Bytes| kept.given(&named(encoded)).unwrap().is_some();
+        assert_eq!(kept.0.entry_count(), 4);
+        assert!(known(&fragments[19]));
+        assert!(!known(&fragments[0]));
+    }
+}
