@@ -149,3 +149,24 @@ def test_workers_spill_groups_that_they_may_not_hold(tmp_path: Path) -> None:
             processes.sql(f"COPY facts FROM '{file}'")
         counted = "SELECT count(*), sum(n) FROM (SELECT name, g, count(*) AS n FROM facts GROUP BY name, g)"
         assert processes.sql(counted) == [(GROUPS, ROWS)]
+
+
+def test_few_rows_of_many_small_columns_meet_others_with_many(connection: volary.Connection) -> None:
+    """More rows than a message usually has, in so few bytes that they come in one round."""
+    connection.sql("SET query_memory = '24MiB'")
+    connection.sql("CREATE TABLE narrow (k BIGINT NOT NULL, a SMALLINT, b TINYINT) WITH (shard_key = 'k', shards = 16)")
+    try:
+        pairs = "CAST(k % 30000 AS SMALLINT) AS a, CAST(k % 11 AS TINYINT) AS b"
+        connection.sql(f"INSERT INTO narrow SELECT k, {pairs} FROM facts")
+        assert connection.sql("SELECT count(*) FROM (SELECT DISTINCT a, b FROM narrow)").rows() == [(330_000,)]
+    finally:
+        connection.sql("DROP TABLE narrow")
+
+
+def test_lists_of_texts_are_gathered_whole(connection: volary.Connection) -> None:
+    sql = (
+        "SELECT count(*), sum(cardinality(names)), sum(length(array_to_string(names, ''))) FROM "
+        "(SELECT g % 20000 AS g, array_agg(lpad(CAST(k AS VARCHAR), 100, '.')) AS names FROM facts "
+        "WHERE k < 200000 GROUP BY 1)"
+    )
+    assert connection.sql(sql).rows() == [(20_000, 200_000, 20_000_000)]

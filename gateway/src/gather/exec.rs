@@ -111,6 +111,11 @@ impl GatherExec {
         self.with_fragment(self.fragment.one_of(gathers))
     }
 
+    /// How many gathers the query has; at least one.
+    pub fn gathers(&self) -> usize {
+        self.fragment.gathers()
+    }
+
     fn with_fragment(&self, fragment: Fragment) -> Self {
         Self {
             fragment: Arc::new(fragment),

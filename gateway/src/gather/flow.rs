@@ -16,6 +16,8 @@ use crate::config;
 
 /// The part of a query's memory that may be on its way; operators above the gather need the rest.
 const SHARE_OF_MEMORY: usize = 2;
+/// A worker sends as much as its window takes until it is read again: a message takes at most so many reads.
+const WINDOWS_PER_BATCH: usize = 8;
 /// Smaller messages cost more than they carry.
 const MIN_BATCH_BYTES: usize = 8 << 10;
 
@@ -54,7 +56,9 @@ impl Flow {
             let ahead = window.bytes(config);
             // In powers of two, so that like queries ask for the same.
             let room = per_stream.saturating_sub(ahead);
-            let sized = (1 << room.max(1).ilog2()).min(batch);
+            let sized = (1 << room.max(1).ilog2())
+                .min(batch)
+                .min(ahead * WINDOWS_PER_BATCH);
             let least = if window == Window::Wide {
                 batch
             } else {
@@ -116,7 +120,7 @@ mod tests {
         assert_eq!((few.window, few.batch_bytes), (Window::Wide, MIB));
         let more = flow(256, 256 * MIB, 256 * MIB).unwrap();
         assert_eq!(more.window, Window::Narrow);
-        assert!((128 << 10..=512 << 10).contains(&more.batch_bytes));
+        assert_eq!(more.batch_bytes, 128 << 10);
         let many = flow(2_160, 256 * MIB, 256 * MIB).unwrap();
         assert_eq!(many.window, Window::Narrow);
         for flow in [few, more, many] {

@@ -119,6 +119,11 @@ impl Fragment {
         }
     }
 
+    /// How many gathers the query has; at least one.
+    pub fn gathers(&self) -> usize {
+        self.gathers.max(1)
+    }
+
     /// What runs on the workers.
     pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
@@ -229,7 +234,7 @@ impl Fragment {
             parameters: parameters.encode_to_vec().into(),
             flow: Flow::reserve(
                 self.workers,
-                self.gathers,
+                self.gathers(),
                 query.memory,
                 &query.config,
                 task.memory_pool(),

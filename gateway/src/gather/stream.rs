@@ -309,10 +309,14 @@ impl Reader {
                 ));
             }
             let check = left.min(idle_timeout / LIMIT_CHECKS);
+            let asked = Instant::now();
             if let Ok(done) = timeout(check, &mut work).await {
                 return Ok(done);
             }
-            waited += check;
+            // Late is who was not polled in time.
+            if asked.elapsed() < check + check / 4 {
+                waited += check;
+            }
         }
     }
 

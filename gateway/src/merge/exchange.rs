@@ -4,7 +4,8 @@
 //! an operator above wants rows of another one first, then that other one must get its rows all the same. So readers that have waited
 //! in vain for a while, while a partition has nothing to do, take more to be enough.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -38,10 +39,11 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 struct State {
     partitions: Vec<Partition>,
-    queued_bytes: usize,
-    /// See [`Exchange::room`].
+    /// By step: rows of a later step are of no use before those of the one that is merged.
+    queued_bytes: BTreeMap<usize, usize>,
     enough_bytes: usize,
-    usually_enough_bytes: usize,
+    /// What is reserved whatever is queued: aggregates, which can spill, take what is left.
+    held_bytes: usize,
     /// Counts batches that were taken from a queue.
     taken: u64,
     reservation: MemoryReservation,
@@ -75,13 +77,15 @@ impl Exchange {
         reservation: MemoryReservation,
     ) -> Self {
         let partitions = (0..partitions).map(|_| Partition::default());
-        let usually_enough_bytes = ENOUGH_BYTES.min(memory / SHARE_OF_MEMORY);
+        let enough_bytes = ENOUGH_BYTES.min(memory / SHARE_OF_MEMORY);
+        // If even that is too much, rows are refused when they come.
+        let _ = reservation.try_grow(enough_bytes * 2);
         Self {
             state: Mutex::new(State {
                 partitions: partitions.collect(),
-                queued_bytes: 0,
-                enough_bytes: usually_enough_bytes,
-                usually_enough_bytes,
+                queued_bytes: BTreeMap::new(),
+                enough_bytes,
+                held_bytes: reservation.size(),
                 taken: 0,
                 reservation,
                 announced: 0,
@@ -133,8 +137,10 @@ impl Exchange {
         if to.is_gone {
             return Ok(());
         }
-        state.reservation.try_grow(bytes)?;
-        state.queued_bytes += bytes;
+        let queued = state.queued_bytes.values().sum::<usize>() + bytes;
+        let more = queued.saturating_sub(state.reservation.size());
+        state.reservation.try_grow(more)?;
+        *state.queued_bytes.entry(step).or_default() += bytes;
         let queue = step - to.step;
         if to.queues.len() <= queue {
             to.queues.resize_with(queue + 1, VecDeque::new);
@@ -148,26 +154,27 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits until more rows are of use.
-    pub(super) async fn room(&self) {
-        let room = || {
-            poll_fn(|cx| {
+    /// Waits until more rows of a step are of use: as long as enough of it, and of those before it, are queued. A reader that is ahead
+    /// must not keep those waiting that it waits for.
+    pub(super) async fn room(&self, step: usize) {
+        let mut more = 0;
+        loop {
+            let taken = self.state.lock().taken;
+            let room = poll_fn(|cx| {
                 let mut state = self.state.lock();
-                if state.queued_bytes <= state.enough_bytes {
+                if state.queued_until(step) <= state.enough_bytes + more {
                     Poll::Ready(())
                 } else {
                     state.wait(cx)
                 }
-            })
-        };
-        loop {
-            let taken = self.state.lock().taken;
-            if timeout(PATIENCE, room()).await.is_ok() {
+            });
+            if timeout(PATIENCE, room).await.is_ok() {
                 return;
             }
-            let mut state = self.state.lock();
-            if state.taken == taken && state.partitions.iter().any(Partition::is_starving) {
-                state.enough_bytes = state.enough_bytes.max(1).saturating_mul(2);
+            let state = self.state.lock();
+            let has_starving = || state.partitions.iter().any(|other| other.is_starving(step));
+            if state.taken == taken && has_starving() {
+                more = state.queued_until(step);
             }
         }
     }
@@ -219,7 +226,8 @@ impl Exchange {
         }
         let from = &mut state.partitions[partition];
         if let Some(rows) = from.queues.front_mut().and_then(VecDeque::pop_front) {
-            state.release(&rows);
+            let step = from.step;
+            state.release(step, &rows);
             return Poll::Ready(Some(Ok(rows)));
         }
         if state.ended.get(from.step) == Some(&self.readers) {
@@ -236,29 +244,49 @@ impl Exchange {
         let state = &mut *state;
         let from = &mut state.partitions[partition];
         from.is_gone = true;
-        for rows in std::mem::take(&mut from.queues).iter().flatten() {
-            state.release(rows);
+        let first = from.step;
+        for (step, queue) in (first..).zip(std::mem::take(&mut from.queues)) {
+            for rows in &queue {
+                state.release(step, rows);
+            }
         }
         state.wake_all();
     }
 }
 
 impl Partition {
-    fn is_starving(&self) -> bool {
-        !self.is_gone && self.waker.is_some() && self.queues.front().is_none_or(VecDeque::is_empty)
+    /// Whether it waits for rows of this step.
+    fn is_starving(&self, step: usize) -> bool {
+        !self.is_gone
+            && self.step == step
+            && self.waker.is_some()
+            && self.queues.front().is_none_or(VecDeque::is_empty)
     }
 }
 
 impl State {
-    fn release(&mut self, rows: &RecordBatch) {
+    /// Bytes of a step and of those before it.
+    fn queued_until(&self, step: usize) -> usize {
+        self.queued_bytes
+            .range(..=step)
+            .map(|(_, bytes)| bytes)
+            .sum()
+    }
+
+    fn release(&mut self, step: usize, rows: &RecordBatch) {
         let bytes = used_bytes(rows);
-        self.queued_bytes -= bytes;
-        self.reservation.shrink(bytes);
-        self.taken += 1;
-        self.enough_bytes = self.usually_enough_bytes;
-        if self.queued_bytes <= self.enough_bytes {
-            self.wake_readers();
+        if let Entry::Occupied(mut queued) = self.queued_bytes.entry(step) {
+            *queued.get_mut() -= bytes;
+            if *queued.get() == 0 {
+                queued.remove();
+            }
         }
+        let queued = self.queued_bytes.values().sum::<usize>();
+        let held = queued.max(self.held_bytes);
+        let reserved = self.reservation.size();
+        self.reservation.shrink(reserved.saturating_sub(held));
+        self.taken += 1;
+        self.wake_readers();
     }
 
     fn wait<T>(&mut self, cx: &Context<'_>) -> Poll<T> {
@@ -349,15 +377,24 @@ mod tests {
         let pool = pool(1 << 20);
         let exchange = exchange(&pool, 0);
         two_steps(&exchange).await;
-        exchange.room().await;
+        exchange.room(0).await;
         exchange.push(0, 0, rows(100)).unwrap();
-        assert!(exchange.room().now_or_never().is_none());
-        let (room, taken) = futures::join!(exchange.room(), next(&exchange, 0));
+        assert!(exchange.room(0).now_or_never().is_none());
+        let (room, taken) = futures::join!(exchange.room(0), next(&exchange, 0));
         assert_eq!((room, taken), ((), Some(100)));
         // The first partition has rows that nobody takes, the second one has none and is read.
         exchange.push(0, 0, rows(100)).unwrap();
         assert!(next(&exchange, 1).now_or_never().is_none());
-        exchange.room().await;
+        exchange.room(0).await;
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_ahead_does_not_stop_the_others() {
+        let exchange = exchange(&pool(1 << 20), 0);
+        two_steps(&exchange).await;
+        exchange.push(0, 1, rows(100)).unwrap();
+        assert!(exchange.room(1).now_or_never().is_none());
+        assert!(exchange.room(0).now_or_never().is_some());
     }
 
     #[tokio::test]
@@ -369,7 +406,7 @@ mod tests {
         exchange.close(0);
         exchange.push(0, 0, rows(100)).unwrap();
         assert_eq!(pool.reserved(), 0);
-        exchange.room().await;
+        exchange.room(0).await;
     }
 
     #[tokio::test]

@@ -21,6 +21,12 @@ use super::exchange::Exchange;
 use super::reader::Reader;
 use crate::gather::{GatherExec, QueryContext};
 
+/// Rows that all readers coalesce for all partitions, at the most.
+const COALESCED_ROWS: usize = 1 << 18;
+/// Rows that are handed over at a time.
+const MIN_ROWS: usize = 64;
+const MAX_ROWS: usize = 8192;
+
 /// The gather, and its readers.
 #[derive(Debug)]
 pub(super) struct Inputs {
@@ -59,7 +65,7 @@ impl Inputs {
         let Some(gather) = self.gather.downcast_ref::<GatherExec>() else {
             return internal_err!("a merge of buckets is not above a gather");
         };
-        let memory = QueryContext::of(context)?.memory;
+        let memory = QueryContext::of(context)?.memory / gather.gathers();
         let consumer = MemoryConsumer::new("rows to be merged");
         let readers = gather.partitions();
         let exchange = Arc::new(Exchange::new(
@@ -70,7 +76,8 @@ impl Inputs {
             consumer.register(context.memory_pool()),
         ));
         let schema = gather.schema();
-        let batch_rows = context.session_config().batch_size();
+        let coalescers = (readers * self.buckets.partitions()).max(1);
+        let batch_rows = (COALESCED_ROWS / coalescers).clamp(MIN_ROWS, MAX_ROWS);
         let tasks = (0..readers).map(|partition| {
             let workers = gather.open(partition, context)?;
             let (buckets, exchange) = (self.buckets.clone(), Arc::clone(&exchange));

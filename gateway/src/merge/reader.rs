@@ -30,6 +30,8 @@ struct Source {
     messages: WorkerStream,
     rows: Option<Pieces>,
     total_bytes: usize,
+    /// Of the messages so far; none if there were none.
+    rounds: Option<usize>,
     /// Rows of smaller buckets have come.
     last_bucket: usize,
 }
@@ -72,9 +74,11 @@ impl Reader {
 
     /// Hands over all rows; an error ends the merge.
     pub(super) async fn run(mut self) {
+        let unfinished = Unfinished(Some(Arc::clone(&self.exchange)));
         if let Err(error) = self.read().await {
             self.exchange.fail(error);
         }
+        unfinished.finish();
     }
 
     async fn read(&mut self) -> Result<()> {
@@ -88,7 +92,8 @@ impl Reader {
             sources.extend(source?);
         }
         drop(reading);
-        let bytes = sources.iter().map(|source| source.total_bytes).sum();
+        let bytes = sources.iter().map(|source| source.total_bytes);
+        let bytes = bytes.fold(0, usize::saturating_add);
         let steps = self.exchange.announce(bytes).await;
         for step in 0..steps.count() {
             sources = self.read_step(step, steps, sources).await?;
@@ -112,14 +117,18 @@ impl Reader {
         let mut reading = FuturesUnordered::new();
         let mut later = Vec::with_capacity(sources.len());
         for source in sources {
+            self.exchange.room(step).await;
             match self.hand_over(source, step, steps)? {
                 After::Message(source) => reading.push(source.read(&buckets)),
                 After::Step(source) => later.push(source),
             }
         }
         loop {
+            if reading.is_empty() {
+                return Ok(later);
+            }
             // Those that have sent more wait in their windows, and on the workers.
-            self.exchange.room().await;
+            self.exchange.room(step).await;
             let Some(source) = reading.next().await else {
                 return Ok(later);
             };
@@ -144,8 +153,13 @@ impl Reader {
                 None => return Ok(After::Message(source)),
             }
         }
+        let first = step.checked_sub(1).map_or(0, |before| steps.end(before));
         loop {
-            if self.buckets.round_of(rows.next.bucket) >= steps.end(step) {
+            let round = self.buckets.round_of(rows.next.bucket);
+            if round < first {
+                return Err(out_of_order().into());
+            }
+            if round >= steps.end(step) {
                 source.rows = Some(rows);
                 return Ok(After::Step(source));
             }
@@ -169,12 +183,31 @@ impl Reader {
     }
 }
 
+/// A reader that panics fails the merge: others would wait for it.
+struct Unfinished(Option<Arc<Exchange>>);
+
+impl Unfinished {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(exchange) = &self.0 {
+            exchange
+                .fail(Error::internal("a reader of a merge has ended before its workers").into());
+        }
+    }
+}
+
 impl Source {
     fn new(messages: WorkerStream) -> Self {
         Self {
             messages,
             rows: None,
             total_bytes: 0,
+            rounds: None,
             last_bucket: 0,
         }
     }
@@ -202,7 +235,11 @@ impl Source {
         rows: usize,
     ) -> Result<Vec<Piece>> {
         let rounds = outline.rounds as usize;
-        let are_known = rounds == 1 || rounds == buckets.rounds();
+        let are_known = match self.rounds.replace(rounds) {
+            None => rounds == 1 || rounds == buckets.rounds(),
+            // Rows in one round are one message.
+            Some(before) => rounds == before && rounds > 1,
+        };
         if !are_known || outline.buckets.len() != outline.rows.len() {
             return Err(out_of_order().into());
         }

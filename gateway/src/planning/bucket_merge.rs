@@ -61,9 +61,15 @@ fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec>> {
     let Some(gather) = repartitioning.input().downcast_ref::<GatherExec>() else {
         return Ok(None);
     };
+    // Small pieces of lists and structs would each be sent with all that the others have.
+    let schema = gather.schema();
+    let is_flat = !schema
+        .fields()
+        .iter()
+        .any(|field| field.data_type().is_nested());
     let columns = keys.iter().map(|key| key.downcast_ref::<Column>());
     let columns: Option<Vec<_>> = columns.map(|column| column.map(Column::index)).collect();
-    let Some(columns) = columns.filter(|_| merges_all && gather.has_no_order()) else {
+    let Some(columns) = columns.filter(|_| merges_all && is_flat && gather.has_no_order()) else {
         return Ok(None);
     };
     let buckets = Buckets::for_partitions(columns, *partitions);

@@ -144,17 +144,19 @@ impl Held {
     pub(super) fn merged(&self) -> Result<(Merged, usize)> {
         let mut rows = self.rows.lock();
         let mut buckets = self.order.buckets.clone();
+        let mut in_one_batch = None;
         if let Some(few) = rows.few.take() {
             buckets = buckets.in_one_round();
             let all = concat_batches(&self.schema, &few)?;
+            // The gateway divides them again if others have many, and can do so only if it has all of them.
+            in_one_batch = Some(all.num_rows().max(1));
             rows.divided.push(buckets.divide(&all)?);
         }
         let runs = mem::take(&mut rows.runs);
         let held = mem::take(&mut rows.divided);
         let first = held.first().filter(|divided| divided.batch.num_rows() > 0);
-        let batch_rows = first.map_or(SPILLED_ROWS, |divided| {
-            target_rows(&divided.batch, self.order.batch_bytes)
-        });
+        let of_first = first.map(|divided| target_rows(&divided.batch, self.order.batch_bytes));
+        let batch_rows = in_one_batch.or(of_first).unwrap_or(SPILLED_ROWS);
         let held = held.into_iter().map(Source::held);
         let spilled = runs.into_iter().map(|run| run.open(&self.spills));
         let sources = held.map(Ok).chain(spilled).collect::<Result<_>>()?;
