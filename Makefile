@@ -2,17 +2,23 @@
 
 PYTHON ?= python3
 VENV   := .venv
-BIN    := $(or $(CARGO_TARGET_DIR),target)/release/volary
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN    := $(TARGET)/release/volary
 # Of the demo: scale factor, workers, and any other flag of `volary demo`.
 SCALE   ?= 0.1
 WORKERS ?= 4
 DEMO    ?=
 
+# No dependency: programs of their own, where volary-bench looks for them. It measures this release and no other.
+BALLISTA         := $(TARGET)/ballista
+BALLISTA_RELEASE := 55.0.0
+BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BALLISTA)/build
+
 # Tests that start real processes find the binary by this name.
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python lint fmt docs bench bench-quick plots clean-data
+.PHONY: help setup build demo test test-rust test-python lint fmt docs bench bench-quick plots ballista clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +74,11 @@ bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temp
 
 plots: setup ## Draw the raw results in benches/results into docs/benchmarks
 	$(VENV)/bin/python benches/plots/plot.py benches/results docs/benchmarks
+
+ballista: ## Install Ballista's own programs, which the benchmarks compare with; takes as long as a first build
+	$(BALLISTA_INSTALL) --features flight-sql --bin ballista-scheduler ballista-scheduler@$(BALLISTA_RELEASE)
+	$(BALLISTA_INSTALL) --bin ballista-executor ballista-executor@$(BALLISTA_RELEASE)
+	rm -rf $(BALLISTA)/build
 
 clean-data: ## Delete what the demo and local clusters wrote below volary-data
 	rm -rf volary-data

@@ -172,13 +172,12 @@ def concurrency(results: Results) -> Figure:
 
 def tpch(results: Results) -> Figure:
     """What each query takes in terms of DataFusion's time."""
-    figure, (axes,) = panels(1, inches=(10, 3.8))
-    ours = [variant for variant in results.variants if variant.baseline is not None]
-    ratios = {variant.parameters["query"]: results.ratio(variant, "total_ms") for variant in ours}
-    bars(axes, list(ratios), {"ratio": ratios})
-    level(axes, 1, "DataFusion")
-    axes.set_ylabel("time, in terms of DataFusion's")
-    return figure
+    return _queries(results)
+
+
+def ballista(results: Results) -> Figure:
+    """What each query takes in terms of Ballista's time."""
+    return _queries(results)
 
 
 def load(results: Results) -> Figure:
@@ -190,7 +189,19 @@ def load(results: Results) -> Figure:
     return figure
 
 
+def _queries(results: Results) -> Figure:
+    """A bar per query, in terms of the other engine's time."""
+    figure, (axes,) = panels(1, inches=(10, 3.8))
+    ours = [variant for variant in results.variants if variant.baseline is not None]
+    (other,) = {variant.parameters["engine"] for variant in results.variants if variant.baseline is None}
+    ratios = {variant.parameters["query"]: results.ratio(variant, "total_ms") for variant in ours}
+    bars(axes, list(ratios), {"ratio": ratios})
+    level(axes, 1, other)
+    axes.set_ylabel(f"time, in terms of {other}'s")
+    return figure
+
+
 _CHARTS: dict[str, Callable[[Results], Figure]] = {
     chart.__name__: chart
-    for chart in (chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, load)
+    for chart in (chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, ballista, load)
 }

@@ -60,6 +60,8 @@ pub struct Bench {
     pub scratch_dir: PathBuf,
     /// `volary-fleet`.
     pub fleet_program: PathBuf,
+    /// Where Ballista's programs are, if they are.
+    pub ballista: PathBuf,
     /// Those of this process.
     pub runtimes: Runtimes,
 }

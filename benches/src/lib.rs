@@ -4,6 +4,8 @@
 //! its own wherever its processor time or memory is of interest: a gateway in a [`fleet`], stand-ins for workers ([`stub`]), and
 //! one that only reads ([`reading`]). All of that is asked of Linux ([`procfs`]), and of no other system.
 
+/// A cluster of Ballista, whose programs are installed or not.
+pub mod ballista;
 /// What the tables of one run share: how large they are, and where.
 pub mod bench;
 /// Clients that ask one question after another.

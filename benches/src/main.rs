@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use volary_benches::ballista::Missing;
 use volary_benches::bench::{Bench, Size, Tpch};
 use volary_benches::report;
 use volary_benches::tables::{self, Table};
@@ -13,7 +14,8 @@ use volary_node::runtimes::OwnedRuntimes;
 /// Runs experiments, whose variants are measured in turns; prints them as tables, and keeps every sample.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Tables, by name: chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, load. Default: all.
+    /// Tables, by name: chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, ballista, load. Default: all, but
+    /// for those that need a program which is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Smaller: all tables in less than ten minutes.
@@ -49,6 +51,9 @@ struct Args {
     /// Where TPC-H's queries are.
     #[arg(long, default_value = "tests/queries/tpch")]
     queries: PathBuf,
+    /// Where Ballista's programs are. Default: where `make ballista` installs them, in the build directory of this program.
+    #[arg(long)]
+    ballista: Option<PathBuf>,
 }
 
 /// See the workspace's Cargo.toml for why it is not the system's.
@@ -63,6 +68,7 @@ fn main() -> Result<()> {
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
     let temporary = tempfile::tempdir()?;
+    let program = std::env::current_exe()?;
     let bench = Bench {
         size: args.size(),
         rounds: args.rounds,
@@ -77,14 +83,26 @@ fn main() -> Result<()> {
             .data_dir
             .unwrap_or_else(|| temporary.path().join("data")),
         scratch_dir: temporary.path().join("scratch"),
-        fleet_program: std::env::current_exe()?.with_file_name("volary-fleet"),
+        fleet_program: program.with_file_name("volary-fleet"),
+        ballista: args
+            .ballista
+            .unwrap_or_else(|| installed_ballista(&program)),
         runtimes: handles.clone(),
     };
-    handles.io().block_on(run(&bench, &tables, &args.results))
+    handles
+        .io()
+        .block_on(run(&bench, &tables, &args.only, &args.results))
 }
 
-/// Runs one table after another. One that fails does not keep the others from being measured.
-async fn run(bench: &Bench, tables: &[Table], results: &Path) -> Result<()> {
+/// Where `make ballista` installs it: `ballista/bin` in the build directory, whose `release` a program is in.
+fn installed_ballista(program: &Path) -> PathBuf {
+    let build = program.ancestors().nth(2).unwrap_or(program);
+    build.join("ballista").join("bin")
+}
+
+/// Runs one table after another. One that fails does not keep the others from being measured; nor does one that needs what is not
+/// installed, which has failed only if it was asked for by name.
+async fn run(bench: &Bench, tables: &[Table], asked_for: &[String], results: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for table in tables {
         eprintln!("{}: {} run", table.name, bench.size.name());
@@ -92,6 +110,9 @@ async fn run(bench: &Bench, tables: &[Table], results: &Path) -> Result<()> {
             Ok(measured) => {
                 let path = measured.write(results)?;
                 println!("{}\n{}\n", report::markdown(&measured), path.display());
+            }
+            Err(error) if error.is::<Missing>() && asked_for.is_empty() => {
+                eprintln!("{}: skipped: {error}", table.name);
             }
             Err(error) => {
                 eprintln!("{} has failed: {error:#}", table.name);
@@ -113,5 +134,16 @@ impl Args {
             (_, _, true) => Size::Full,
             _ => Size::Normal,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ballista_is_looked_for_in_the_build_directory() {
+        let installed = installed_ballista(Path::new("/build/release/volary-bench"));
+        assert_eq!(installed, Path::new("/build/ballista/bin"));
     }
 }

@@ -1,7 +1,9 @@
-//! Results for people: a table in Markdown.
+//! Results for people: tables in Markdown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use bytesize::ByteSize;
 
 use crate::results::{Measured, TableResults};
 use crate::statistics::{Spread, ratios};
@@ -43,6 +45,28 @@ pub fn markdown(results: &TableResults) -> String {
         text.push_str(" |\n");
     }
     text
+}
+
+/// A page of its own: the table, what was done, and on what.
+pub fn page(results: &TableResults) -> String {
+    let machine = &results.machine;
+    let versions: Vec<_> = results
+        .versions
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    format!(
+        "{}\n{}\n\nEach value is the median of the turns (smallest to largest), and after × the median of the ratios, turn by turn, to what the variant is compared with.\n\n{}; {}, {} processors, {}; {}; {}. Raw samples: [{table}.json]({table}.json).\n",
+        markdown(results),
+        results.method,
+        results.date,
+        machine.model,
+        machine.cpus,
+        ByteSize(machine.memory),
+        machine.os,
+        versions.join(", "),
+        table = results.table,
+    )
 }
 
 /// The variant that this one is compared with.
@@ -124,5 +148,8 @@ mod tests {
             "",
         ];
         assert_eq!(text, lines.join("\n"));
+        let page = page(&results);
+        assert!(page.starts_with(&text), "{page}");
+        assert!(page.ends_with("Raw samples: [t.json](t.json).\n"), "{page}");
     }
 }

@@ -11,9 +11,8 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
-use tonic::transport::Channel;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::channel::{ChannelOptions, flight_client};
+use volary_node::channel::{ChannelOptions, Transport, flight_client};
 
 /// The user `volary` without a password, until gateways have users.
 const CREDENTIALS: &str = "Basic dm9sYXJ5Og==";
@@ -21,7 +20,7 @@ const CREDENTIALS: &str = "Basic dm9sYXJ5Og==";
 /// A session at a gateway.
 #[derive(Debug)]
 pub struct Client {
-    inner: FlightSqlServiceClient<Channel>,
+    inner: FlightSqlServiceClient<Transport>,
     uri: String,
 }
 

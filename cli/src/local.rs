@@ -22,7 +22,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const GATEWAY_DIR: &str = "gateway";
 const WORKER_DIR_PREFIX: &str = "worker-";
 /// What a worker takes of the files that this process may open: its listener, the lock of its directory, both ends of three connections
-/// (two from the gateway, one to it), and a segment that it writes, which is open twice.
+/// of the gateway to it, and a segment that it writes, which is open twice.
 const FILES_PER_WORKER: u64 = 10;
 
 /// What a [`LocalCluster`] is made of.

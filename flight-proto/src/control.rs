@@ -8,7 +8,7 @@ pub struct Control {
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
     /// The command.
-    #[prost(oneof = "control::Command", tags = "2, 3, 4")]
+    #[prost(oneof = "control::Command", tags = "2, 3, 4, 6")]
     pub command: Option<control::Command>,
     /// The cluster.
     #[prost(string, tag = "5")]
@@ -33,6 +33,9 @@ pub mod control {
         /// Delete the rows of a write that failed.
         #[prost(message, tag = "4")]
         AbortWrite(super::AbortWrite),
+        /// Answer with a [`super::WorkerReport`], and delete what is garbage.
+        #[prost(message, tag = "6")]
+        Report(super::Report),
     }
 }
 
@@ -54,6 +57,55 @@ pub struct AbortWrite {
     /// The write.
     #[prost(uint64, tag = "1")]
     pub write_id: u64,
+}
+
+/// Asks for a worker's report, and says what the worker may delete. A gateway asks again and again, of each worker that it knows.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Report {
+    /// Tables that exist, or are being created.
+    #[prost(uint64, repeated, tag = "1")]
+    pub live_tables: Vec<u64>,
+    /// Every table up to this one that is not live was dropped: its files are garbage. Later ones may exist.
+    #[prost(uint64, tag = "2")]
+    pub last_table: u64,
+    /// Writes that failed: their rows are garbage.
+    #[prost(uint64, repeated, tag = "3")]
+    pub aborted_writes: Vec<u64>,
+    /// When the gateway asks again, in milliseconds: the more workers there are, the later.
+    #[prost(uint32, tag = "4")]
+    pub next_ms: u32,
+}
+
+/// What a worker reports of itself: the answer to [`Report`], sealed for [`Purpose::Membership`](crate::seal::Purpose::Membership).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct WorkerReport {
+    /// The worker.
+    #[prost(uint64, tag = "1")]
+    pub worker_id: u64,
+    /// Which start of the worker it is.
+    #[prost(string, tag = "2")]
+    pub instance: String,
+    /// Fragments that run.
+    #[prost(uint32, tag = "3")]
+    pub running_fragments: u32,
+    /// Memory reserved by fragments and writes, in bytes.
+    #[prost(uint64, tag = "4")]
+    pub memory_reserved_bytes: u64,
+    /// Segments on disk, of all tables.
+    #[prost(uint64, tag = "5")]
+    pub segments: u64,
+    /// Rows on disk.
+    #[prost(uint64, tag = "6")]
+    pub rows: u64,
+    /// Bytes on disk.
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    /// Failed writes whose rows are deleted by now.
+    #[prost(uint64, repeated, tag = "8")]
+    pub collected_writes: Vec<u64>,
+    /// Whether the worker drains before it stops.
+    #[prost(bool, tag = "9")]
+    pub draining: bool,
 }
 
 /// The segments of a worker.

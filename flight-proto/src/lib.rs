@@ -1,13 +1,13 @@
 //! All that crosses the network between Volary's nodes and its clients, and nothing else.
 //!
 //! Nodes talk Arrow Flight only. A gateway sends a worker a sealed [`ticket`] for a [`fragment`] (DoGet), rows to keep
-//! (DoPut, [`write`]) or a small command (DoAction, [`control`]); a worker sends its gateway [`membership`] messages. What a
-//! worker streams back carries [`frame`] metadata beside the rows. Every message has a version by way of its
+//! (DoPut, [`write`]) or a small command (DoAction, [`control`]), of which one asks for its report; a worker sends its gateway
+//! [`membership`] messages. What a worker streams back carries [`frame`] metadata beside the rows. Every message has a version by way of its
 //! [`seal`] envelope, changes additively, and has a golden-bytes test.
 //!
 //! [`error`] is the one list of error codes, and the one map to and from gRPC.
 
-/// Small commands from a gateway to a worker (DoAction): drop a table, list segments.
+/// Small commands from a gateway to a worker (DoAction): report, drop a table, list segments.
 pub mod control;
 /// The error codes, and their maps to gRPC and from DataFusion.
 pub mod error;
@@ -19,7 +19,7 @@ pub mod frame;
 pub mod ids;
 /// Schemas and rows as bytes.
 pub mod ipc;
-/// How a worker joins a gateway and reports its health.
+/// How a worker joins a gateway, and says that it leaves.
 pub mod membership;
 /// Envelopes with a version, a purpose, an expiry and a MAC.
 pub mod seal;

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use prost::Message;
-use volary_flight_proto::control::{AbortWrite, Control, DropTable, ListSegments, control};
+use volary_flight_proto::control::{
+    AbortWrite, Control, DropTable, ListSegments, Report, WorkerReport, control,
+};
 use volary_flight_proto::fragment::{
     Fragment, FragmentId, HashBuckets, Parameter, Parameters, ScanShards, ShardScan, parameter,
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
-use volary_flight_proto::membership::{
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
-};
+use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
@@ -162,6 +162,15 @@ fn commands_have_their_bytes() {
             control::Command::AbortWrite(AbortWrite { write_id: 300 }),
             "0805220308ac022a0163",
         ),
+        (
+            control::Command::Report(Report {
+                live_tables: vec![1, 300],
+                last_table: 300,
+                aborted_writes: vec![7],
+                next_ms: 1000,
+            }),
+            "0805320e0a0301ac0210ac021a010720e8072a0163",
+        ),
     ];
     for (command, golden) in commands {
         let control = Control {
@@ -212,7 +221,7 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         heartbeat_ms: 5000,
     };
     assert_bytes(&joined, "08051201631a020102208827");
-    let heartbeat = HeartbeatRequest {
+    let report = WorkerReport {
         worker_id: 5,
         instance: "i".to_owned(),
         running_fragments: 2,
@@ -223,18 +232,13 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         collected_writes: vec![12, 300],
         draining: true,
     };
-    assert_bytes(
-        &heartbeat,
-        "080512016918022080202803300938ac0242030cac024801",
-    );
-    let answer = HeartbeatResponse {
-        known: true,
-        live_tables: vec![1, 300],
-        last_table: 300,
-        aborted_writes: vec![7],
-        next_ms: 1000,
+    assert_bytes(&report, "080512016918022080202803300938ac0242030cac024801");
+    let leave = LeaveRequest {
+        worker_id: 5,
+        instance: "i".to_owned(),
     };
-    assert_bytes(&answer, "0801120301ac0218ac0222010728e807");
+    assert_bytes(&leave, "0805120169");
+    assert_bytes(&LeaveResponse {}, "");
 }
 
 #[test]

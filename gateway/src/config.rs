@@ -39,11 +39,12 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// How often a worker reports.
+    /// How often the gateway asks a worker for its report. It asks at most 500 workers a second: of thousands, each less often.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub heartbeat_interval: Duration,
-    /// A worker that has not reported for so long is shown as lost.
+    /// A worker that was asked for its report and has not answered for so long is shown as lost, and nothing is loaded into it. It is
+    /// waited for longer where workers are asked less often.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub lost_after: Duration,
@@ -80,6 +81,9 @@ pub struct Query {
     /// Memory of plans that are kept between GetFlightInfo and DoGet, as estimated from their statements' length; a ticket whose
     /// plan is gone is planned again.
     pub kept_plans: MemorySize,
+    /// Memory of plans that are used again, with other values of their parameters, when a statement comes again; as estimated. With 0, each
+    /// statement is planned by itself.
+    pub generic_plans: MemorySize,
     /// Sessions that are kept; the one that was not used for the longest time is forgotten first.
     pub max_sessions: u64,
     /// The largest message that clients may send: statements, parameters, rows.
@@ -102,9 +106,9 @@ pub struct Gather {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub retry_for: Duration,
-    /// Size of a batch that a worker aims at.
+    /// Size of a batch that a worker aims at. Larger ones leave the processor's caches on their way.
     pub batch: MemorySize,
-    /// HTTP/2 window of a stream: what a worker may send ahead.
+    /// HTTP/2 window of a stream: what a worker may send ahead. Gathers from many workers take less, by the memory of their query.
     pub stream_window: MemorySize,
     /// The largest message that is taken from a worker.
     pub max_message: MemorySize,
@@ -161,6 +165,7 @@ impl Default for Query {
             max_waiting_per_session: None,
             ticket_lifetime: Duration::from_secs(60 * 60),
             kept_plans: MemorySize::Bytes(256 << 20),
+            generic_plans: MemorySize::Bytes(64 << 20),
             max_sessions: 100_000,
             max_message: MemorySize::Bytes(256 << 20),
         }
@@ -173,7 +178,7 @@ impl Default for Gather {
             connect_timeout: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(10),
             retry_for: Duration::from_secs(5),
-            batch: MemorySize::Bytes(1 << 20),
+            batch: MemorySize::Bytes(128 << 10),
             stream_window: MemorySize::Bytes(2 << 20),
             max_message: MemorySize::Bytes(256 << 20),
             runtime_filter_keys: 16_384,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::task::JoinSet;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
 use volary_node::data_dir::Role;
@@ -25,6 +26,8 @@ use crate::flight_sql::FlightSql;
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: Serving,
+    /// One task, which ends by itself when the server stops.
+    asking: JoinSet<()>,
 }
 
 impl Gateway {
@@ -70,8 +73,15 @@ impl Gateway {
             config,
         );
         let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
+        let mut asking = JoinSet::new();
+        let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
+        asking.spawn_on(reports, runtimes.health());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
-        Ok(Self { cluster, serving })
+        Ok(Self {
+            cluster,
+            serving,
+            asking,
+        })
     }
 
     /// The address it listens on.
@@ -93,7 +103,10 @@ impl Gateway {
     }
 
     /// Stops accepting, lets open calls end for a while, and closes.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         self.serving.shutdown().await;
+        if let Some(Err(error)) = self.asking.join_next().await {
+            tracing::warn!(%error, "asking the workers for their reports panicked");
+        }
     }
 }

@@ -1,17 +1,83 @@
 //! Connections to other nodes.
+//!
+//! One per address, made when it is first used, again when it was lost, and shared by all that is asked: HTTP/2 carries many streams.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
+use futures::future::BoxFuture;
+use futures::ready;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tonic::transport::{Channel, Endpoint};
+use tokio::task::JoinHandle;
+use tonic::ConnectError;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response, Uri};
+use tower::{BoxError, Service};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing happens is probed again so often, and so many times, before it is given up.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 2;
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 
-/// How a connection is made.
+/// A Flight client of a node.
+pub type NodeClient = FlightServiceClient<Transport>;
+
+/// What carries a client's calls. tonic's own channel has a queue in front of each connection, which takes 11 KiB of memory.
+///
+/// A call begins on the I/O runtime: the one that finds no connection makes it, for all others that wait for it meanwhile, and who
+/// asked may not look at its answer for a long time.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    client: Client<Connector, Body>,
+    io: Handle,
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = Call;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Call(self.io.spawn(self.client.request(request)))
+    }
+}
+
+/// A call that waits for the beginning of its answer. Dropping it ends the call.
+#[derive(Debug)]
+pub struct Call(JoinHandle<std::result::Result<Response<Incoming>, legacy::Error>>);
+
+impl Future for Call {
+    type Output = std::result::Result<Response<Incoming>, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(Pin::new(&mut self.0).poll(cx)) {
+            Ok(answered) => answered.map_err(Into::into),
+            Err(stopped) => Err(stopped.into()),
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How connections are made.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
     /// Until a connection stands.
@@ -22,6 +88,8 @@ pub struct ChannelOptions {
     pub connection_window_bytes: u32,
     /// The largest message that is taken, in bytes.
     pub max_message_bytes: usize,
+    /// A connection that nobody has asked for so long is closed, when its streams have ended; `None` keeps it.
+    pub closed_after: Option<Duration>,
 }
 
 impl Default for ChannelOptions {
@@ -31,40 +99,119 @@ impl Default for ChannelOptions {
             stream_window_bytes: 2 * 1024 * 1024,
             connection_window_bytes: 16 * 1024 * 1024,
             max_message_bytes: 256 * 1024 * 1024,
+            closed_after: None,
         }
     }
 }
 
-/// A Flight client of the node at `address` (`host:port`). It connects on the I/O runtime when it is first used, and again
-/// when the connection was lost.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` if the address is none.
-pub fn flight_client(
-    address: &str,
-    options: &ChannelOptions,
-    io: &Handle,
-) -> Result<FlightServiceClient<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|source| {
+/// Connections with the same options. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Channels {
+    transport: Transport,
+    max_message_bytes: usize,
+}
+
+impl Channels {
+    /// Connections are made, and served, on the I/O runtime.
+    pub fn new(options: &ChannelOptions, io: &Handle) -> Self {
+        let client = Client::builder(OnHandle(io.clone()))
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(options.closed_after)
+            .http2_only(true)
+            .set_host(false)
+            .http2_initial_stream_window_size(options.stream_window_bytes)
+            .http2_initial_connection_window_size(options.connection_window_bytes)
+            .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
+            // That a peer is gone is found out by the system while nothing is asked: pings would wake both nodes for each of thousands of
+            // connections. A node that hangs answers the system, so that what is asked is watched by pings.
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .http2_keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            // Each piece of a stream that is dropped while it arrives counts as an error of the peer's, and after 1024 of them the connection
+            // is closed, with all that others read over it. Here the peers are nodes of the cluster, and streams are dropped every
+            // day: by limits, by clients that go away.
+            .http2_max_local_error_reset_streams(None)
+            .build(Connector::new(options.connect_timeout));
+        Self {
+            transport: Transport {
+                client,
+                io: io.clone(),
+            },
+            max_message_bytes: options.max_message_bytes,
+        }
+    }
+
+    /// A client of the node at `address` (`host:port`).
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the address is none.
+    pub fn client(&self, address: &str) -> Result<NodeClient> {
+        let origin: Uri = format!("http://{address}").parse().map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
                 format!("\"{address}\" is not an address; write host:port"),
                 source,
             )
-        })?
-        .connect_timeout(options.connect_timeout)
-        .tcp_nodelay(true)
-        .tcp_keepalive(Some(KEEPALIVE_INTERVAL))
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(options.stream_window_bytes)
-        .initial_connection_window_size(options.connection_window_bytes)
-        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES);
-    // The channel's task, which also makes its connections, is spawned in the runtime that is entered.
-    let _guard = io.enter();
-    Ok(FlightServiceClient::new(endpoint.connect_lazy())
-        .max_decoding_message_size(options.max_message_bytes)
-        .max_encoding_message_size(usize::MAX))
+        })?;
+        Ok(
+            FlightServiceClient::with_origin(self.transport.clone(), origin)
+                .max_decoding_message_size(self.max_message_bytes)
+                .max_encoding_message_size(usize::MAX),
+        )
+    }
+}
+
+/// A Flight client with connections of its own: see [`Channels`].
+///
+/// # Errors
+/// Those of [`Channels::client`].
+pub fn flight_client(address: &str, options: &ChannelOptions, io: &Handle) -> Result<NodeClient> {
+    Channels::new(options, io).client(address)
+}
+
+/// Runs the tasks of connections.
+#[derive(Debug, Clone)]
+struct OnHandle(Handle);
+
+impl<F> hyper::rt::Executor<F> for OnHandle
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}
+
+/// Connects over TCP. What it says of a failure is what gRPC calls UNAVAILABLE.
+#[derive(Debug, Clone)]
+struct Connector(HttpConnector);
+
+impl Connector {
+    fn new(connect_timeout: Duration) -> Self {
+        let mut http = HttpConnector::new();
+        http.set_connect_timeout(Some(connect_timeout));
+        http.set_nodelay(true);
+        http.set_keepalive(Some(KEEPALIVE_INTERVAL));
+        http.set_keepalive_interval(Some(PROBE_INTERVAL));
+        http.set_keepalive_retries(Some(PROBES));
+        Self(http)
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, std::result::Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, address: Uri) -> Self::Future {
+        let connecting = self.0.call(address);
+        Box::pin(async move {
+            let connected = connecting.await;
+            connected.map_err(|error| ConnectError(error.into()))
+        })
+    }
 }

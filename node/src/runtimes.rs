@@ -25,7 +25,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// Batches between the runtime that computes them and the one that sends them.
 const BATCHES_AHEAD: usize = 2;
 
-/// Where work runs: planning and execution on the CPU runtime, the network on the I/O runtime, heartbeats on a third, so that
+/// Where work runs: planning and execution on the CPU runtime, the network on the I/O runtime, who lives on a third, so that
 /// a busy node is not declared dead.
 #[derive(Debug, Clone)]
 pub struct Runtimes {
@@ -103,7 +103,7 @@ impl Runtimes {
         &self.io
     }
 
-    /// For heartbeats.
+    /// For joining, and for asking who lives.
     pub fn health(&self) -> &Handle {
         &self.health
     }

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +17,7 @@ from processes import binary
 pytestmark = pytest.mark.server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# Those that need nothing which is not built here.
 TABLES = {
     "chunks",
     "readers",
@@ -48,13 +49,23 @@ def bench(temporary: Path, *arguments: str | Path) -> subprocess.CompletedProces
     return run(binary("volary-bench"), "--smoke", f"--queries={queries}", *arguments, temporary=temporary)
 
 
+class Run(NamedTuple):
+    """Where the raw results are, what was printed, and what was said meanwhile."""
+
+    results: Path
+    printed: str
+    said: str
+
+
 @pytest.fixture(scope="module")
-def all_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Where the raw results are, and what was printed."""
+def all_tables(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Without Ballista, also where it is installed."""
     directory = tmp_path_factory.mktemp("bench")
-    done = bench(directory, f"--results={directory / 'results'}", "--workers=2")
+    done = bench(
+        directory, f"--results={directory / 'results'}", "--workers=2", f"--ballista={directory / 'not-installed'}"
+    )
     assert done.returncode == 0, done.stderr
-    return directory / "results", done.stdout
+    return Run(directory / "results", done.stdout, done.stderr)
 
 
 def variants(results: Path, table: str) -> dict[str, dict[str, Any]]:
@@ -62,10 +73,10 @@ def variants(results: Path, table: str) -> dict[str, dict[str, Any]]:
     return {variant["name"]: variant for variant in json.loads((results / f"{table}.json").read_text())["variants"]}
 
 
-def test_every_table_has_finite_samples_of_every_variant(all_tables: tuple[Path, str]) -> None:
-    results, printed = all_tables
+def test_every_table_has_finite_samples_of_every_variant(all_tables: Run) -> None:
+    results, printed, _ = all_tables
     assert {path.stem for path in results.iterdir()} == TABLES
-    for path in results.iterdir():
+    for path in results.glob("*.json"):
         table = json.loads(path.read_text())
         assert table["table"] == path.stem
         assert table["size"] == "smoke"
@@ -88,8 +99,8 @@ def test_every_table_has_finite_samples_of_every_variant(all_tables: tuple[Path,
                 assert min(samples) >= lowest, (variant["name"], metric, samples)
 
 
-def test_variants_are_compared_with_what_they_stand_beside(all_tables: tuple[Path, str]) -> None:
-    results, _ = all_tables
+def test_variants_are_compared_with_what_they_stand_beside(all_tables: Run) -> None:
+    results = all_tables.results
     tpch = variants(results, "tpch")
     queries = [f"q{number:02}" for number in range(1, 23)]
     assert [name for name, variant in tpch.items() if "baseline" in variant] == [
@@ -106,17 +117,15 @@ def test_variants_are_compared_with_what_they_stand_beside(all_tables: tuple[Pat
         assert variant["baseline"].startswith(f"{variant['parameters']['row_bytes']} bytes ")
 
 
-def test_no_question_of_many_clients_fails(all_tables: tuple[Path, str]) -> None:
-    results, _ = all_tables
+def test_no_question_of_many_clients_fails(all_tables: Run) -> None:
+    results = all_tables.results
     for variant in variants(results, "concurrency").values():
         assert variant["samples"]["failures"] == [0]
         assert {"point_p50_ms", "group_by_p99_ms", "join_p99_ms"} <= variant["samples"].keys()
 
 
-def test_all_tables_are_drawn_and_the_same_results_as_the_same_bytes(
-    all_tables: tuple[Path, str], tmp_path: Path
-) -> None:
-    results, _ = all_tables
+def test_all_tables_are_drawn_and_the_same_results_as_the_same_bytes(all_tables: Run, tmp_path: Path) -> None:
+    results = all_tables.results
     for plots in ("first", "second"):
         program = REPOSITORY / "benches" / "plots" / "plot.py"
         drawn = run(sys.executable, program, results, tmp_path / plots, temporary=tmp_path)
@@ -131,8 +140,36 @@ def test_tables_are_chosen_by_name_and_turns_counted(tmp_path: Path) -> None:
     results = tmp_path / "results"
     done = bench(tmp_path, f"--results={results}", "--only=readers", "--rounds=2")
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in results.iterdir()] == ["readers.json"]
+    assert sorted(path.name for path in results.iterdir()) == ["readers.json", "readers.md"]
     assert all(len(variant["samples"]["mb_per_s"]) == 2 for variant in variants(results, "readers").values())
     done = bench(tmp_path, f"--results={results}", "--only=writers")
     assert done.returncode == 1
     assert 'there is no table "writers"; there are chunks, readers, ' in done.stderr
+
+
+def test_what_is_not_installed_is_skipped_unless_it_was_asked_for(all_tables: Run, tmp_path: Path) -> None:
+    (skipped,) = (line for line in all_tables.said.splitlines() if line.startswith("ballista: skipped: "))
+    assert skipped.endswith("/not-installed/ballista-scheduler; `make ballista` installs it")
+    done = bench(tmp_path, f"--results={tmp_path}", "--only=ballista", f"--ballista={tmp_path}")
+    assert done.returncode == 1
+    advice = f"there is no {tmp_path}/ballista-scheduler; `make ballista` installs it"
+    assert f"ballista has failed: {advice}\n" in done.stderr
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_ballista_answers_beside_volary_where_it_is_installed(tmp_path: Path) -> None:
+    installed = binary("volary-bench").parent.parent / "ballista" / "bin"
+    if not (installed / "ballista-executor").is_file():
+        pytest.skip(f"there is no Ballista in {installed}; `make ballista` installs it")
+    results = tmp_path / "results"
+    done = bench(tmp_path, f"--results={results}", "--only=ballista", "--query=q1", "--workers=2")
+    assert done.returncode == 0, done.stderr
+    measured = variants(results, "ballista")
+    names = [*(f"q{number}" for number in range(10, 20)), "total"]
+    assert list(measured) == [f"{name}, {engine}" for name in names for engine in ("Volary", "Ballista")]
+    for name in names:
+        assert measured[f"{name}, Volary"]["baseline"] == f"{name}, Ballista"
+    program = REPOSITORY / "benches" / "plots" / "plot.py"
+    drawn = run(sys.executable, program, results, tmp_path / "plots", temporary=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "plots" / "ballista.svg").is_file()

@@ -28,6 +28,11 @@ ROWS = 20_000
 SUM = ROWS * (ROWS - 1) // 2
 # HTTP/2 sends these by itself on connections that are idle: 17 bytes now and then.
 MORE_THAN_PINGS = 100
+# Workers are not asked for their reports but when they join, or when the gateway starts.
+SELDOM = {
+    "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "10m",
+    "VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h",
+}
 # A worker that answers nothing is given up after 1 s, one that is gone after 0.5 s: see Processes.SETTINGS.
 DEADLINE_SECONDS = 5
 # Until a query holds as much as it may, and begins to spill.
@@ -62,6 +67,16 @@ def proxied(processes: Processes) -> Processes:
     processes.add_worker(proxied=True)
     load_birds(processes)
     return processes
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[Processes]:
+    """The same, where what passes the proxy belongs to queries: the gateway asks for no reports meanwhile."""
+    with Processes(tmp_path, SELDOM) as processes:
+        processes.add_worker()
+        processes.add_worker(proxied=True)
+        load_birds(processes)
+        yield processes
 
 
 @pytest.fixture
@@ -191,13 +206,13 @@ def test_a_worker_killed_in_the_middle_of_a_stream_that_is_read_slowly_fails_it(
 
 @pytest.mark.parametrize("place", ["first byte", "first quarter", "middle", "last batch", "end of stream", "last byte"])
 def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
-    proxied: Processes, background: Any, place: str
+    quiet: Processes, background: Any, place: str
 ) -> None:
-    _, worker = proxied.workers
+    _, worker = quiet.workers
     query = "SELECT k, v FROM birds WHERE k >= 0"
-    expected = sorted(proxied.sql(query))
+    expected = sorted(quiet.sql(query))
     before = worker.proxy.downloaded
-    assert sorted(proxied.sql(query)) == expected
+    assert sorted(quiet.sql(query)) == expected
     length = worker.proxy.downloaded - before
     cut = {
         "first byte": 1,
@@ -208,7 +223,7 @@ def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
         "last byte": length - 4,
     }[place]
     worker.proxy.hold_after(down=cut)
-    answer = background(proxied.sql, query)
+    answer = background(quiet.sql, query)
     # The last message says how long things took: its length is not always the same, so that the last cut may come late.
     until(lambda: worker.proxy.is_holding or answer.done(), "the worker has sent what it may")
     worker.kill()
@@ -222,7 +237,7 @@ def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
             assert place in ("end of stream", "last byte")
     worker.proxy.release()
     worker.start()
-    assert sorted(proxied.sql(query)) == expected
+    assert sorted(quiet.sql(query)) == expected
 
 
 # Many workers
@@ -242,7 +257,8 @@ def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
 def test_all_workers_are_asked_before_any_has_answered(
     tmp_path: Path, background: Any, query: str, partitions: int
 ) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": str(partitions)}) as processes:
+    settings = {**SELDOM, "VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": str(partitions)}
+    with Processes(tmp_path, settings) as processes:
         workers = [processes.add_worker(proxied=True) for _ in range(3)]
         load_birds(processes)
         # A request is longer: its rest is held, and without it no worker can answer.
@@ -312,6 +328,7 @@ def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Proc
         count_and_sum(pair)
     assert_names(caught.value, worker)
     until(lambda: pair.nodes("state")[worker.id] == "lost", "the stopped worker is shown as lost")
+    assert pair.nodes("state")[pair.workers[0].id] == "alive"
     worker.running().signal(signal.SIGCONT)
     assert_all_is_well(pair)
     until(lambda: pair.nodes("state")[worker.id] == "alive", "the worker is shown as alive again")
@@ -413,7 +430,10 @@ def files_of(processes: Processes) -> dict[str, list[Path]]:
 
 
 def keys_without(processes: Processes, worker: Worker, count: int) -> list[int]:
-    """So many keys of `birds` of whose shards this worker, which is behind a proxy, has none."""
+    """So many keys of `birds` of whose shards this worker, which is behind a proxy, has none.
+
+    A report of the worker is taken for an answer: then another key is found.
+    """
     found: list[int] = []
     for key in range(ROWS):
         before = worker.proxy.downloaded
@@ -641,11 +661,7 @@ def test_a_small_write_into_a_stopped_worker_is_given_up(tmp_path: Path) -> None
 
 
 def test_the_rows_of_a_failed_load_are_deleted_before_the_next_report(tmp_path: Path, background: Any) -> None:
-    seldom = {
-        "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "10m",
-        "VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h",
-    }
-    with Processes(tmp_path, seldom) as processes:
+    with Processes(tmp_path, SELDOM) as processes:
         first = processes.add_worker()
         second = processes.add_worker(proxied=True)
         load_birds(processes)
@@ -728,6 +744,60 @@ def test_everything_is_there_again_when_all_processes_were(pair: Processes, end:
     assert pair.sql("SELECT count(*), min(k) FROM early") == [(11, -1)]
     assert pair.sql("SELECT count(f) FROM feathers") == [(FEATHERS,)]
     assert describe(pair) == described
+
+
+def all_are_alive(processes: Processes) -> bool:
+    return set(processes.nodes("state").values()) == {"alive"}
+
+
+def has_joined_again(worker: Worker) -> bool:
+    return "joined again" in worker.running().tail()
+
+
+def test_a_gateway_that_starts_again_asks_its_workers_whether_they_are_there(tmp_path: Path) -> None:
+    # By themselves they would do nothing for most of an hour.
+    with Processes(tmp_path, SELDOM) as processes:
+        processes.add_worker()
+        processes.add_worker()
+        load_birds(processes)
+        processes.gateway.kill()
+        processes.gateway.start()
+        until(lambda: all_are_alive(processes), "the workers have answered")
+        assert not any(has_joined_again(worker) for worker in processes.workers)
+        assert_all_is_well(processes)
+        processes.sql("CREATE TABLE nests WITH (shard_key = 'k', shards = 8) AS SELECT k FROM birds")
+        placed = processes.sql("SELECT DISTINCT worker_id FROM system.shards WHERE table_name = 'nests' ORDER BY 1")
+        assert placed == [(worker.id,) for worker in processes.workers]
+
+
+def test_a_worker_that_the_gateway_does_not_find_any_more_joins_again(processes: Processes) -> None:
+    worker = processes.add_worker()
+    load_birds(processes)
+    gateway, backup = processes.gateway, processes.directory / "backup"
+    gateway.running().stop()
+    shutil.copytree(gateway.data_dir, backup)
+    gateway.start()
+    # On another port, which the older catalog does not have.
+    worker.kill()
+    worker.start()
+    gateway.running().stop()
+    shutil.rmtree(gateway.data_dir)
+    backup.rename(gateway.data_dir)
+    gateway.start()
+    until(lambda: all_are_alive(processes), "the worker is there again")
+    assert has_joined_again(worker)
+    assert_all_is_well(processes)
+
+
+def test_a_worker_that_no_gateway_reaches_joins_again_and_is_asked_again(proxied: Processes) -> None:
+    _, worker = proxied.workers
+    worker.proxy.hold()
+    until(lambda: has_joined_again(worker), "the worker takes itself for forgotten")
+    until(lambda: proxied.nodes("state")[worker.id] == "lost", "it has joined, and does not answer")
+    worker.proxy.cut()
+    worker.proxy.release()
+    until(lambda: all_are_alive(proxied), "the worker answers again")
+    assert_all_is_well(proxied)
 
 
 # A client that goes away

@@ -17,7 +17,7 @@ import grpc
 import protobuf as pb
 import pyarrow as pa
 import pytest
-from processes import PATIENCE_SECONDS, Node, Processes, binary, until, within
+from processes import PATIENCE_SECONDS, Gateway, Node, Processes, binary, until, within
 from pyarrow import flight
 
 import volary
@@ -279,6 +279,9 @@ def test_a_session_cannot_have_more_memory_than_the_gateway_lets_it(tmp_path: Pa
 
 # Open files
 
+# As /proc/net/tcp says it.
+ESTABLISHED = "01"
+
 
 def run_limited(limits: str, *arguments: str | Path) -> subprocess.Popen[str]:
     """Starts `volary` with the shell's limits: `ulimit -n 256`."""
@@ -331,6 +334,23 @@ def test_a_gateway_refuses_a_worker_that_it_has_no_files_for(tmp_path: Path) -> 
         refusal = "RESOURCE_EXHAUSTED: gateway at .*: this gateway may open 105 files, and 2 workers need 108: raise"
         until(lambda: re.search(refusal, second.running().tail()), "the second worker is refused")
         assert list(processes.nodes("state")) == [first.id]
+
+
+def connections_to(gateway: Gateway) -> int:
+    """How many of its clients' and workers' connections are open."""
+    port = int(gateway.address.rsplit(":", 1)[1])
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(local.endswith(f":{port:04X}") and state == ESTABLISHED for _, local, _, state, *_ in rows)
+
+
+def test_workers_that_have_joined_keep_no_connection_to_their_gateway(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        for _ in range(3):
+            processes.add_worker()
+        until(lambda: connections_to(processes.gateway) == 0, "what they have joined on is closed")
+        # It asks them over connections of its own.
+        until(lambda: None not in processes.nodes("rows").values(), "all workers have reported")
+        assert set(processes.nodes("state").values()) == {"alive"}
 
 
 def test_connections_wait_for_a_gateway_that_may_open_no_more_files(tmp_path: Path) -> None:

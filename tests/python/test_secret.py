@@ -157,7 +157,9 @@ def test_a_worker_that_was_refused_joins_with_the_same_directory_when_it_has_the
 def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     changed.write_text(OTHER)
-    with gateway_with(tmp_path, VOLARY_SECRET=SECRET) as processes:
+    # A statement shall meet the worker, and not the gateway's knowledge that it does not answer.
+    patient = {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}
+    with gateway_with(tmp_path, VOLARY_SECRET=SECRET, **patient) as processes:
         worker = begin_worker(processes, VOLARY_SECRET=SECRET)
         worker.await_ready()
         create_nests(processes)
@@ -179,10 +181,10 @@ def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) ->
             assert f"worker {worker.id} at 127.0.0.1:" in caught.value.message
         assert worker.running().is_alive()
 
-        # With the secret all goes on: the worker has kept trying.
+        # With the secret all goes on: the gateway asks, and the worker has kept trying to join.
         processes.gateway.kill()
         begin_gateway(processes)
-        until(lambda: processes.nodes("state") == {worker.id: "alive"}, "the worker has joined again")
+        until(lambda: processes.nodes("state") == {worker.id: "alive"}, "the worker is there again")
         assert_nests_are_there(processes)
         assert processes.sql("SELECT count(eggs), count(*) FROM nests") == [(2, 3)]
         assert "reporting to the gateway works again" in log(tmp_path, worker.name)

@@ -1,7 +1,7 @@
 //! The worker: owns shards on its own disk and serves them over Flight.
 //!
 //! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`], and run. Rows that arrive
-//! go through [`write`] into [`storage`]. [`membership`] keeps the gateway informed.
+//! go through [`write`] into [`storage`]. [`membership`] joins a gateway and answers its questions.
 
 /// Settings.
 pub mod config;
@@ -9,7 +9,7 @@ pub mod config;
 pub mod context;
 /// From a ticket to rows: decoding, binding, running.
 pub mod fragment;
-/// Joining a gateway and reporting to it.
+/// Joining a gateway, and reporting to those that ask.
 pub mod membership;
 /// The process: start, serve, stop.
 pub mod server;

@@ -1,42 +1,40 @@
-//! Joining a gateway, and reporting to it as long as the worker lives.
+//! A worker's place in its cluster: it joins a gateway, answers the gateways' questions for its report as long as it lives, joins again
+//! when nobody asks any more, and says when it stops.
+//!
+//! It has no connection to a gateway but for the moment in which it says something: each would cost the gateway memory and a file, and
+//! there are thousands of workers.
 
-use std::fmt;
+mod gateway;
+mod reports;
+mod trouble;
+
+pub use reports::Reports;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_flight::Action;
-use arrow_flight::flight_service_client::FlightServiceClient;
-use backon::{ExponentialBuilder, Retryable};
-use prost::Message;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
-use volary_flight_proto::membership::{
-    HEARTBEAT_ACTION, HeartbeatRequest, HeartbeatResponse, JOIN_ACTION, JoinRequest, JoinResponse,
-};
-use volary_flight_proto::seal::{Key, Purpose, Sealer};
-use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::channel::{ChannelOptions, flight_client};
+use volary_flight_proto::membership::{JoinRequest, JoinResponse};
+use volary_flight_proto::seal::{Key, Sealer};
+use volary_flight_proto::{Error, Result};
 use volary_node::{DataDir, Runtimes};
 
 use crate::config::Config;
 use crate::context::WorkerContext;
-use crate::storage::Collected;
 
-/// Until one attempt to reach the gateway is given up.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Until the last report is given up: a worker that stops does not wait for a gateway that is gone.
-const LAST_REPORT: Duration = Duration::from_secs(2);
-/// How long a message may be under way: clocks of two machines differ by seconds.
-const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Reports are not sent more often, whatever the gateway says.
-const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
+use gateway::Gateway;
 
-/// A worker's place in its cluster.
+/// Until telling the gateway that the worker stops is given up: a worker does not wait for a gateway that is gone.
+const LAST_WORD: Duration = Duration::from_secs(2);
+/// Pauses between two questions in which none comes, after which a worker takes itself for forgotten. Counted one by one: a worker that
+/// has stood still itself was not forgotten meanwhile.
+const FORGOTTEN_AFTER: u32 = 5;
+/// And no pause is shorter, whatever the gateway says.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a worker learns when it joins.
 #[derive(Debug)]
 pub struct Joined {
     /// The worker.
@@ -45,8 +43,8 @@ pub struct Joined {
     pub cluster_id: ClusterId,
     /// Opens what the cluster's gateways seal.
     pub sealer: Sealer,
-    /// How often the worker reports.
-    pub heartbeat: Duration,
+    /// How often it is asked for its report at first.
+    pub asked_every: Duration,
 }
 
 /// Asks the gateway to take the worker in, which is reached at `address` and whose start is `instance`, and waits for the
@@ -75,13 +73,12 @@ pub async fn join(
     // Before anything else: a worker that forgets its id would come back as another one, without its shards.
     data_dir.claim(cluster_id, Some(worker_id))?;
     let sealer = cluster_sealer(config, &answer).map_err(|error| error.at(&gateway))?;
-    let heartbeat = Duration::from_millis(u64::from(answer.heartbeat_ms)).max(SHORTEST_HEARTBEAT);
     tracing::info!(worker = %worker_id, cluster = %cluster_id, gateway = config.gateway, "joined");
     Ok(Joined {
         worker_id,
         cluster_id,
         sealer,
-        heartbeat,
+        asked_every: asked_every(&answer),
     })
 }
 
@@ -97,272 +94,87 @@ fn cluster_sealer(config: &Config, answer: &JoinResponse) -> Result<Sealer> {
     Ok(Sealer::new(Key::from(key)))
 }
 
-/// Reports to the gateway until `stopping` is cancelled, deletes what it says is garbage, and joins again when it has forgotten the
-/// worker. To be run on the health runtime.
-pub async fn heartbeats(
+fn asked_every(answer: &JoinResponse) -> Duration {
+    Duration::from_millis(u64::from(answer.heartbeat_ms))
+}
+
+/// Joins again, as the worker that is reached at `address`, whenever no gateway has asked for its report for long; until `stopping` is
+/// cancelled. Then tells the gateway that the worker stops. To be run on the health runtime.
+pub async fn stay_joined(
     context: Arc<WorkerContext>,
+    reports: Arc<Reports>,
     address: String,
-    instance: String,
-    every: Duration,
     stopping: CancellationToken,
 ) {
-    let gateway = match Gateway::new(&context.config, &context.runtimes) {
-        Ok(gateway) => gateway,
-        Err(error) => {
-            tracing::error!(%error, "the worker cannot report");
-            return;
+    let staying = join_when_forgotten(&context, &reports, &address);
+    stopping.run_until_cancelled(staying).await;
+    reports.drain();
+    leave(&context, &reports).await;
+}
+
+/// A gateway asks by itself also after it was started again, and so does one that has lost the worker. But its catalog may be an older
+/// one, which has another address of the worker, or the network may let through only what the worker begins.
+async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address: &str) {
+    let mut pauses_unasked = 0_u32;
+    let mut has_joined_again = false;
+    loop {
+        let before = reports.asked();
+        sleep(before.every.max(SHORTEST_PAUSE)).await;
+        if reports.asked().times != before.times {
+            (pauses_unasked, has_joined_again) = (0, false);
+            continue;
         }
-    };
-    let mut reporter = Reporter {
-        gateway,
-        context,
-        address,
-        instance,
-        collecting: None,
-        collected: Collected::default(),
-        reporting: Trouble::new("reporting to the gateway"),
-        deleting: Trouble::new("deleting what is not needed any more"),
-    };
-    let work = async {
-        loop {
-            let pause = reporter.report().await.unwrap_or(every);
-            sleep(pause.max(SHORTEST_HEARTBEAT)).await;
+        pauses_unasked = pauses_unasked.saturating_add(1);
+        if pauses_unasked < FORGOTTEN_AFTER {
+            continue;
         }
+        match join_again(context, reports, address).await {
+            Ok(every) => {
+                if !has_joined_again {
+                    tracing::info!(worker = %context.id, gateway = context.config.gateway, "joined again, because no gateway asks for reports");
+                }
+                (pauses_unasked, has_joined_again) = (0, true);
+                reports.expect_questions(every);
+            }
+            Err(error) => reports.no_gateway(&error),
+        }
+    }
+}
+
+/// How often the worker will be asked.
+async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -> Result<Duration> {
+    let gateway = Gateway::new(&context.config, &context.runtimes)?;
+    let request = JoinRequest {
+        worker_id: Some(context.id.0),
+        cluster_id: Some(context.cluster_id.to_string()),
+        address: address.to_owned(),
+        instance: reports.instance().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    stopping.run_until_cancelled(work).await;
-    // The gateway places nothing here any more, and need not wait until the worker counts as lost.
-    let last = HeartbeatRequest {
-        draining: true,
-        ..reporter.heartbeat()
+    let answer = gateway.join_once(&request).await?;
+    if answer.worker_id != context.id.0 {
+        return Err(Error::internal(format!(
+            "{gateway} takes worker {} for worker {}; restart the worker",
+            context.id,
+            WorkerId(answer.worker_id)
+        )));
+    }
+    Ok(asked_every(&answer))
+}
+
+/// The gateway places nothing here any more, and need not wait until the worker counts as lost.
+async fn leave(context: &WorkerContext, reports: &Reports) {
+    let telling = async {
+        let gateway = Gateway::new(&context.config, &context.runtimes)?;
+        gateway.leave(context.id, reports.instance()).await
     };
-    match timeout(LAST_REPORT, reporter.gateway.heartbeat(&last)).await {
+    match timeout(LAST_WORD, telling).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "the gateway was not told that the worker stops");
         }
         Err(_) => {
-            tracing::debug!(
-                "the gateway was not told within {LAST_REPORT:?} that the worker stops"
-            );
+            tracing::debug!("the gateway was not told within {LAST_WORD:?} that the worker stops");
         }
-    }
-}
-
-struct Reporter {
-    gateway: Gateway,
-    context: Arc<WorkerContext>,
-    address: String,
-    instance: String,
-    /// Deleting runs beside the reports: it may take longer than a gateway waits for them.
-    collecting: Option<JoinHandle<Collected>>,
-    collected: Collected,
-    reporting: Trouble,
-    deleting: Trouble,
-}
-
-impl Reporter {
-    /// Reports once, and tells when the gateway wants the next report.
-    async fn report(&mut self) -> Option<Duration> {
-        self.take_collected().await;
-        let mut next = None;
-        let result = match self.gateway.heartbeat(&self.heartbeat()).await {
-            Ok(answer) if answer.known => {
-                next =
-                    (answer.next_ms > 0).then(|| Duration::from_millis(u64::from(answer.next_ms)));
-                self.collect(answer);
-                Ok(())
-            }
-            Ok(_) => self.join_again().await,
-            Err(error) => Err(error),
-        };
-        self.reporting.note(result.err().as_ref());
-        next
-    }
-
-    fn heartbeat(&self) -> HeartbeatRequest {
-        let totals = self.context.storage.totals();
-        let running = self.context.admission.running();
-        let reserved = self.context.runtime_env.memory_pool.reserved();
-        HeartbeatRequest {
-            worker_id: self.context.id.0,
-            instance: self.instance.clone(),
-            running_fragments: u32::try_from(running).unwrap_or(u32::MAX),
-            memory_reserved_bytes: reserved as u64,
-            segments: totals.segments,
-            rows: totals.rows,
-            bytes: totals.bytes,
-            collected_writes: self.collected.writes.iter().map(|write| write.0).collect(),
-            draining: false,
-        }
-    }
-
-    /// The gateway has started again: it keeps who its workers are, but not who lives.
-    async fn join_again(&self) -> Result<()> {
-        let request = JoinRequest {
-            worker_id: Some(self.context.id.0),
-            cluster_id: Some(self.context.cluster_id.to_string()),
-            address: self.address.clone(),
-            instance: self.instance.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let answer = self.gateway.join_once(&request).await?;
-        if answer.worker_id != self.context.id.0 {
-            return Err(Error::internal(format!(
-                "{} takes worker {} for worker {}; restart the worker",
-                self.gateway,
-                self.context.id,
-                WorkerId(answer.worker_id)
-            )));
-        }
-        tracing::info!(worker = %self.context.id, gateway = %self.gateway, "joined again");
-        Ok(())
-    }
-
-    fn collect(&mut self, answer: HeartbeatResponse) {
-        if self.collecting.is_none() {
-            let storage = self.context.storage.clone();
-            let work = move || storage.collect(&answer);
-            self.collecting = Some(tokio::task::spawn_blocking(work));
-        }
-    }
-
-    async fn take_collected(&mut self) {
-        let Some(finished) = self.collecting.take_if(|task| task.is_finished()) else {
-            return;
-        };
-        self.collected = finished.await.unwrap_or_else(|source| Collected {
-            failure: Some(Error::with_source(
-                ErrorCode::Internal,
-                "deleting panicked",
-                source,
-            )),
-            ..Collected::default()
-        });
-        self.deleting.note(self.collected.failure.as_ref());
-    }
-}
-
-/// Something that is done again and again: it is logged when it begins to fail, or to fail in another way, and when it works
-/// again, not each time.
-struct Trouble {
-    what: &'static str,
-    failing: Option<ErrorCode>,
-}
-
-impl Trouble {
-    fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            failing: None,
-        }
-    }
-
-    fn note(&mut self, error: Option<&Error>) {
-        match error {
-            Some(error) if self.failing != Some(error.code()) => {
-                tracing::warn!(%error, "{} fails; it is tried again", self.what);
-            }
-            None if self.failing.is_some() => tracing::info!("{} works again", self.what),
-            _ => {}
-        }
-        self.failing = error.map(Error::code);
-    }
-}
-
-/// The gateway, as workers see it.
-struct Gateway {
-    address: String,
-    client: FlightServiceClient<Channel>,
-    sealer: Sealer,
-}
-
-impl fmt::Display for Gateway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gateway at {}", self.address)
-    }
-}
-
-impl Gateway {
-    fn new(config: &Config, runtimes: &Runtimes) -> Result<Self> {
-        // On the health runtime, too: reports do not wait behind rows.
-        let client = flight_client(
-            &config.gateway,
-            &ChannelOptions::default(),
-            runtimes.health(),
-        )?;
-        let secret = config.secret.as_deref().unwrap_or_default();
-        Ok(Self {
-            address: config.gateway.clone(),
-            client,
-            sealer: Sealer::new(Key::from_secret(secret)),
-        })
-    }
-
-    /// Joins as soon as the gateway is there.
-    async fn join(&self, request: &JoinRequest) -> Result<JoinResponse> {
-        let backoff = ExponentialBuilder::new()
-            .with_min_delay(FIRST_PAUSE)
-            .with_max_delay(LONGEST_PAUSE)
-            .with_jitter()
-            .without_max_times();
-        let mut logged = None;
-        let attempt = || self.join_once(request);
-        attempt
-            .retry(backoff)
-            .when(|error| {
-                matches!(
-                    error.code(),
-                    ErrorCode::Unavailable
-                        | ErrorCode::DeadlineExceeded
-                        | ErrorCode::ResourceExhausted
-                )
-            })
-            .notify(|error, _| {
-                if logged != Some(error.code()) {
-                    logged = Some(error.code());
-                    tracing::warn!(%error, "waiting for the gateway");
-                }
-            })
-            .await
-    }
-
-    async fn join_once(&self, request: &JoinRequest) -> Result<JoinResponse> {
-        self.call(JOIN_ACTION, request).await
-    }
-
-    async fn heartbeat(&self, request: &HeartbeatRequest) -> Result<HeartbeatResponse> {
-        self.call(HEARTBEAT_ACTION, request).await
-    }
-
-    async fn call<A: Message + Default>(&self, action: &str, request: &impl Message) -> Result<A> {
-        let answered = timeout(DEADLINE, self.call_once(action, request)).await;
-        let answer = answered.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorCode::DeadlineExceeded,
-                format!("no answer within {DEADLINE:?}; check its address and the network"),
-            ))
-        });
-        answer.map_err(|error| error.at(self))
-    }
-
-    async fn call_once<A: Message + Default>(
-        &self,
-        action: &str,
-        request: &impl Message,
-    ) -> Result<A> {
-        let body = self
-            .sealer
-            .seal(Purpose::Membership, request, MESSAGE_LIFETIME);
-        let mut client = self.client.clone();
-        let mut answers = client
-            .do_action(Action::new(action, body))
-            .await?
-            .into_inner();
-        let answer = answers.message().await?.ok_or_else(|| {
-            Error::unavailable(
-                "an answer without a message; check that a gateway of Volary listens there",
-            )
-        })?;
-        self.sealer.open(Purpose::Membership, &answer.body)
     }
 }

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
-use crate::membership;
+use crate::membership::{self, Reports};
 use crate::service::WorkerService;
 use crate::storage::Storage;
 
@@ -32,7 +32,7 @@ pub struct Worker {
     context: Arc<WorkerContext>,
     serving: Serving,
     /// One task, which ends by itself when the server stops.
-    reporting: JoinSet<()>,
+    membership: JoinSet<()>,
 }
 
 impl Worker {
@@ -83,23 +83,27 @@ impl Worker {
             sealer: joined.sealer.clone(),
             config,
         });
-        let service = WorkerService::new(Arc::clone(&context));
+        let reports = Arc::new(Reports::new(
+            Arc::clone(&context),
+            instance,
+            joined.asked_every,
+        ));
+        let service = WorkerService::new(Arc::clone(&context), Arc::clone(&reports));
         let limit = context.config.message_limit();
         let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
-        let heartbeats = membership::heartbeats(
+        let staying = membership::stay_joined(
             Arc::clone(&context),
+            reports,
             advertised,
-            instance,
-            joined.heartbeat,
             serving.stopping(),
         );
-        let mut reporting = JoinSet::new();
-        reporting.spawn_on(heartbeats, runtimes.health());
+        let mut membership = JoinSet::new();
+        membership.spawn_on(staying, runtimes.health());
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
             context,
             serving,
-            reporting,
+            membership,
         })
     }
 
@@ -116,9 +120,9 @@ impl Worker {
     /// Stops accepting, lets open calls end for a while, and closes.
     pub async fn shutdown(mut self) {
         self.serving.shutdown().await;
-        // The last report says that the worker drains; it was sent while calls ended, and has a deadline of its own.
-        if let Some(Err(error)) = self.reporting.join_next().await {
-            tracing::warn!(worker = %self.context.id, %error, "reporting to the gateway panicked");
+        // The gateway was told that the worker stops while calls ended; that has a deadline of its own.
+        if let Some(Err(error)) = self.membership.join_next().await {
+            tracing::warn!(worker = %self.context.id, %error, "the worker's membership panicked");
         }
     }
 }

@@ -10,6 +10,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
+use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
@@ -23,8 +24,10 @@ use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::context::WorkerContext;
+use crate::fragment::in_one_piece::in_one_piece;
 use crate::fragment::keep_alive::WithKeepAlive;
 use crate::fragment::run;
+use crate::membership::Reports;
 use crate::write::{self, WriteContext};
 
 #[cfg(test)]
@@ -34,12 +37,13 @@ mod tests;
 #[derive(Debug, Clone)]
 pub struct WorkerService {
     context: Arc<WorkerContext>,
+    reports: Arc<Reports>,
 }
 
 impl WorkerService {
     /// Over what all calls share.
-    pub fn new(context: Arc<WorkerContext>) -> Self {
-        Self { context }
+    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reports>) -> Self {
+        Self { context, reports }
     }
 
     /// Checks what is cheap to check; all else is the stream's.
@@ -97,26 +101,28 @@ impl WorkerService {
         Ok(request)
     }
 
-    async fn control(&self, body: &[u8]) -> Result<Vec<u8>> {
+    async fn control(&self, body: &[u8]) -> Result<Bytes> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
         self.check_addressee(&command.cluster_id, command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
             .ok_or_else(|| Error::invalid("a control message without a command"))?;
-        let work = move || match command {
-            control::Command::ListSegments(_) => Ok(storage.list().encode_to_vec()),
-            control::Command::DropTable(drop) => storage
-                .drop_table(TableId(drop.table_id))
-                .map(|()| Vec::new()),
-            control::Command::AbortWrite(abort) => storage
-                .abort_write(WriteId(abort.write_id))
-                .map(|_| Vec::new()),
-        };
-        // Files are listed and deleted: that may block.
-        tokio::task::spawn_blocking(work).await.map_err(|source| {
-            Error::with_source(ErrorCode::Internal, "a control command panicked", source)
-        })?
+        match command {
+            // At once, whatever the others wait for: the gateway takes a worker that does not answer for lost.
+            control::Command::Report(question) => Ok(self.reports.answer(question).await),
+            control::Command::ListSegments(_) => {
+                blocking(move || Ok(storage.list().encode_to_vec().into())).await
+            }
+            control::Command::DropTable(drop) => {
+                let table = TableId(drop.table_id);
+                blocking(move || storage.drop_table(table).map(|()| Bytes::new())).await
+            }
+            control::Command::AbortWrite(abort) => {
+                let write = WriteId(abort.write_id);
+                blocking(move || storage.abort_write(write).map(|()| Bytes::new())).await
+            }
+        }
     }
 
     /// An address may have been another node's before, also one of another cluster with the same secret: the seal alone does
@@ -133,6 +139,13 @@ impl WorkerService {
             WorkerId(worker_id)
         )))
     }
+}
+
+/// Lists or deletes files, which may block.
+async fn blocking(work: impl FnOnce() -> Result<Bytes> + Send + 'static) -> Result<Bytes> {
+    tokio::task::spawn_blocking(work).await.map_err(|source| {
+        Error::with_source(ErrorCode::Internal, "a control command panicked", source)
+    })?
 }
 
 /// The result of a write, and before it an empty message again and again: sorting and syncing take as long as they take, and the
@@ -173,8 +186,8 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let stream = self.fragment(&request.into_inner().ticket)?;
-        Ok(Response::new(Box::pin(stream)))
+        let messages = self.fragment(&request.into_inner().ticket)?;
+        Ok(Response::new(Box::pin(in_one_piece(messages).await)))
     }
 
     async fn do_put(
@@ -194,7 +207,7 @@ impl FlightService for WorkerService {
             return unimplemented(&format!("action {}", action.r#type));
         }
         let body = self.control(&action.body).await?;
-        let result = arrow_flight::Result { body: body.into() };
+        let result = arrow_flight::Result { body };
         Ok(Response::new(
             stream::once(futures::future::ready(Ok(result))).boxed(),
         ))

@@ -8,12 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use arrow::datatypes::SchemaRef;
 use arrow_flight::Ticket;
-use arrow_flight::flight_service_client::FlightServiceClient;
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
-use tonic::transport::Channel;
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::membership::JoinRequest;
 use volary_flight_proto::seal::{Purpose, Sealer};
@@ -23,7 +21,7 @@ use volary_gateway::catalog::{Catalog, Change, CommitError, Entries, Expected, M
 use volary_gateway::cluster::Cluster;
 use volary_gateway::gather::{QueryContext, Target};
 use volary_node::Runtimes;
-use volary_node::channel::{ChannelOptions, flight_client};
+use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
 
 use crate::rows::RowShape;
 
@@ -56,7 +54,7 @@ pub struct Stub {
     /// As what it has joined.
     pub id: WorkerId,
     /// The connection of the ways other than the gather, which has its own: made when it is first used, shared by all readings.
-    pub client: FlightServiceClient<Channel>,
+    pub client: NodeClient,
 }
 
 impl StubCluster {

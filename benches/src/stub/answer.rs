@@ -20,9 +20,8 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 #[derive(Debug)]
 pub struct Answer {
     schema: FlightData,
-    rows: Vec<FlightData>,
-    /// How often `rows` are sent: like messages are held once.
-    times: usize,
+    /// And how often each is sent: like messages are held once.
+    rows: Vec<(FlightData, usize)>,
     end: FlightData,
 }
 
@@ -34,33 +33,36 @@ impl Answer {
     pub async fn encode(options: &StubOptions) -> Result<Self> {
         let shape = RowShape::new(options.row_bytes)?;
         let batch = shape.batch(options.rows)?;
-        let (batches, times) = match options.coalesce_bytes {
-            None => (vec![batch], options.batches),
+        let batches = match options.coalesce_bytes {
+            None => vec![(batch, options.batches)],
             Some(target_bytes) => {
                 let input = std::iter::repeat_n(batch, options.batches).map(Ok);
                 let sized = CoalesceBytes::new(stream::iter(input), shape.schema(), target_bytes);
-                let batches: Vec<RecordBatch> = sized.try_collect().await?;
-                (batches, 1)
+                repeated(sized.try_collect().await?)
             }
         };
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let messages = batches.len();
+        let times: Vec<usize> = batches.iter().map(|(_, times)| *times).collect();
+        let rows: usize = batches
+            .iter()
+            .map(|(batch, times)| batch.num_rows() * times)
+            .sum();
         let encoder = FlightDataEncoderBuilder::new()
             .with_schema(shape.schema())
             .with_max_flight_data_size(NO_SPLIT_BYTES)
-            .build(stream::iter(batches.into_iter().map(Ok)));
+            .build(stream::iter(
+                batches.into_iter().map(|(batch, _)| Ok(batch)),
+            ));
         let mut encoded: Vec<FlightData> = encoder.try_collect().await?;
-        ensure!(encoded.len() == messages + 1, "a batch is one message");
+        ensure!(encoded.len() == times.len() + 1, "a batch is one message");
         let schema = encoded.drain(..1).next().context("no schema")?;
         let end = EndOfStream {
-            rows: (rows * times) as u64,
-            batches: (messages * times) as u64,
+            rows: rows as u64,
+            batches: times.iter().sum::<usize>() as u64,
             ..EndOfStream::default()
         };
         Ok(Self {
             schema,
-            rows: encoded,
-            times,
+            rows: encoded.into_iter().zip(times).collect(),
             end: FlightData {
                 app_metadata: Frame::end(end).to_bytes(),
                 ..FlightData::default()
@@ -72,12 +74,26 @@ impl Answer {
     pub fn messages(self: &Arc<Self>) -> impl Stream<Item = FlightData> + Send + use<> {
         let answer = Arc::clone(self);
         let (first, last) = (self.schema.clone(), self.end.clone());
-        let messages = 0..self.rows.len() * self.times;
-        let rows = messages.map(move |at| answer.rows[at % answer.rows.len()].clone());
+        let rows = (0..self.rows.len()).flat_map(move |at| {
+            let (message, times) = &answer.rows[at];
+            std::iter::repeat_n(message.clone(), *times)
+        });
         stream::iter(
             std::iter::once(first)
                 .chain(rows)
                 .chain(std::iter::once(last)),
         )
     }
+}
+
+/// Batches of as many rows, one after another, as one of them and their number.
+fn repeated(batches: Vec<RecordBatch>) -> Vec<(RecordBatch, usize)> {
+    let mut runs: Vec<(RecordBatch, usize)> = Vec::new();
+    for batch in batches {
+        match runs.last_mut() {
+            Some((like, times)) if like.num_rows() == batch.num_rows() => *times += 1,
+            _ => runs.push((batch, 1)),
+        }
+    }
+    runs
 }

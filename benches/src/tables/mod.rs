@@ -2,8 +2,10 @@
 //!
 //! A file of a table says what its variants are and what they do once; turns, results and reports are the same for all.
 
+mod ballista;
 mod chunks;
 mod concurrency;
+mod engines;
 mod fanout;
 mod floor;
 mod groups;
@@ -36,7 +38,7 @@ pub struct Table {
 }
 
 /// All of them.
-pub const ALL: [Table; 10] = [
+pub const ALL: [Table; 11] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
@@ -46,6 +48,7 @@ pub const ALL: [Table; 10] = [
     slow_client::TABLE,
     concurrency::TABLE,
     tpch::TABLE,
+    ballista::TABLE,
     load::TABLE,
 ];
 

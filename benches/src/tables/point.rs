@@ -5,14 +5,12 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::{FlightSqlServiceClient, PreparedStatement};
 use arrow_flight::{FlightData, Ticket};
 use futures::future::{BoxFuture, LocalBoxFuture};
 use futures::{FutureExt, TryStreamExt};
 use tokio::runtime::Handle;
-use tonic::transport::Channel;
-use volary_node::channel::{ChannelOptions, flight_client};
+use volary_node::channel::{ChannelOptions, NodeClient, Transport, flight_client};
 
 use super::Table;
 use super::running::Layout;
@@ -117,8 +115,8 @@ impl<C: Ask> Measure for Latencies<C> {
 
 /// A prepared statement at a gateway.
 struct Prepared {
-    client: FlightSqlServiceClient<Channel>,
-    statement: PreparedStatement<Channel>,
+    client: FlightSqlServiceClient<Transport>,
+    statement: PreparedStatement<Transport>,
     /// Keys are 1 to this one.
     last_key: usize,
 }
@@ -162,7 +160,7 @@ impl Ask for Prepared {
 
 /// A connection to a stub.
 struct Echo {
-    client: FlightServiceClient<Channel>,
+    client: NodeClient,
     schema: SchemaRef,
 }
 

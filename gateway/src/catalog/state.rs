@@ -113,6 +113,11 @@ impl State {
         })
     }
 
+    /// Of two states of one catalog, equal ones have the same.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(super) fn insert_table(&mut self, table: Arc<Table>) {
         self.table_names.insert(table.name().to_owned(), table.id());
         self.tables.insert(table.id(), table);

@@ -111,7 +111,7 @@ impl Catalog {
             .filter(|write| writes.contains(write))
             .collect();
         if pending.is_empty() {
-            return Ok(()); // nearly every heartbeat
+            return Ok(()); // nearly every report
         }
         let noted = &self.inner.collected;
         noted

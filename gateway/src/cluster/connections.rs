@@ -4,17 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use arrow_flight::Action;
-use arrow_flight::flight_service_client::FlightServiceClient;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::channel::{ChannelOptions, flight_client};
+use volary_node::channel::{ChannelOptions, Channels, NodeClient};
 use volary_node::size::MemorySize;
 
 use super::Cluster;
@@ -24,21 +22,30 @@ use crate::config;
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
 /// HTTP/2's limit of a window.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// The narrow window of a stream. Thousands of such streams are fast together: each has a window's worth of rows in a round trip.
+/// The windows of streams, but for the widest. A window is refilled when half of it was read: what a narrow one carries costs both sides
+/// a round trip, with all that wakes, for each 8 KiB.
 const NARROW_WINDOW_BYTES: u32 = 16 << 10;
+const MIDDLE_WINDOW_BYTES: u32 = 256 << 10;
+/// Connections with wider windows are closed when nobody has asked for them for so long: thousands of them take as much memory as a query.
+const CLOSED_AFTER: Duration = Duration::from_secs(300);
 
 /// What a worker may send ahead in one stream. All streams of a connection have the same window, so that each has its own
 /// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// Streams of a gather from many workers, and all whose answers are small: a connection takes about 50 KiB of a gateway's memory,
-    /// and most workers need no second one.
+    /// Streams of a gather from many workers in little memory, and all whose answers are small: a connection takes about 50 KiB of a
+    /// gateway's memory, and most workers need no second one.
     Narrow,
+    /// Streams of a gather from many workers.
+    Middle,
     /// As `gateway.gather.stream_window` says: streams of a few workers.
     Wide,
 }
 
 impl Window {
+    /// All of them.
+    pub const WIDEST_FIRST: [Self; 3] = [Self::Wide, Self::Middle, Self::Narrow];
+
     /// Its size.
     pub fn bytes(self, config: &config::Gather) -> usize {
         self.of(config) as usize
@@ -48,6 +55,7 @@ impl Window {
         let wide = window_bytes(config.stream_window);
         match self {
             Self::Narrow => NARROW_WINDOW_BYTES.min(wide),
+            Self::Middle => MIDDLE_WINDOW_BYTES.min(wide),
             Self::Wide => wide,
         }
     }
@@ -56,52 +64,58 @@ impl Window {
 /// The connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    config: config::Gather,
-    io: Handle,
-    clients: Mutex<HashMap<(WorkerId, Window), Connection>>,
+    narrow: Channels,
+    middle: Channels,
+    wide: Channels,
+    clients: Mutex<HashMap<(WorkerId, Window), Known>>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct Known {
     address: String,
-    client: FlightServiceClient<Channel>,
+    client: NodeClient,
 }
 
 impl Connections {
     pub(super) fn new(gather: &config::Gather, io: Handle) -> Self {
+        let channels = move |window: Window| {
+            let options = ChannelOptions {
+                connect_timeout: gather.connect_timeout,
+                stream_window_bytes: window.of(gather),
+                // What a stream that nobody reads holds back must not stop the others: each is bounded by itself.
+                connection_window_bytes: MAX_WINDOW_BYTES,
+                max_message_bytes: gather.max_message.bytes(),
+                closed_after: (window != Window::Narrow).then_some(CLOSED_AFTER),
+            };
+            Channels::new(&options, &io)
+        };
         Self {
-            config: gather.clone(),
-            io,
+            narrow: channels(Window::Narrow),
+            middle: channels(Window::Middle),
+            wide: channels(Window::Wide),
             clients: Mutex::default(),
         }
     }
 
-    /// The connection to a worker at this address; one to another address is replaced.
-    fn get(
-        &self,
-        worker: WorkerId,
-        window: Window,
-        address: &str,
-    ) -> Result<FlightServiceClient<Channel>> {
+    /// A client of a worker at this address.
+    fn get(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
         let mut clients = self.clients.lock();
-        if let Some(connection) = clients.get(&(worker, window))
-            && connection.address == address
+        if let Some(known) = clients.get(&(worker, window))
+            && known.address == address
         {
-            return Ok(connection.client.clone());
+            return Ok(known.client.clone());
         }
-        let options = ChannelOptions {
-            connect_timeout: self.config.connect_timeout,
-            stream_window_bytes: window.of(&self.config),
-            // What a stream that nobody reads holds back must not stop the others: each is bounded by itself.
-            connection_window_bytes: MAX_WINDOW_BYTES,
-            max_message_bytes: self.config.max_message.bytes(),
+        let channels = match window {
+            Window::Narrow => &self.narrow,
+            Window::Middle => &self.middle,
+            Window::Wide => &self.wide,
         };
-        let client = flight_client(address, &options, &self.io)?;
-        let connection = Connection {
+        let client = channels.client(address)?;
+        let known = Known {
             address: address.to_owned(),
             client: client.clone(),
         };
-        clients.insert((worker, window), connection);
+        clients.insert((worker, window), known);
         Ok(client)
     }
 }
@@ -116,7 +130,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `UNAVAILABLE` if the worker has never joined.
-    pub fn client(&self, worker: WorkerId, window: Window) -> Result<FlightServiceClient<Channel>> {
+    pub fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
         let state = self.catalog.state();
         let Some(record) = state.worker(worker) else {
             return Err(Error::unavailable(format!(

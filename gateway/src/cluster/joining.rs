@@ -1,14 +1,12 @@
-//! What workers say: that they have started, and that they live.
+//! What workers say by themselves: that they have started, and that they are going to stop.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
-use volary_flight_proto::ids::{ClusterId, WorkerId, WriteId};
-use volary_flight_proto::membership::{
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
-};
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::open_files;
 
@@ -17,12 +15,12 @@ use super::Cluster;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a worker's former address is tried before the worker that joins from another one is believed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// What a worker takes of the files that a gateway may open: two connections to it, the one that it reports on, and for a while the one
-/// that it joined on.
+/// What a worker takes of the files that a gateway may open: a connection to it for each window, and for a moment the one that it
+/// joins on.
 const FILES_PER_WORKER: u64 = 4;
 
 impl Cluster {
-    /// Takes a worker in that has started, and gives it an id if it has none.
+    /// Takes a worker in that has started, or that nobody has asked for its report for long, and gives it an id if it has none.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` for another machine's worker where no secret is configured; `INVALID_ARGUMENT` for another release, a data
@@ -49,9 +47,12 @@ impl Cluster {
             .catalog
             .register_worker(existing, &request.address, &request.version)
             .await?;
-        self.members
+        let is_new = self
+            .members
             .joined(record.id, &request.address, &request.instance);
-        tracing::info!(worker = %record.id, address = request.address, version = request.version, "worker joined");
+        if is_new {
+            tracing::info!(worker = %record.id, address = request.address, version = request.version, "worker joined");
+        }
         Ok(JoinResponse {
             worker_id: record.id.0,
             cluster_id: cluster_id.to_string(),
@@ -64,40 +65,15 @@ impl Cluster {
         })
     }
 
-    /// Notes that a worker lives and what it reports, and tells it what it may delete.
-    ///
-    /// # Errors
-    /// Those of the catalog.
-    pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
-        let worker = WorkerId(request.worker_id);
-        let collected: Vec<WriteId> = request
-            .collected_writes
-            .iter()
-            .copied()
-            .map(WriteId)
-            .collect();
-        if !self.members.reported(request) {
-            return Ok(HeartbeatResponse {
-                known: false,
-                ..HeartbeatResponse::default()
-            });
-        }
-        self.catalog.writes_collected(worker, &collected).await?;
-        // All three from one state: a table that is created meanwhile is either kept or later than the last one.
-        let state = self.catalog.state();
-        Ok(HeartbeatResponse {
-            known: true,
-            live_tables: state.kept_tables().map(|table| table.0).collect(),
-            last_table: state.last_table().0,
-            aborted_writes: state
-                .aborted_writes_of(worker)
-                .map(|write| write.0)
-                .collect(),
-            next_ms: self.pace_ms(),
-        })
+    /// Notes that a worker is going to stop. Of a start that is not the known one, nothing.
+    pub fn leave(&self, request: &LeaveRequest) -> LeaveResponse {
+        self.members
+            .leaves(WorkerId(request.worker_id), &request.instance);
+        LeaveResponse {}
     }
 
-    fn pace_ms(&self) -> u32 {
+    /// How often each worker is asked for its report now.
+    pub(super) fn pace_ms(&self) -> u32 {
         u32::try_from(self.members.pace().as_millis()).unwrap_or(u32::MAX)
     }
 
@@ -121,7 +97,7 @@ impl Cluster {
             return Ok(());
         }
         let probe = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(&member.address)).await;
-        // An address that does not answer is left to its heartbeats: the network may be what fails.
+        // An address that does not answer is left to the questions for its report: the network may be what fails.
         if matches!(probe, Ok(Err(_))) {
             return Ok(());
         }

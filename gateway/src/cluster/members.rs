@@ -1,27 +1,35 @@
-//! Which workers have joined since the gateway started, and when each was last heard of.
+//! Which workers have joined or answered since the gateway started, and when each was last heard of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use volary_flight_proto::control::WorkerReport;
 use volary_flight_proto::ids::WorkerId;
-use volary_flight_proto::membership::HeartbeatRequest;
 
-/// Reports of all workers that a gateway takes in a second: each costs it about a tenth of a millisecond of a core.
-const REPORTS_PER_SECOND: u32 = 500;
+/// Questions for a report that a gateway asks in a second, of all workers: each costs it about a tenth of a millisecond of a core.
+const QUESTIONS_PER_SECOND: u32 = 500;
+/// Between two of them.
+const SHORTEST_GAP: Duration = Duration::from_millis(1_000 / QUESTIONS_PER_SECOND as u64);
+/// A worker is lost only when it has left so many questions without an answer, for which there is time until it is. One says nothing:
+/// this gateway may have stood still itself while the answer lay there.
+const UNANSWERED: u32 = 2;
 
-/// The workers that have joined since the gateway started.
+/// The workers that have joined or answered since the gateway started.
 #[derive(Debug)]
 pub(super) struct Members {
     started: Instant,
     heartbeat_interval: Duration,
     lost_after: Duration,
     members: Mutex<BTreeMap<WorkerId, Member>>,
+    /// Workers that are to be asked before it is their turn.
+    asked_soon: Mutex<BTreeSet<WorkerId>>,
+    /// How many are asked.
     count: AtomicU32,
-    /// Counts joins and reports after which more workers may live than before.
+    /// Counts joins and answers after which more workers may live than before.
     changed: watch::Sender<u64>,
 }
 
@@ -33,12 +41,53 @@ pub(super) struct Member {
     pub(super) instance: String,
     pub(super) heard_at: Instant,
     /// Its last report; none between its join and its first one.
-    pub(super) report: Option<HeartbeatRequest>,
+    pub(super) report: Option<WorkerReport>,
+    is_draining: bool,
+    silence: Option<Silence>,
+}
+
+/// Questions without an answer since a worker was last heard of.
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    /// When the first of them was sent.
+    since: Instant,
+    /// How many were given up.
+    unanswered: u32,
+}
+
+/// Whose answer it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// That of the start that is known.
+    Expected,
+    /// That of a start which has taken the place of the known one, if there was one.
+    OfAnotherStart,
+    /// That of a process at an address that the worker has left.
+    OfAStranger,
 }
 
 impl Member {
+    fn new(address: &str, instance: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            instance: instance.to_owned(),
+            heard_at: Instant::now(),
+            report: None,
+            is_draining: false,
+            silence: None,
+        }
+    }
+
     pub(super) fn is_draining(&self) -> bool {
-        self.report.as_ref().is_some_and(|report| report.draining)
+        self.is_draining
+    }
+
+    fn hear(&mut self, report: WorkerReport) {
+        self.heard_at = Instant::now();
+        self.silence = None;
+        // An answer that was given before the worker said that it leaves may come after it.
+        self.is_draining |= report.draining;
+        self.report = Some(report);
     }
 }
 
@@ -49,6 +98,7 @@ impl Members {
             heartbeat_interval,
             lost_after,
             members: Mutex::default(),
+            asked_soon: Mutex::default(),
             count: AtomicU32::new(0),
             changed: watch::Sender::new(0),
         }
@@ -58,23 +108,38 @@ impl Members {
         self.members.lock().get(&worker).cloned()
     }
 
-    /// How often each worker reports now: thousands of them less often than a few.
+    /// How often each worker is asked now: thousands of them less often than a few.
     pub(super) fn pace(&self) -> Duration {
-        let count = self.count.load(Ordering::Relaxed);
-        let of_many = Duration::from_secs(1) * count / REPORTS_PER_SECOND;
+        let of_many = SHORTEST_GAP * self.count.load(Ordering::Relaxed);
         self.heartbeat_interval.max(of_many)
     }
 
-    /// Whether it was not heard of for too long.
+    /// Until the next question, to whomever: those to all workers are spread evenly.
+    pub(super) fn gap(&self) -> Duration {
+        if !self.asked_soon.lock().is_empty() {
+            return SHORTEST_GAP;
+        }
+        let gap = self.pace() / self.count.load(Ordering::Relaxed).max(1);
+        gap.max(SHORTEST_GAP)
+    }
+
+    /// Until a question is given up.
+    pub(super) fn deadline(&self) -> Duration {
+        self.patience() / UNANSWERED
+    }
+
+    /// Whether it has not answered for too long, although it was asked.
     pub(super) fn is_lost(&self, member: &Member) -> bool {
-        member.heard_at.elapsed() > self.patience()
+        member.silence.is_some_and(|silence| {
+            silence.unanswered >= UNANSWERED && silence.since.elapsed() > self.patience()
+        })
     }
 
     fn patience(&self) -> Duration {
         self.lost_after + (self.pace() - self.heartbeat_interval)
     }
 
-    /// Whether a worker that belongs to the cluster is not there. After a start, workers have some time to join.
+    /// Whether a worker that belongs to the cluster is not there. After a start, workers have some time to join or answer.
     pub(super) fn is_missing(&self, worker: WorkerId) -> bool {
         match self.members.lock().get(&worker) {
             Some(member) => self.is_lost(member),
@@ -82,41 +147,110 @@ impl Members {
         }
     }
 
-    pub(super) fn joined(&self, worker: WorkerId, address: &str, instance: &str) {
-        let member = Member {
-            address: address.to_owned(),
-            instance: instance.to_owned(),
-            heard_at: Instant::now(),
-            report: None,
-        };
+    /// Returns false if this start is known: it joins again because nobody has asked it, and whether it can be asked, its answer tells.
+    pub(super) fn joined(&self, worker: WorkerId, address: &str, instance: &str) -> bool {
         let mut members = self.members.lock();
+        let is_new = match members.get_mut(&worker) {
+            Some(known) if known.instance == instance && known.address == address => {
+                known.heard_at = Instant::now();
+                false
+            }
+            _ => {
+                self.put(&mut members, worker, Member::new(address, instance));
+                true
+            }
+        };
+        drop(members);
+        self.ask_soon([worker]);
+        self.announce();
+        is_new
+    }
+
+    fn put(&self, members: &mut BTreeMap<WorkerId, Member>, worker: WorkerId, member: Member) {
         members.insert(worker, member);
-        let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        self.count.store(count, Ordering::Relaxed);
+        self.count
+            .fetch_max(count(members.len()), Ordering::Relaxed);
+    }
+
+    /// So many workers are asked.
+    pub(super) fn set_count(&self, asked: usize) {
+        self.count.store(count(asked), Ordering::Relaxed);
+    }
+
+    pub(super) fn ask_soon(&self, workers: impl IntoIterator<Item = WorkerId>) {
+        self.asked_soon.lock().extend(workers);
+    }
+
+    /// One of those, and takes it out.
+    pub(super) fn next_asked_soon(&self) -> Option<WorkerId> {
+        self.asked_soon.lock().pop_first()
+    }
+
+    /// A question is sent.
+    pub(super) fn asked(&self, worker: WorkerId) {
+        if let Some(member) = self.members.lock().get_mut(&worker) {
+            member.silence.get_or_insert_with(|| Silence {
+                since: Instant::now(),
+                unanswered: 0,
+            });
+        }
+    }
+
+    /// A question was given up: how many were since the worker was last heard of.
+    pub(super) fn unanswered(&self, worker: WorkerId) -> u32 {
+        let mut members = self.members.lock();
+        let Some(silence) = members
+            .get_mut(&worker)
+            .and_then(|member| member.silence.as_mut())
+        else {
+            return 0;
+        };
+        silence.unanswered = silence.unanswered.saturating_add(1);
+        silence.unanswered
+    }
+
+    /// The process at `address` has answered a question. Another start than the known one is treated as one that joins from there:
+    /// nobody else can be at the address of the known one, and where none is known, the first one is believed.
+    pub(super) fn answered(&self, address: &str, report: WorkerReport) -> Answer {
+        let worker = WorkerId(report.worker_id);
+        let mut members = self.members.lock();
+        if let Some(member) = members.get_mut(&worker) {
+            if member.instance == report.instance {
+                let was_live = self.is_live(member);
+                member.hear(report);
+                drop(members);
+                if !was_live {
+                    self.announce();
+                }
+                return Answer::Expected;
+            }
+            if member.address != address {
+                return Answer::OfAStranger;
+            }
+        }
+        let mut member = Member::new(address, &report.instance);
+        member.hear(report);
+        self.put(&mut members, worker, member);
         drop(members);
         self.announce();
+        Answer::OfAnotherStart
     }
 
-    /// Returns false if this start of the worker has not joined.
-    pub(super) fn reported(&self, report: HeartbeatRequest) -> bool {
-        let mut members = self.members.lock();
-        let Some(member) = members
-            .get_mut(&WorkerId(report.worker_id))
-            .filter(|member| member.instance == report.instance)
-        else {
-            return false;
-        };
-        let was_live = self.is_live(member);
-        member.heard_at = Instant::now();
-        member.report = Some(report);
-        drop(members);
-        if !was_live {
-            self.announce();
+    /// A start of a worker says that it is going to stop.
+    pub(super) fn leaves(&self, worker: WorkerId, instance: &str) {
+        if let Some(member) = self.members.lock().get_mut(&worker)
+            && member.instance == instance
+        {
+            member.is_draining = true;
         }
-        true
     }
 
-    /// Whether it reports and does not drain.
+    pub(super) fn is_draining(&self, worker: WorkerId) -> bool {
+        let members = self.members.lock();
+        members.get(&worker).is_some_and(Member::is_draining)
+    }
+
+    /// Whether it answers and does not drain.
     fn is_live(&self, member: &Member) -> bool {
         !self.is_lost(member) && !member.is_draining()
     }
@@ -143,8 +277,13 @@ impl Members {
         });
     }
 
+    /// Joins, and answers after which more workers may live than before.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
     pub(super) async fn until_live(&self, wanted: usize) {
-        let mut changed = self.changed.subscribe();
+        let mut changed = self.changes();
         while self.live().len() < wanted {
             if changed.changed().await.is_err() {
                 return; // the sender is a field of self: it cannot be gone
@@ -158,20 +297,169 @@ impl Members {
     }
 }
 
+fn count(workers: usize) -> u32 {
+    u32::try_from(workers).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const WORKER: WorkerId = WorkerId(1);
+    const ADDRESS: &str = "127.0.0.1:1";
+
+    fn report(instance: &str) -> WorkerReport {
+        WorkerReport {
+            worker_id: WORKER.0,
+            instance: instance.to_owned(),
+            ..WorkerReport::default()
+        }
+    }
+
+    /// With one that has joined, and that is lost as soon as it may be.
+    fn impatient() -> Members {
+        let members = Members::new(SHORTEST_GAP, Duration::ZERO);
+        members.joined(WORKER, ADDRESS, "first");
+        members
+    }
+
+    fn is_live(members: &Members) -> bool {
+        members.live() == [WORKER]
+    }
+
     #[test]
-    fn thousands_of_workers_report_less_often_and_are_waited_for_longer() {
+    fn thousands_of_workers_are_asked_less_often_and_waited_for_longer() {
         let members = Members::new(Duration::from_secs(1), Duration::from_secs(5));
-        members.joined(WorkerId(1), "127.0.0.1:1", "first");
+        members.joined(WORKER, ADDRESS, "first");
+        while members.next_asked_soon().is_some() {}
         assert_eq!(members.pace(), Duration::from_secs(1));
+        assert_eq!(members.gap(), Duration::from_secs(1));
         assert_eq!(members.patience(), Duration::from_secs(5));
         for worker in 2..=2_000 {
-            members.joined(WorkerId(worker), "127.0.0.1:1", "first");
+            members.joined(WorkerId(worker), ADDRESS, "first");
         }
+        while members.next_asked_soon().is_some() {}
         assert_eq!(members.pace(), Duration::from_secs(4));
+        assert_eq!(members.gap(), Duration::from_millis(2));
         assert_eq!(members.patience(), Duration::from_secs(8));
+        assert_eq!(members.deadline(), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn one_that_joins_is_asked_before_it_is_its_turn() {
+        let members = Members::new(Duration::from_secs(10), Duration::from_secs(20));
+        assert_eq!(members.next_asked_soon(), None);
+        assert_eq!(members.gap(), Duration::from_secs(10));
+        members.joined(WORKER, ADDRESS, "first");
+        assert_eq!(members.gap(), SHORTEST_GAP);
+        assert_eq!(members.next_asked_soon(), Some(WORKER));
+        assert_eq!(members.next_asked_soon(), None);
+    }
+
+    #[test]
+    fn a_worker_is_lost_when_it_was_asked_twice_and_not_before() {
+        let members = impatient();
+        assert!(is_live(&members), "nobody has asked it");
+        members.asked(WORKER);
+        assert!(is_live(&members), "it may still answer");
+        members.unanswered(WORKER);
+        members.asked(WORKER);
+        assert!(is_live(&members), "the gateway may have stood still");
+        members.unanswered(WORKER);
+        assert!(!is_live(&members));
+        assert!(members.is_missing(WORKER));
+        // It answers, or it joins.
+        assert_eq!(members.answered(ADDRESS, report("first")), Answer::Expected);
+        assert!(is_live(&members));
+        for _ in 0..2 {
+            members.asked(WORKER);
+            members.unanswered(WORKER);
+        }
+        assert!(!is_live(&members));
+        members.joined(WORKER, ADDRESS, "second");
+        assert!(is_live(&members));
+    }
+
+    #[test]
+    fn a_worker_that_does_not_answer_is_waited_for() {
+        let members = Members::new(Duration::from_secs(1), Duration::from_secs(3600));
+        members.joined(WORKER, ADDRESS, "first");
+        for _ in 0..10 {
+            members.asked(WORKER);
+            members.unanswered(WORKER);
+        }
+        assert!(is_live(&members));
+    }
+
+    #[test]
+    fn another_start_is_believed_at_the_known_address_and_at_no_other() {
+        let members = impatient();
+        let instance = || members.get(WORKER).map(|member| member.instance);
+        assert_eq!(
+            members.answered("127.0.0.1:2", report("second")),
+            Answer::OfAStranger
+        );
+        assert_eq!(instance().as_deref(), Some("first"));
+        assert_eq!(
+            members.answered(ADDRESS, report("second")),
+            Answer::OfAnotherStart
+        );
+        assert_eq!(instance().as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn the_first_start_that_answers_after_a_start_of_the_gateway_is_believed() {
+        let members = Members::new(Duration::from_secs(1), Duration::from_secs(5));
+        assert!(!is_live(&members));
+        assert_eq!(
+            members.answered(ADDRESS, report("first")),
+            Answer::OfAnotherStart
+        );
+        assert!(is_live(&members));
+        assert_eq!(
+            members.answered("127.0.0.1:2", report("second")),
+            Answer::OfAStranger
+        );
+    }
+
+    #[test]
+    fn one_that_leaves_drains_whatever_it_answered_before_until_it_starts_again() {
+        let members = impatient();
+        members.leaves(WORKER, "another");
+        assert!(!members.is_draining(WORKER));
+        members.leaves(WORKER, "first");
+        members.answered(ADDRESS, report("first"));
+        assert!(members.is_draining(WORKER));
+        assert!(!is_live(&members));
+        members.joined(WORKER, ADDRESS, "second");
+        assert!(is_live(&members));
+        let draining = WorkerReport {
+            draining: true,
+            ..report("second")
+        };
+        members.answered(ADDRESS, draining);
+        assert!(members.is_draining(WORKER));
+    }
+
+    #[test]
+    fn one_that_joins_again_is_what_it_was_until_it_answers() {
+        let members = impatient();
+        let has_report = || {
+            members
+                .get(WORKER)
+                .is_some_and(|member| member.report.is_some())
+        };
+        members.answered(ADDRESS, report("first"));
+        for _ in 0..2 {
+            members.asked(WORKER);
+            members.unanswered(WORKER);
+        }
+        assert!(!members.joined(WORKER, ADDRESS, "first"));
+        assert!(has_report());
+        assert!(!is_live(&members), "it may be that it cannot be reached");
+        members.answered(ADDRESS, report("first"));
+        assert!(is_live(&members));
+        assert!(members.joined(WORKER, ADDRESS, "second"));
+        assert!(!has_report());
     }
 }

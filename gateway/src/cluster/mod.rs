@@ -1,10 +1,11 @@
 //! The cluster as this gateway knows it: who has joined, who lives, how they are reached.
 //!
-//! A worker joins ([`Cluster::join`]), is given an id that the [`Catalog`] keeps, and reports from then on
-//! ([`Cluster::heartbeat`]). Whether it lives is known here only, and forgotten when the gateway ends: workers join again
-//! then. A query asks for [`Cluster::client`] of the workers that hold its shards, whether they are known to live or not: the
-//! connection's own deadline tells.
+//! A worker joins ([`Cluster::join`]), is given an id that the [`Catalog`] keeps, and is asked for its report from then on
+//! ([`Cluster::ask_workers`]). Whether it lives is known here only, and forgotten when the gateway ends: the next one asks all workers
+//! that the catalog knows. A worker that no gateway asks any more joins again. A query asks for [`Cluster::client`] of the workers that
+//! hold its shards, whether they are known to live or not: the connection's own deadline tells.
 
+mod asking;
 mod connections;
 mod joining;
 mod known_fragments;
@@ -27,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
-use volary_flight_proto::membership::{HEARTBEAT_ACTION, JOIN_ACTION};
+use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -108,7 +109,7 @@ impl Cluster {
         self.known_fragments.get(fragment)
     }
 
-    /// Workers that report and do not drain, ascending: new tables are placed on them.
+    /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()
     }
@@ -118,7 +119,7 @@ impl Cluster {
         self.members.sort_live_first(workers);
     }
 
-    /// Refuses what needs all of these workers if one of them was not heard of for too long.
+    /// Refuses what needs all of these workers if one of them has not answered for too long.
     ///
     /// # Errors
     /// `UNAVAILABLE` with its name.
@@ -153,7 +154,7 @@ impl Cluster {
     /// [`volary_flight_proto::membership`].
     ///
     /// # Errors
-    /// Those of [`Self::join`] and [`Self::heartbeat`]; `PERMISSION_DENIED` for what is not sealed with the cluster's secret;
+    /// Those of [`Self::join`]; `PERMISSION_DENIED` for what is not sealed with the cluster's secret;
     /// `UNIMPLEMENTED` for another action.
     pub async fn handle_action(
         &self,
@@ -168,9 +169,9 @@ impl Cluster {
                 let answer = self.join(self.open(body)?, peer).await?;
                 Ok(self.seal(&answer))
             }
-            HEARTBEAT_ACTION => {
+            LEAVE_ACTION => {
                 self.check_peer(peer)?;
-                let answer = self.heartbeat(self.open(body)?).await?;
+                let answer = self.leave(&self.open(body)?);
                 Ok(self.seal(&answer))
             }
             other => Err(Error::new(

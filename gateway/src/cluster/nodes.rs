@@ -19,7 +19,7 @@ pub struct NodeStatus {
     pub version: String,
     /// Its first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
-    /// How long ago it was last heard of; none if it was not since the gateway started.
+    /// How long ago it joined or last answered; none if it did neither since the gateway started.
     pub heard_ago: Option<Duration>,
     /// Its last report; none if there was none since the gateway started.
     pub report: Option<Report>,
@@ -28,13 +28,13 @@ pub struct NodeStatus {
 /// Whether a worker lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
-    /// It reports.
+    /// It has joined, or answers.
     Alive,
-    /// It reports that it is going to stop.
+    /// It has said that it is going to stop.
     Draining,
-    /// It has not reported for longer than `gateway.cluster.lost_after`.
+    /// It was asked, and has not answered for longer than `gateway.cluster.lost_after`.
     Lost,
-    /// It has not joined since the gateway started.
+    /// It has not joined or answered since the gateway started.
     Unknown,
 }
 

@@ -1,22 +1,38 @@
-//! Workers that join and report, as the gateway sees them.
+//! Workers that join, answer and leave, as the gateway sees them.
+
+mod stub_worker;
 
 use std::net::SocketAddr;
 
-use volary_flight_proto::membership::{
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
-};
+use arrow::datatypes::{DataType, Field, Schema};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 
 use super::*;
-use crate::catalog::RedbStore;
+use crate::catalog::{DefinitionKind, RedbStore, TableDefinition};
 use crate::config;
 
+use stub_worker::StubWorker;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPBACK: &str = "127.0.0.1:50000";
 const REMOTE: &str = "192.0.2.7:50000";
 
 /// A cluster in a directory that goes away.
 struct Fixture {
     cluster: Arc<Cluster>,
+    catalog: Catalog,
+    config: Config,
     directory: std::path::PathBuf,
+}
+
+impl Fixture {
+    /// The cluster as the gateway knows it that is started next with this catalog.
+    fn started_again(&self) -> Arc<Cluster> {
+        new_cluster(&self.config, &self.catalog)
+    }
 }
 
 impl Drop for Fixture {
@@ -25,27 +41,71 @@ impl Drop for Fixture {
     }
 }
 
-async fn cluster(secret: Option<&str>) -> Fixture {
-    cluster_that_loses_after(Config::default().cluster.lost_after, secret).await
+fn new_cluster(config: &Config, catalog: &Catalog) -> Arc<Cluster> {
+    let address = peer("127.0.0.1:7100");
+    Cluster::new(config, address, catalog.clone(), Handle::current())
 }
 
-async fn cluster_that_loses_after(lost_after: Duration, secret: Option<&str>) -> Fixture {
+async fn cluster(secret: Option<&str>) -> Fixture {
+    cluster_with(config::Cluster::default(), secret).await
+}
+
+async fn cluster_that_loses_after(lost_after: Duration) -> Fixture {
+    let settings = config::Cluster {
+        lost_after,
+        ..config::Cluster::default()
+    };
+    cluster_with(settings, None).await
+}
+
+/// Workers are asked often.
+async fn quick_cluster() -> Fixture {
+    let settings = config::Cluster {
+        heartbeat_interval: Duration::from_millis(10),
+        lost_after: Duration::from_millis(200),
+        ..config::Cluster::default()
+    };
+    cluster_with(settings, None).await
+}
+
+async fn cluster_with(settings: config::Cluster, secret: Option<&str>) -> Fixture {
     let directory = std::env::temp_dir().join(format!("volary-cluster-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&directory).unwrap();
     let store = RedbStore::open(&directory).await.unwrap();
     let catalog = Catalog::open(Arc::new(store)).await.unwrap();
     let config = Config {
         secret: secret.map(str::to_owned),
-        cluster: config::Cluster {
-            lost_after,
-            ..config::Cluster::default()
-        },
+        cluster: settings,
         ..Config::default()
     };
     Fixture {
-        cluster: Cluster::new(&config, peer("127.0.0.1:7100"), catalog, Handle::current()),
+        cluster: new_cluster(&config, &catalog),
+        catalog,
+        config,
         directory,
     }
+}
+
+/// Asks the workers until the guard is dropped.
+fn ask_workers(cluster: &Arc<Cluster>) -> DropGuard {
+    let stopping = CancellationToken::new();
+    tokio::spawn(Arc::clone(cluster).ask_workers(stopping.clone()));
+    stopping.drop_guard()
+}
+
+/// Waits until it holds; it is looked at whenever the stub is asked.
+async fn until(stub: &StubWorker, condition: impl Fn() -> bool) {
+    let mut questions = stub.questions();
+    let waiting = async {
+        while !condition() {
+            questions.changed().await.unwrap();
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap();
+}
+
+fn states(cluster: &Cluster) -> Vec<NodeState> {
+    cluster.nodes().iter().map(|node| node.state).collect()
 }
 
 fn peer(address: &str) -> SocketAddr {
@@ -62,22 +122,20 @@ fn request(worker_id: Option<u64>, address: &str, instance: &str) -> JoinRequest
     }
 }
 
-fn report(worker_id: u64, instance: &str) -> HeartbeatRequest {
-    HeartbeatRequest {
+fn leaving(worker_id: u64, instance: &str) -> LeaveRequest {
+    LeaveRequest {
         worker_id,
         instance: instance.to_owned(),
-        rows: 42,
-        ..HeartbeatRequest::default()
     }
 }
 
 #[tokio::test]
-async fn a_worker_joins_reports_and_is_listed() {
+async fn a_worker_joins_and_is_listed_until_it_leaves() {
     let fixture = cluster(None).await;
     let cluster = &fixture.cluster;
     let sealer = Sealer::new(Key::from_secret(""));
-    let seal = |message: &JoinRequest| sealer.seal(Purpose::Membership, message, ANSWER_LIFETIME);
-    let body = seal(&request(None, "127.0.0.1:7201", "a"));
+    let joining = request(None, "127.0.0.1:7201", "a");
+    let body = sealer.seal(Purpose::Membership, &joining, ANSWER_LIFETIME);
     let answer = cluster
         .handle_action(JOIN_ACTION, &body, peer(LOOPBACK))
         .await
@@ -86,26 +144,17 @@ async fn a_worker_joins_reports_and_is_listed() {
     assert_eq!(answer.worker_id, 1);
     assert_eq!(answer.heartbeat_ms, 1000);
     let key: [u8; 32] = answer.key[..].try_into().unwrap();
-    let sealed =
-        Sealer::new(Key::from(key)).seal(Purpose::Control, &report(1, "a"), ANSWER_LIFETIME);
+    let sealed = Sealer::new(Key::from(key)).seal(Purpose::Control, &joining, ANSWER_LIFETIME);
     assert!(
         cluster
             .sealer()
-            .open::<HeartbeatRequest>(Purpose::Control, &sealed)
+            .open::<JoinRequest>(Purpose::Control, &sealed)
             .is_ok()
     );
-
-    let body = sealer.seal(Purpose::Membership, &report(1, "a"), ANSWER_LIFETIME);
-    let answer = cluster
-        .handle_action(HEARTBEAT_ACTION, &body, peer(LOOPBACK))
-        .await
-        .unwrap();
-    let answer: HeartbeatResponse = sealer.open(Purpose::Membership, &answer).unwrap();
-    assert!(answer.known);
     let nodes = cluster.nodes();
     assert_eq!(nodes.len(), 1);
     assert_eq!(nodes[0].state, NodeState::Alive);
-    assert_eq!(nodes[0].report.map(|report| report.rows), Some(42));
+    assert_eq!(nodes[0].report, None);
     assert_eq!(cluster.name(WorkerId(1)), "worker w1 at 127.0.0.1:7201");
     assert!(cluster.client(WorkerId(1), Window::Wide).is_ok());
     assert_eq!(
@@ -115,8 +164,22 @@ async fn a_worker_joins_reports_and_is_listed() {
             .code(),
         ErrorCode::Unavailable
     );
-    let other_start = cluster.heartbeat(report(1, "b")).await.unwrap();
-    assert!(!other_start.known);
+    let leave = async |instance: &str| {
+        let body = sealer.seal(Purpose::Membership, &leaving(1, instance), ANSWER_LIFETIME);
+        let answer = cluster
+            .handle_action(LEAVE_ACTION, &body, peer(LOOPBACK))
+            .await
+            .unwrap();
+        let _: LeaveResponse = sealer.open(Purpose::Membership, &answer).unwrap();
+    };
+    leave("another start").await;
+    assert_eq!(states(cluster), [NodeState::Alive]);
+    leave("a").await;
+    assert_eq!(states(cluster), [NodeState::Draining]);
+    let refused = cluster
+        .handle_action("volary.heartbeat", &body, peer(LOOPBACK))
+        .await;
+    assert_eq!(refused.unwrap_err().code(), ErrorCode::Unimplemented);
 }
 
 #[tokio::test]
@@ -209,13 +272,22 @@ async fn workers_that_do_not_belong_here_are_told_why() {
 
 #[tokio::test]
 async fn a_worker_that_falls_silent_is_lost() {
-    let fixture = cluster_that_loses_after(Duration::ZERO, None).await;
+    let fixture = cluster_that_loses_after(Duration::ZERO).await;
     let cluster = &fixture.cluster;
     cluster
         .join(request(None, "127.0.0.1:7201", "a"), peer(LOOPBACK))
         .await
         .unwrap();
-    assert_eq!(cluster.nodes()[0].state, NodeState::Lost);
+    assert_eq!(states(cluster), [NodeState::Alive], "nobody has asked it");
+    for _ in 0..2 {
+        let (_, answered) = cluster.ask(WorkerId(1)).await;
+        let error = answered.unwrap_err();
+        assert!(
+            error.message().contains("worker w1 at 127.0.0.1:7201"),
+            "{error}"
+        );
+    }
+    assert_eq!(states(cluster), [NodeState::Lost]);
     assert!(cluster.live_workers().is_empty());
     let waited = cluster.wait_for_workers(1, Duration::from_millis(1)).await;
     assert_eq!(waited.unwrap_err().code(), ErrorCode::Unavailable);
@@ -232,7 +304,7 @@ async fn workers_have_time_to_join_after_a_start_of_the_gateway() {
     let fixture = cluster(None).await;
     let never_joined = WorkerId(7);
     fixture.cluster.refuse_lost(&[never_joined]).unwrap();
-    let fixture = cluster_that_loses_after(Duration::ZERO, None).await;
+    let fixture = cluster_that_loses_after(Duration::ZERO).await;
     let refused = fixture.cluster.refuse_lost(&[never_joined]);
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
 }
@@ -260,11 +332,122 @@ async fn a_worker_that_joins_is_waited_for_and_one_that_drains_does_not_count() 
     waited.unwrap();
     joined.unwrap();
     assert_eq!(cluster.live_workers(), [WorkerId(1)]);
-    let draining = HeartbeatRequest {
-        draining: true,
-        ..report(1, "a")
-    };
-    assert!(cluster.heartbeat(draining).await.unwrap().known);
-    assert_eq!(cluster.nodes()[0].state, NodeState::Draining);
+    cluster.leave(&leaving(1, "a"));
+    assert_eq!(states(cluster), [NodeState::Draining]);
     assert!(cluster.live_workers().is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_that_has_joined_is_asked_for_its_report() {
+    // Its turn comes later than the test waits: it is asked before.
+    let seldom = config::Cluster {
+        heartbeat_interval: 2 * PATIENCE,
+        lost_after: 4 * PATIENCE,
+        ..config::Cluster::default()
+    };
+    let fixture = cluster_with(seldom, Some("secret")).await;
+    let cluster = &fixture.cluster;
+    let _asking = ask_workers(cluster);
+    let stub = StubWorker::join(cluster).await;
+    stub.report_with(|report| report.rows = 42);
+    let mut questions = stub.questions();
+    let asked = questions.wait_for(|questions| !questions.is_empty());
+    let question = timeout(PATIENCE, asked).await.unwrap().unwrap()[0].clone();
+    assert_eq!(u128::from(question.next_ms), (2 * PATIENCE).as_millis());
+    // Again, as soon as it has answered, because it joins again.
+    stub.join_again(cluster).await;
+    let asked = questions.wait_for(|questions| questions.len() == 2);
+    timeout(PATIENCE, asked).await.unwrap().unwrap();
+    stub.join_again(cluster).await;
+    let asked = questions.wait_for(|questions| questions.len() == 3);
+    timeout(PATIENCE, asked).await.unwrap().unwrap();
+    let reported = cluster.nodes()[0].report.map(|report| report.rows);
+    assert_eq!(reported, Some(42));
+}
+
+#[tokio::test]
+async fn workers_live_when_they_answer_the_gateway_that_was_started_again() {
+    let fixture = quick_cluster().await;
+    let _stub = StubWorker::join(&fixture.cluster).await;
+    let cluster = fixture.started_again();
+    assert_eq!(states(&cluster), [NodeState::Unknown]);
+    let _asking = ask_workers(&cluster);
+    cluster.wait_for_workers(1, PATIENCE).await.unwrap();
+    let node = cluster.nodes().remove(0);
+    assert_eq!(node.state, NodeState::Alive);
+    assert_eq!(node.report.map(|report| report.bytes), Some(0));
+    // Known by its answer, it is as if it had joined.
+    let elsewhere = request(Some(node.id.0), "127.0.0.1:7299", "another start");
+    let refused = cluster.join(elsewhere, peer(LOOPBACK)).await;
+    assert_eq!(refused.unwrap_err().code(), ErrorCode::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_lost_alone_and_lives_when_it_answers_again() {
+    let fixture = quick_cluster().await;
+    let cluster = &fixture.cluster;
+    let hanging = StubWorker::join(cluster).await;
+    let answering = StubWorker::join(cluster).await;
+    let _asking = ask_workers(cluster);
+    hanging.hang(true);
+    let one_is_lost = [NodeState::Lost, NodeState::Alive];
+    until(&answering, || states(cluster) == one_is_lost).await;
+    let refused = cluster.refuse_lost(&[WorkerId(2), WorkerId(1)]);
+    let name = cluster.name(WorkerId(1));
+    assert!(refused.unwrap_err().message().starts_with(&name));
+    hanging.hang(false);
+    until(&answering, || states(cluster) == [NodeState::Alive; 2]).await;
+}
+
+#[tokio::test]
+async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
+    let fixture = cluster(None).await;
+    let (cluster, catalog) = (&fixture.cluster, &fixture.catalog);
+    let stub = StubWorker::join(cluster).await;
+    let worker = WorkerId(1);
+    let definition = TableDefinition {
+        name: "birds".to_owned(),
+        schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
+        kind: DefinitionKind::Sharded { key: 0, shards: 4 },
+        sort_key: Vec::new(),
+    };
+    let created = catalog.create_table(definition, &[worker], false).await;
+    let table = created.unwrap().unwrap();
+    let write = catalog.begin_write(&table).await.unwrap();
+    catalog.abort_write(write).await.unwrap();
+    // It has not deleted it yet, or the answer that says so is lost.
+    for _ in 0..2 {
+        cluster.ask(worker).await.1.unwrap();
+        let question = stub.last_question();
+        assert_eq!(question.live_tables, [table.id().0]);
+        assert_eq!(question.last_table, table.id().0);
+        assert_eq!(question.aborted_writes, [write.0]);
+    }
+    stub.report_with(|report| report.collected_writes = vec![write.0]);
+    cluster.ask(worker).await.1.unwrap();
+    assert_eq!(catalog.state().aborted_writes_of(worker).count(), 0);
+    cluster.ask(worker).await.1.unwrap();
+    assert!(stub.last_question().aborted_writes.is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_of_somebody_else_is_not_believed() {
+    let fixture = cluster(None).await;
+    let cluster = fixture.started_again();
+    let stub = StubWorker::join(&fixture.cluster).await;
+    let refused = async |code: ErrorCode| {
+        let (worker, answered) = cluster.ask(WorkerId(1)).await;
+        let error = answered.unwrap_err();
+        assert_eq!((worker, error.code()), (WorkerId(1), code), "{error}");
+        assert!(error.message().starts_with(&cluster.name(worker)));
+        assert_eq!(states(&cluster), [NodeState::Unknown]);
+    };
+    stub.report_with(|report| report.worker_id = 2);
+    refused(ErrorCode::Unavailable).await;
+    stub.report_with(|report| report.worker_id = 1);
+    stub.seal_with(Sealer::new(Key::random()));
+    refused(ErrorCode::PermissionDenied).await;
+    stub.seal_with(cluster.sealer().clone());
+    cluster.ask(WorkerId(1)).await.1.unwrap();
+    assert_eq!(states(&cluster), [NodeState::Alive]);
 }

@@ -349,7 +349,7 @@ fn query_text(statement: &str) -> Option<String> {
     }
 }
 
-/// Drops the table from the catalog; its files follow. A worker that does not answer deletes them after its next heartbeat.
+/// Drops the table from the catalog; its files follow. A worker that does not answer deletes them when it is next asked for its report.
 pub(super) async fn drop_table(engine: &Engine, name: &str, if_exists: bool) -> Result<()> {
     let Some(table) = engine.catalog.drop_table(name, if_exists).await? else {
         return Ok(());

@@ -19,6 +19,8 @@ mod depth;
 mod errors;
 /// How large a statement becomes by its CTEs and views.
 mod expansion;
+/// Statements that come again and again.
+mod generic;
 /// The columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
 /// The names of the catalog and its schemas.
@@ -59,6 +61,7 @@ use crate::config::Config;
 use crate::load::{self, Loads};
 use crate::system_tables;
 
+use generic::GenericPlans;
 use names::{CATALOG, PUBLIC, SYSTEM};
 
 /// What a statement is, without running it.
@@ -104,6 +107,7 @@ pub struct Engine {
     admission: Arc<Admission>,
     memory: memory::PerQuery,
     loads: Loads,
+    generic_plans: GenericPlans,
     /// Functions, rules and settings that all statements share.
     base: SessionState,
 }
@@ -128,6 +132,7 @@ impl Engine {
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
             admission: Arc::new(admission),
             loads: Loads::default(),
+            generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
             catalog,
             cluster,

@@ -37,41 +37,80 @@ pub(super) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
     Ok(types)
 }
 
+/// The parameters of a plan, as values are cast for them.
+#[derive(Debug)]
+pub(super) struct Parameters(Vec<Parameter>);
+
+#[derive(Debug)]
+struct Parameter {
+    /// `None` where it cannot be inferred.
+    wanted: Option<DataType>,
+    /// See [`operands`].
+    is_computed_with: bool,
+}
+
+impl Parameters {
+    /// Those of a plan.
+    ///
+    /// # Errors
+    /// See [`types`].
+    pub(super) fn of(plan: &LogicalPlan) -> Result<Self> {
+        let types = types(plan)?;
+        let operands = if types.is_empty() {
+            HashSet::new()
+        } else {
+            operands(plan)?
+        };
+        let parameters = (1..).zip(types).map(|(number, wanted)| Parameter {
+            wanted,
+            is_computed_with: operands.contains(&format!("${number}")),
+        });
+        Ok(Self(parameters.collect()))
+    }
+
+    /// The values that stand for them: those of one row, cast.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for another number of values, or one that cannot be cast to the type that the plan wants.
+    pub(super) fn values(&self, given: Option<&RecordBatch>) -> Result<Vec<ScalarValue>> {
+        let count = given.map_or(0, RecordBatch::num_columns);
+        if count != self.0.len() {
+            return Err(Error::invalid(format!(
+                "the statement has {} parameters and {count} values were given",
+                self.0.len()
+            )));
+        }
+        let Some(given) = given.filter(|_| count > 0) else {
+            return Ok(Vec::new());
+        };
+        if given.num_rows() != 1 {
+            return Err(Error::invalid(format!(
+                "{} rows of parameters were given; a query takes one",
+                given.num_rows()
+            )));
+        }
+        let columns = (1..).zip(given.columns().iter().zip(&self.0));
+        columns
+            .map(|(number, (column, parameter))| match &parameter.wanted {
+                Some(wanted) if !(parameter.is_computed_with && are_numbers(column, wanted)) => {
+                    as_wanted(&format!("${number}"), column, wanted)
+                }
+                _ => Ok(ScalarValue::try_from_array(column, 0)?),
+            })
+            .collect()
+    }
+}
+
 /// The plan with values in place of its parameters.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for another number of values, or one that cannot be cast to the type that the plan wants.
+/// Those of [`Parameters::values`].
 pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<LogicalPlan> {
-    let types = types(&plan)?;
-    let given = values.map_or(0, RecordBatch::num_columns);
-    if given != types.len() {
-        return Err(Error::invalid(format!(
-            "the statement has {} parameters and {given} values were given",
-            types.len()
-        )));
-    }
-    let Some(values) = values.filter(|_| given > 0) else {
+    let values = Parameters::of(&plan)?.values(values)?;
+    if values.is_empty() {
         return Ok(plan);
-    };
-    if values.num_rows() != 1 {
-        return Err(Error::invalid(format!(
-            "{} rows of parameters were given; a query takes one",
-            values.num_rows()
-        )));
     }
-    let operands = operands(&plan)?;
-    let mut scalars = Vec::with_capacity(given);
-    for (number, (column, wanted)) in (1..).zip(values.columns().iter().zip(&types)) {
-        let name = format!("${number}");
-        let is_computed_with = operands.contains(&name);
-        scalars.push(match wanted {
-            Some(wanted) if !(is_computed_with && are_numbers(column, wanted)) => {
-                as_wanted(&name, column, wanted)?
-            }
-            _ => ScalarValue::try_from_array(column, 0)?,
-        });
-    }
-    let values = ParamValues::from(scalars);
+    let values = ParamValues::from(values);
     match plan {
         LogicalPlan::Dml(statement) => {
             let planned = Arc::clone(statement.input.schema());

@@ -19,6 +19,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
+use super::generic::StatementKey;
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query, enter};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
@@ -58,8 +59,16 @@ impl Engine {
         parameters: Option<RecordBatch>,
         query_id: QueryId,
     ) -> Result<Outcome> {
+        let key = StatementKey::of(session, sql);
+        let generic = self.generic_plans.find(self, &key);
+        if let Some(generic) = generic.filter(|generic| generic.is_quick())
+            && let Some(query) =
+                generic.query(self, session.caller(), parameters.as_ref(), query_id)?
+        {
+            return Ok(Outcome::Rows(query));
+        }
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(execute(engine, session, sql, parameters, query_id))
+        self.on_cpu(execute(engine, session, sql, key, parameters, query_id))
             .await
     }
 
@@ -137,9 +146,15 @@ async fn execute(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
+    key: StatementKey,
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<Outcome> {
+    if let Some(generic) = engine.generic_plans.find(&engine, &key)
+        && let Some(query) = generic.query(&engine, session.caller(), values.as_ref(), query_id)?
+    {
+        return Ok(Outcome::Rows(query));
+    }
     let statement = parse(&sql)?;
     let context = context_of(&engine, &session, &statement, query_id, None)?;
     match statement {
@@ -174,8 +189,14 @@ async fn execute(
         Statement::Transaction => Ok(Outcome::Done(None)),
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
-            let plan = parameters::bind(plan, values.as_ref())?;
-            run_plan(&engine, &session, context, plan).await
+            let bound = parameters::bind(plan.clone(), values.as_ref())?;
+            let outcome = run_plan(&engine, &session, &context, bound).await?;
+            if let Outcome::Rows(query) = &outcome {
+                let plans = &engine.generic_plans;
+                let planned = plans.planned(&context, key, plan, query, values.as_ref());
+                Box::pin(planned).await;
+            }
+            Ok(outcome)
         }
     }
 }
@@ -255,7 +276,7 @@ fn returns_rows(plan: &LogicalPlan) -> bool {
 async fn run_plan(
     engine: &Engine,
     session: &Session,
-    context: StatementContext,
+    context: &StatementContext,
     plan: LogicalPlan,
 ) -> Result<Outcome> {
     match plan {
@@ -272,14 +293,14 @@ async fn run_plan(
                     "{table_name} is no table that rows can be inserted into"
                 ))
             })?;
-            let rows = insert(engine, &context, table.table(), &input).await?;
+            let rows = insert(engine, context, table.table(), &input).await?;
             Ok(Outcome::Done(Some(rows)))
         }
         LogicalPlan::Dml(dml) => Err(Error::invalid(format!(
             "{} is not supported: rows are appended, and tables dropped",
             dml.op.name()
         ))),
-        LogicalPlan::Ddl(ddl) => ddl_statement(engine, &context, ddl)
+        LogicalPlan::Ddl(ddl) => ddl_statement(engine, context, ddl)
             .await
             .map(|()| Outcome::Done(None)),
         LogicalPlan::Copy(_) => Err(Error::invalid(
@@ -296,7 +317,7 @@ async fn run_plan(
         LogicalPlan::Statement(other) => {
             Err(Error::invalid(format!("{} is not supported", other.name())))
         }
-        rows => plan_query(engine, &context, rows).await.map(Outcome::Rows),
+        rows => plan_query(engine, context, rows).await.map(Outcome::Rows),
     }
 }
 

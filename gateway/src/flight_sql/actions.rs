@@ -5,7 +5,7 @@ use arrow_flight::{Action, ActionType};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use tonic::Status;
-use volary_flight_proto::membership::{HEARTBEAT_ACTION, JOIN_ACTION};
+use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::session::{
     CLOSE_SESSION_ACTION, GET_SESSION_OPTIONS_ACTION, SET_SESSION_OPTIONS_ACTION,
 };
@@ -95,7 +95,7 @@ impl FlightSql {
                 Command::ActionCancelQueryRequest(request) => self.cancel_query(request)?,
                 other => return Err(wrong_body(&action, &other)),
             },
-            JOIN_ACTION | HEARTBEAT_ACTION => {
+            JOIN_ACTION | LEAVE_ACTION => {
                 self.cluster
                     .handle_action(&action.r#type, &action.body, call.peer)
                     .await?

@@ -38,6 +38,7 @@ use volary_flight_proto::ipc;
 use volary_node::key_set::KeySetExpr;
 
 use super::shard_scan::ShardScanExec;
+use super::statement_parameter;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,32 @@ pub struct EncodedPlan {
     pub plan: Bytes,
     /// The values.
     pub parameters: Parameters,
+    /// Those among them that are the statement's own: their ordinals, and which parameter of the statement each is.
+    pub of_statement: Vec<(usize, usize)>,
+}
+
+impl EncodedPlan {
+    /// The values, with these ones of the statement's parameters.
+    ///
+    /// # Errors
+    /// If a value cannot be encoded.
+    pub fn parameters_with(&self, values: &[ScalarValue]) -> Result<Parameters> {
+        let mut parameters = self.parameters.clone();
+        for (ordinal, number) in &self.of_statement {
+            let place = parameters.values.get_mut(*ordinal);
+            let (Some(place), Some(value)) = (place, values.get(*number)) else {
+                return internal_err!("a plan has a parameter that its statement does not have");
+            };
+            *place = encoded_value(value)?;
+        }
+        Ok(parameters)
+    }
+}
+
+fn encoded_value(value: &ScalarValue) -> Result<Bytes> {
+    Ok(protobuf::ScalarValue::try_from(value)?
+        .encode_to_vec()
+        .into())
 }
 
 /// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
@@ -61,11 +88,13 @@ pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<EncodedPlan> {
     let values = Values::default();
     let converter = Converter::Fragment(&values);
     let node = converter.execution_plan_to_proto(fragment, &ScanCodec::default())?;
+    let values = values.into_inner();
     Ok(EncodedPlan {
         plan: node.encode_to_vec().into(),
         parameters: Parameters {
-            values: values.into_inner(),
+            values: values.encoded,
         },
+        of_statement: values.of_statement,
     })
 }
 
@@ -191,8 +220,16 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The values that were taken out of a plan, by the ordinal of their parameter.
-type Values = RefCell<Vec<Bytes>>;
+/// The values that were taken out of a plan.
+type Values = RefCell<TakenOut>;
+
+#[derive(Debug, Default)]
+struct TakenOut {
+    /// By the ordinal of their parameter.
+    encoded: Vec<Bytes>,
+    /// See [`EncodedPlan`].
+    of_statement: Vec<(usize, usize)>,
+}
 
 /// What of a plan is encoded.
 enum Converter<'a> {
@@ -235,8 +272,8 @@ impl Converter<'_> {
 /// Adds a value and gives its ordinal.
 fn add(values: &Values, value: impl Into<Bytes>) -> u32 {
     let mut values = values.borrow_mut();
-    values.push(value.into());
-    to_u32(values.len() - 1)
+    values.encoded.push(value.into());
+    to_u32(values.encoded.len() - 1)
 }
 
 fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> PhysicalExprNode {
@@ -250,10 +287,24 @@ fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> Physi
     }
 }
 
-/// A literal's metadata is no part of its value: such a literal is left to DataFusion, which has not sent metadata so far.
-fn has_metadata(literal: &Literal) -> Result<bool> {
-    let field = literal.return_field(&Schema::empty())?;
-    Ok(!field.metadata().is_empty())
+/// What a literal's metadata say.
+enum Marked {
+    Nothing,
+    AsParameter(usize),
+    /// They are no part of its value: such a literal is left to DataFusion, which has not sent metadata so far.
+    Otherwise,
+}
+
+impl Marked {
+    fn of(literal: &Literal) -> Result<Self> {
+        let field = literal.return_field(&Schema::empty())?;
+        let metadata = field.metadata();
+        Ok(match statement_parameter::number_of(metadata) {
+            Some(number) => Self::AsParameter(number),
+            None if metadata.is_empty() => Self::Nothing,
+            None => Self::Otherwise,
+        })
+    }
 }
 
 /// Takes out the filter that an operator fills while it runs: a worker's operator makes its own. The planned one has a number that no
@@ -304,15 +355,17 @@ impl PhysicalProtoConverterExtension for Converter<'_> {
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             return Ok(parameter_node(parameter::Kind::KeySet(ordinal), inputs));
         }
-        if let Some(literal) = expression.downcast_ref::<Literal>()
-            && !has_metadata(literal)?
-        {
-            let value = protobuf::ScalarValue::try_from(literal.value())?;
-            let ordinal = add(values, value.encode_to_vec());
-            return Ok(parameter_node(
-                parameter::Kind::Literal(ordinal),
-                Vec::new(),
-            ));
+        if let Some(literal) = expression.downcast_ref::<Literal>() {
+            let marked = Marked::of(literal)?;
+            if !matches!(marked, Marked::Otherwise) {
+                let ordinal = add(values, encoded_value(literal.value())?);
+                if let Marked::AsParameter(number) = marked {
+                    let of_statement = (ordinal as usize, number);
+                    values.borrow_mut().of_statement.push(of_statement);
+                }
+                let kind = parameter::Kind::Literal(ordinal);
+                return Ok(parameter_node(kind, Vec::new()));
+            }
         }
         serialize_physical_expr_with_converter(expression, codec, self)
     }

@@ -6,6 +6,8 @@ pub mod encode;
 mod selection;
 /// The leaf: rows of some shards of a table.
 mod shard_scan;
+/// Literals that stand for a parameter of the statement.
+pub mod statement_parameter;
 
 pub use selection::Selection;
 pub use shard_scan::ShardScanExec;

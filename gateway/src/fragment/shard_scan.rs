@@ -10,6 +10,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -36,7 +37,7 @@ pub struct ShardScanExec {
     table: Arc<Table>,
     projection: Vec<usize>,
     selection: Selection,
-    filters: Vec<String>,
+    filters: Arc<[Expr]>,
     statistics_exact: bool,
     has_statistics: bool,
     late_materialisation: bool,
@@ -44,7 +45,7 @@ pub struct ShardScanExec {
 }
 
 impl ShardScanExec {
-    /// A scan of `table`. `filters` are those that the planner keeps above it, for EXPLAIN. `statistics_exact` says whether the
+    /// A scan of `table`. `filters` are those that the planner keeps above it, which `selection` follows from. `statistics_exact` says whether the
     /// query sees exactly the rows that the catalog has counted.
     ///
     /// # Errors
@@ -53,7 +54,7 @@ impl ShardScanExec {
         table: Arc<Table>,
         projection: Vec<usize>,
         selection: Selection,
-        filters: Vec<String>,
+        filters: Arc<[Expr]>,
         statistics_exact: bool,
     ) -> Result<Self> {
         let schema: SchemaRef = Arc::new(table.schema().project(&projection)?);
@@ -97,6 +98,19 @@ impl ShardScanExec {
     /// Columns of the table, in output order.
     pub fn projection(&self) -> &[usize] {
         &self.projection
+    }
+
+    /// The filters above it, over the table's columns.
+    pub fn filters(&self) -> &[Expr] {
+        &self.filters
+    }
+
+    /// The same, of other shards.
+    pub fn with_selection(&self, selection: Selection) -> Self {
+        Self {
+            selection,
+            ..self.clone()
+        }
     }
 
     /// The same, as a worker sees it: without what the catalog knows of the rows.
@@ -224,7 +238,8 @@ impl DisplayAs for ShardScanExec {
             }
         }
         if !self.filters.is_empty() {
-            write!(f, ", filters=[{}]", self.filters.join(", "))?;
+            let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
+            write!(f, ", filters=[{}]", filters.join(", "))?;
         }
         if self.late_materialisation {
             f.write_str(", late materialisation")?;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -30,7 +30,7 @@ use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
 use super::report::Reports;
-use super::request::Fragment;
+use super::request::{Fragment, PreparedFragment};
 use super::stream::{WorkerStream, worker_stream};
 use super::target::Target;
 
@@ -114,6 +114,36 @@ impl GatherExec {
     /// How many gathers the query has; at least one.
     pub fn gathers(&self) -> usize {
         self.fragment.gathers()
+    }
+
+    /// The fragment, encoded: see [`Self::filled`].
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
+        self.fragment.prepare(query, batch_rows)
+    }
+
+    /// Whether joins above narrow its rows, or they come by bucket: what is not known before the query runs.
+    pub fn is_plain(&self) -> bool {
+        self.fragment.filters().is_empty() && self.fragment.buckets().is_none()
+    }
+
+    /// The same gather for another query: with these values of the statement's parameters, from these workers.
+    ///
+    /// # Errors
+    /// If a value cannot be encoded.
+    pub fn filled(
+        &self,
+        fragment: &Arc<PreparedFragment>,
+        values: &[ScalarValue],
+        targets: Vec<Target>,
+    ) -> Result<Self> {
+        let fragment = self.fragment.filled(fragment, values, targets.len())?;
+        Ok(Self {
+            targets,
+            ..self.with_fragment(fragment)
+        })
     }
 
     fn with_fragment(&self, fragment: Fragment) -> Self {

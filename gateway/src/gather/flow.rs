@@ -52,17 +52,16 @@ impl Flow {
         let per_stream = share / streams;
         let batch = config.batch.bytes();
         let mut narrowest = 0;
-        for window in [Window::Wide, Window::Narrow] {
+        for window in Window::WIDEST_FIRST {
             let ahead = window.bytes(config);
             // In powers of two, so that like queries ask for the same.
             let room = per_stream.saturating_sub(ahead);
             let sized = (1 << room.max(1).ilog2())
                 .min(batch)
                 .min(ahead * WINDOWS_PER_BATCH);
-            let least = if window == Window::Wide {
-                batch
-            } else {
-                MIN_BATCH_BYTES.min(batch)
+            let least = match window {
+                Window::Narrow => MIN_BATCH_BYTES.min(batch),
+                Window::Middle | Window::Wide => batch,
             };
             for batch_bytes in [sized.max(least), least] {
                 let bytes_per_stream = ahead + batch_bytes;
@@ -88,6 +87,12 @@ impl Flow {
         ))
     }
 
+    /// So many bytes of rows by bucket come at once; of more than that, a worker says first how much it has, and then waits until the
+    /// others have said so, too. They fit into what is reserved for its stream.
+    pub fn small_bytes(&self, config: &config::Gather) -> usize {
+        self.batch_bytes.max(self.window.bytes(config) / 2)
+    }
+
     /// The share of one stream, to be held as long as it is open.
     ///
     /// # Errors
@@ -107,6 +112,7 @@ mod tests {
 
     use super::*;
 
+    const KIB: usize = 1 << 10;
     const MIB: usize = 1 << 20;
 
     fn flow(streams: usize, memory: usize, free: usize) -> Result<Flow> {
@@ -117,12 +123,13 @@ mod tests {
     #[test]
     fn few_streams_are_wide_and_many_are_narrow() {
         let few = flow(4, 256 * MIB, 256 * MIB).unwrap();
-        assert_eq!((few.window, few.batch_bytes), (Window::Wide, MIB));
+        assert_eq!((few.window, few.batch_bytes), (Window::Wide, 128 * KIB));
         let more = flow(256, 256 * MIB, 256 * MIB).unwrap();
-        assert_eq!(more.window, Window::Narrow);
-        assert_eq!(more.batch_bytes, 128 << 10);
+        let (window, batch_bytes) = (Window::Middle, 128 * KIB);
+        assert_eq!((more.window, more.batch_bytes), (window, batch_bytes));
         let many = flow(2_160, 256 * MIB, 256 * MIB).unwrap();
-        assert_eq!(many.window, Window::Narrow);
+        let (window, batch_bytes) = (Window::Narrow, 32 * KIB);
+        assert_eq!((many.window, many.batch_bytes), (window, batch_bytes));
         for flow in [few, more, many] {
             assert!(flow.reserved.lock().size() <= 128 * MIB);
         }
@@ -139,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_others_hold_narrows_a_gather_and_too_little_refuses_it() {
-        let narrowed = flow(4, 256 * MIB, 2 * MIB).unwrap();
+        let narrowed = flow(4, 256 * MIB, MIB).unwrap();
         assert_eq!(narrowed.window, Window::Narrow);
         let refused = flow(2_160, 256 * MIB, 2 * MIB).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted);

@@ -23,4 +23,5 @@ pub mod target;
 
 pub use context::QueryContext;
 pub use exec::{GatherExec, what_holds_of_merged};
+pub use request::PreparedFragment;
 pub use target::Target;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
+use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
@@ -61,11 +61,35 @@ pub struct Fragment {
     buckets: Option<Buckets>,
     /// Gathers of the query, which divide its memory.
     gathers: usize,
+    filled: Option<Filled>,
     reports: Reports,
     made: Mutex<Option<Made>>,
 }
 
 type Made = Option<Arc<FragmentRequest>>;
+
+/// A fragment that is encoded.
+#[derive(Debug)]
+pub struct PreparedFragment {
+    id: FragmentId,
+    message: Bytes,
+    encoded: EncodedPlan,
+}
+
+impl PreparedFragment {
+    /// The statement's parameters that stand in it, once for each time.
+    pub fn statement_parameters(&self) -> impl Iterator<Item = usize> {
+        let of_statement = self.encoded.of_statement.iter();
+        of_statement.map(|(_, number)| *number)
+    }
+}
+
+/// A fragment that was encoded for another query, with the values of this one.
+#[derive(Debug, Clone)]
+struct Filled {
+    fragment: Arc<PreparedFragment>,
+    parameters: Bytes,
+}
 
 impl Fragment {
     /// See [`super::GatherExec::new`].
@@ -83,6 +107,7 @@ impl Fragment {
             filters: Vec::new(),
             buckets: None,
             gathers: 1,
+            filled: None,
             reports: Reports::default(),
             made: Mutex::new(None),
         }
@@ -110,6 +135,7 @@ impl Fragment {
             filters: self.filters.iter().cloned().chain(filters).collect(),
             buckets: self.buckets.clone(),
             gathers: self.gathers,
+            filled: self.filled.clone(),
             ..Self::new(
                 Arc::clone(&self.plan),
                 self.workers,
@@ -117,6 +143,28 @@ impl Fragment {
                 self.fetch,
             )
         }
+    }
+
+    /// The same, encoded before, with these values of the statement's parameters, for so many workers.
+    ///
+    /// # Errors
+    /// If a value cannot be encoded.
+    pub fn filled(
+        &self,
+        fragment: &Arc<PreparedFragment>,
+        values: &[ScalarValue],
+        workers: usize,
+    ) -> Result<Self> {
+        let parameters = fragment.encoded.parameters_with(values)?;
+        let filled = Filled {
+            fragment: Arc::clone(fragment),
+            parameters: parameters.encode_to_vec().into(),
+        };
+        Ok(Self {
+            workers,
+            filled: Some(filled),
+            ..self.narrowed_by([])
+        })
     }
 
     /// How many gathers the query has; at least one.
@@ -184,30 +232,55 @@ impl Fragment {
             self.reports.narrowed_to(narrowed.to_string());
             narrowed
         };
-        let plan = match narrowed {
-            Narrowed::All => Some(Arc::clone(&self.plan)),
-            Narrowed::To(filter) => Some(place(Arc::clone(&self.plan), &filter)?),
-            Narrowed::None => None,
+        let batch_rows = task.session_config().batch_size();
+        let filled = match (&self.filled, narrowed) {
+            (Some(filled), _) => Some(filled.clone()),
+            (None, Narrowed::None) => None,
+            (None, Narrowed::All) => Some(self.encoded(query, &self.plan, batch_rows)?),
+            (None, Narrowed::To(filter)) => {
+                let plan = place(Arc::clone(&self.plan), &filter)?;
+                Some(self.encoded(query, &plan, batch_rows)?)
+            }
         };
-        let request = match plan {
+        let request = match filled {
             None => None,
-            Some(plan) => Some(Arc::new(self.encoded(query, &plan, task)?)),
+            Some(filled) => Some(Arc::new(self.of_query(query, filled, task)?)),
         };
         *made = Some(request.clone());
         Ok(request)
     }
 
+    /// The fragment as it is planned, encoded. `query` is one with the same settings as those that it is used for.
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
+        self.message(query, &self.plan, batch_rows)
+    }
+
     fn encoded(
         &self,
-        query: &Arc<QueryContext>,
+        query: &QueryContext,
         plan: &Arc<dyn ExecutionPlan>,
-        task: &TaskContext,
-    ) -> Result<FragmentRequest> {
-        let batch_rows = task.session_config().batch_size();
-        let EncodedPlan { plan, parameters } = encode(plan)?;
+        batch_rows: usize,
+    ) -> Result<Filled> {
+        let fragment = self.message(query, plan, batch_rows)?;
+        Ok(Filled {
+            parameters: fragment.encoded.parameters.encode_to_vec().into(),
+            fragment: Arc::new(fragment),
+        })
+    }
+
+    fn message(
+        &self,
+        query: &QueryContext,
+        plan: &Arc<dyn ExecutionPlan>,
+        batch_rows: usize,
+    ) -> Result<PreparedFragment> {
+        let encoded = encode(plan)?;
         let keep_alive = query.config.idle_timeout / SIGNS_OF_LIFE_PER_TIMEOUT;
         let fragment = volary_flight_proto::fragment::Fragment {
-            plan,
+            plan: encoded.plan.clone(),
             ordered: self.ordered,
             fetch: self.fetch.map(|rows| rows as u64),
             batch_rows: to_u32(batch_rows),
@@ -224,14 +297,27 @@ impl Fragment {
                 rounds: to_u32(buckets.rounds()),
             }),
         };
-        let fragment = Bytes::from(fragment.encode_to_vec());
-        let fragment_id = FragmentId::of(&fragment);
+        let message = Bytes::from(fragment.encode_to_vec());
+        Ok(PreparedFragment {
+            id: FragmentId::of(&message),
+            message,
+            encoded,
+        })
+    }
+
+    fn of_query(
+        &self,
+        query: &Arc<QueryContext>,
+        filled: Filled,
+        task: &TaskContext,
+    ) -> Result<FragmentRequest> {
+        let fragment = &filled.fragment;
         Ok(FragmentRequest {
             query: Arc::clone(query),
-            fragment_id,
-            fragment,
-            known_by: query.cluster.known_by(fragment_id),
-            parameters: parameters.encode_to_vec().into(),
+            fragment_id: fragment.id,
+            fragment: fragment.message.clone(),
+            known_by: query.cluster.known_by(fragment.id),
+            parameters: filled.parameters,
             flow: Flow::reserve(
                 self.workers,
                 self.gathers(),

@@ -87,7 +87,7 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> Result<WorkerStream> {
         messages: None,
     };
     Ok(Box::pin(stream::try_unfold(
-        Some(reader),
+        Some(Box::new(reader)),
         |reader| async move {
             let Some(mut reader) = reader else {
                 return Ok(None);
@@ -229,9 +229,9 @@ impl Reader {
         let mut client = self.request.query.cluster.client(self.worker, window)?;
         let ticket = self.ticket(form);
         self.report.lock().sent_bytes += ticket.len() as u64;
-        let response = self
-            .in_time(client.do_get(Ticket { ticket }), "opened no stream")
-            .await?;
+        // It is large, and needed until the stream is open only.
+        let opening = Box::pin(async move { client.do_get(Ticket { ticket }).await });
+        let response = self.in_time(opening, "opened no stream").await?;
         self.messages = Some(response.map_err(worker_error)?.into_inner());
         self.form = form;
         self.report.lock().open += started.elapsed();
@@ -251,8 +251,7 @@ impl Reader {
             scans: self.scans.clone(),
             snapshot: Some(query.snapshot.clone()),
             batch_bytes: request.flow.batch_bytes as u64,
-            // They are held until the other workers have said how much they have.
-            small_bytes: request.flow.batch_bytes as u64,
+            small_bytes: request.flow.small_bytes(&query.config) as u64,
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let valid_for =

@@ -1,11 +1,9 @@
 //! The maximal shard-local subtrees become fragments.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -14,14 +12,11 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
     replace_children_if_necessary,
 };
-use volary_flight_proto::fragment::ScanShards;
-use volary_flight_proto::ids::WorkerId;
 
-use crate::catalog::TableKind;
 use crate::fragment::{ShardScanExec, encode};
-use crate::gather::{GatherExec, Target, what_holds_of_merged};
-use crate::planning::late_materialisation;
+use crate::gather::{GatherExec, what_holds_of_merged};
 use crate::planning::locality::{Locality, locality};
+use crate::planning::{late_materialisation, targets};
 
 /// Puts every maximal shard-local subtree below a [`GatherExec`].
 ///
@@ -118,12 +113,12 @@ impl Cutter {
             return Ok(cut.plan);
         };
         let fragment = late_materialisation::mark(cut.plan)?;
-        let scans = scans_of(&fragment)?;
+        let scans = targets::scans_of(&fragment)?;
         let targets = match &cut.place {
             Locality::Replicated { copies } | Locality::OneWorker { copies } => {
-                one_target(&scans, copies)
+                targets::one_of_copies(&scans, copies)
             }
-            _ => targets(&scans),
+            _ => targets::sharded(&scans),
         };
         let fetch = fetch(&on_worker, parent)?;
         let partitions = self.target_partitions.min(targets.len()).max(1);
@@ -196,65 +191,4 @@ fn fetch(
         .filter(|parent| merge.is_some() || parent.is::<CoalescePartitionsExec>())
         .and_then(|parent| parent.fetch());
     Ok(of_parent.into_iter().chain(fragment.fetch()).min())
-}
-
-/// The scans of a fragment, in the order in which they are encoded.
-pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
-    let mut scans = Vec::new();
-    fragment.apply(|node| {
-        if node.is::<ShardScanExec>() {
-            scans.push(Arc::clone(node));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(scans)
-}
-
-/// For each worker that holds shards of a scan, its shards by scan.
-fn targets(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
-    let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
-    for (ordinal, scan) in scans.iter().enumerate() {
-        let Some(scan) = scan.downcast_ref::<ShardScanExec>() else {
-            continue;
-        };
-        if let TableKind::Sharded { .. } = scan.table().kind() {
-            for shard in scan.shards() {
-                if let Some(worker) = scan.table().worker_of(shard) {
-                    by_worker
-                        .entry(worker)
-                        .or_insert_with(|| vec![ScanShards::default(); scans.len()])[ordinal]
-                        .shards
-                        .push(shard);
-                }
-            }
-        }
-    }
-    by_worker
-        .into_iter()
-        .map(|(worker, scans)| Target {
-            worker,
-            others: Vec::new(),
-            scans,
-        })
-        .collect()
-}
-
-/// A fragment of reference tables alone runs on one worker; which one differs between queries, so that all get their part.
-fn one_target(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerId>) -> Vec<Target> {
-    let mut copies: VecDeque<_> = copies.iter().copied().collect();
-    copies.rotate_left(next_index(copies.len()));
-    let Some(worker) = copies.pop_front() else {
-        return Vec::new();
-    };
-    vec![Target {
-        worker,
-        others: copies.into(),
-        scans: vec![ScanShards::default(); scans.len()],
-    }]
-}
-
-fn next_index(count: usize) -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) % count.max(1)
 }

@@ -19,6 +19,8 @@ pub mod cut;
 pub mod explain;
 /// Gathers learn how many they are.
 pub mod gather_count;
+/// Plans that are used again with other values.
+pub mod generic_plan;
 /// Inner joins in an order that lets workers do more of them.
 pub mod join_order;
 /// Joins that can run on the workers.
@@ -39,3 +41,5 @@ pub mod pruning;
 pub mod rules;
 /// A table of the catalog as DataFusion sees it.
 pub mod table;
+/// Which workers a fragment's gather asks, and for which shards.
+pub mod targets;

@@ -33,19 +33,20 @@ impl ShardedTable {
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
+}
 
-    fn select(&self, filters: &[Expr]) -> Selection {
-        match self.table.kind() {
-            TableKind::Reference { .. } => Selection::All,
-            TableKind::Sharded { key, shards } => {
-                let field = self.table.schema().field(*key);
-                let key = ShardKey {
-                    column: field.name(),
-                    data_type: field.data_type(),
-                    shards: *shards,
-                };
-                pruning::select(key, filters)
-            }
+/// The shards of a table that can hold rows for which all `filters` are true.
+pub fn select(table: &Table, filters: &[Expr]) -> Selection {
+    match table.kind() {
+        TableKind::Reference { .. } => Selection::All,
+        TableKind::Sharded { key, shards } => {
+            let field = table.schema().field(*key);
+            let key = ShardKey {
+                column: field.name(),
+                data_type: field.data_type(),
+                shards: *shards,
+            };
+            pruning::select(key, filters)
         }
     }
 }
@@ -71,12 +72,11 @@ impl TableProvider for ShardedTable {
             Some(projection) => projection.clone(),
             None => (0..self.table.schema().fields().len()).collect(),
         };
-        let shown = filters.iter().map(ToString::to_string).collect();
         Ok(Arc::new(ShardScanExec::try_new(
             Arc::clone(&self.table),
             projection,
-            self.select(filters),
-            shown,
+            select(&self.table, filters),
+            filters.into(),
             self.statistics_exact,
         )?))
     }

@@ -5,8 +5,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod connections;
 mod nycflights;
 mod plans;
+mod prepared;
 mod properties;
 mod run;
 mod runtime_filters;

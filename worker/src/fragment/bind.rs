@@ -7,7 +7,6 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -23,6 +22,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
+use super::reads::SegmentReaders;
 use crate::storage::{Segment, Storage};
 
 /// Where the writer of segments begins another page of a column: Parquet's defaults.
@@ -136,7 +136,7 @@ impl Binder {
         let mut parquet = self.parquet.clone();
         parquet.global.enable_page_index = have_pages;
         let store = ObjectStoreUrl::local_filesystem();
-        let readers = CachedParquetFileReaderFactory::new(
+        let readers = SegmentReaders::new(
             self.runtime_env.object_store(&store)?,
             self.runtime_env.cache_manager.get_file_metadata_cache(),
         );

@@ -3,7 +3,7 @@
 //! [`kept`] has the fragment that the ticket names, or takes the one that it brings; [`decode`] makes a plan of it, and of nothing
 //! that is not on its list of operators; [`bind`] puts the shards' segments in place of the scans, and the ticket's values in place
 //! of the parameters; [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams its rows, with
-//! signs of life between them ([`keep_alive`]).
+//! signs of life between them ([`keep_alive`]), and what is small in one piece ([`in_one_piece`]).
 
 /// Segments in place of scans, values in place of parameters.
 pub mod bind;
@@ -13,11 +13,15 @@ pub mod bucket_order;
 pub mod decode;
 /// What fragments run in.
 pub mod environment;
+/// Small answers in one piece.
+pub mod in_one_piece;
 /// Signs of life between the messages of a fragment.
 pub mod keep_alive;
 /// Fragments that are kept from one ticket to the next.
 pub mod kept;
 /// The rules that need to know the segments.
 pub mod optimize;
+/// Reads of segments.
+pub mod reads;
 /// Executing a fragment, and streaming its rows.
 pub mod run;

@@ -1,10 +1,9 @@
 use std::time::Duration;
 
-use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::timeout;
 use tonic::Code;
-use volary_flight_proto::control::{AbortWrite, DropTable};
+use volary_flight_proto::control::{AbortWrite, DropTable, Report, WorkerReport};
 use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId};
@@ -20,6 +19,8 @@ use crate::fragment::kept::KeptFragments;
 use crate::storage::Storage;
 
 const TABLE: TableId = TableId(5);
+/// Which start of the worker it is.
+const INSTANCE: &str = "the first start";
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -53,8 +54,10 @@ fn worker_with(execution: Execution) -> Worker {
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),
     };
+    let context = Arc::new(context);
+    let reports = Reports::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);
     Worker {
-        service: WorkerService::new(Arc::new(context)),
+        service: WorkerService::new(context, Arc::new(reports)),
         _dir: dir,
         _runtimes: runtimes,
     }
@@ -104,7 +107,7 @@ impl Worker {
         self.redeem(&self.ticket()).await.unwrap()
     }
 
-    async fn control(&self, cluster_id: ClusterId, command: control::Command) -> Result<Vec<u8>> {
+    async fn control(&self, cluster_id: ClusterId, command: control::Command) -> Result<Bytes> {
         let control = Control {
             worker_id: self.context().id.0,
             command: Some(command),
@@ -112,6 +115,43 @@ impl Worker {
         };
         let body = self.seal(Purpose::Control, &control);
         self.service.control(&body).await
+    }
+
+    /// What the worker reports to a gateway that says that these writes have failed.
+    async fn report(&self, aborted: &[WriteId]) -> WorkerReport {
+        let question = Report {
+            live_tables: vec![TABLE.0],
+            last_table: TABLE.0,
+            aborted_writes: aborted.iter().map(|write| write.0).collect(),
+            next_ms: 1000,
+        };
+        let question = control::Command::Report(question);
+        let asked = self.control(self.context().cluster_id, question);
+        let answer = timeout(PATIENCE, asked).await.unwrap().unwrap();
+        let sealer = &self.context().sealer;
+        sealer.open(Purpose::Membership, &answer).unwrap()
+    }
+
+    /// The same as soon as it says that it has deleted the rows of exactly these writes.
+    async fn report_that_has_collected(&self, aborted: &[WriteId]) -> WorkerReport {
+        let writes: Vec<u64> = aborted.iter().map(|write| write.0).collect();
+        let asking = async {
+            loop {
+                let report = self.report(aborted).await;
+                if report.collected_writes == writes {
+                    return report;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, asking).await.unwrap()
+    }
+
+    /// Keeps a segment of a table, of a row.
+    fn keep(&self, table: TableId, write: WriteId) {
+        let storage = &self.context().storage;
+        let (segment, _) = storage.create(table, 0, write).unwrap();
+        storage.add(table, vec![segment.complete(1, 0)]).unwrap();
     }
 
     /// Takes the only place.
@@ -283,11 +323,14 @@ async fn what_is_for_another_cluster_of_the_same_secret_is_refused() {
     let worker = worker();
     let (storage, own) = (&worker.context().storage, worker.context().cluster_id);
     let write = WriteId(1);
-    let (segment, _) = storage.create(TABLE, 0, write).unwrap();
-    storage.add(TABLE, vec![segment.complete(1, 0)]).unwrap();
+    worker.keep(TABLE, write);
     let drop_table = || control::Command::DropTable(DropTable { table_id: TABLE.0 });
     let abort = control::Command::AbortWrite(AbortWrite { write_id: write.0 });
-    for command in [drop_table(), abort] {
+    let report = control::Command::Report(Report {
+        last_table: TABLE.0,
+        ..Report::default()
+    });
+    for command in [drop_table(), abort, report] {
         let other = ClusterId::new();
         let error = worker.control(other, command).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::Unavailable);
@@ -309,4 +352,50 @@ async fn what_is_for_another_cluster_of_the_same_secret_is_refused() {
     worker.service.write_request(&first(own)).unwrap();
     let refused = worker.service.write_request(&first(ClusterId::new()));
     assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_whose_places_are_all_taken_reports_what_it_has_and_does() {
+    let worker = worker();
+    worker.keep(TABLE, WriteId(1));
+    let _place = worker.occupy().await;
+    let report = worker.report(&[]).await;
+    assert_eq!(report.worker_id, worker.context().id.0);
+    assert_eq!(report.instance, INSTANCE);
+    assert_eq!(report.running_fragments, 1);
+    assert_eq!((report.segments, report.rows), (1, 1));
+    assert!(!report.draining);
+}
+
+#[tokio::test]
+async fn a_worker_deletes_what_a_gateway_says_is_garbage_and_says_so_until_the_gateway_has_heard_it()
+ {
+    let worker = worker();
+    let (kept, failed) = (WriteId(1), WriteId(2));
+    worker.keep(TABLE, kept);
+    worker.keep(TABLE, failed);
+    worker.keep(TableId(4), kept);
+    worker.report_that_has_collected(&[failed]).await;
+    assert_eq!(worker.context().storage.totals().rows, 1);
+    // The answer may be lost: it is the same as long as the gateway has not heard of it.
+    for _ in 0..3 {
+        let report = worker.report(&[failed]).await;
+        assert_eq!(report.collected_writes, [failed.0]);
+        assert_eq!(report.rows, 1);
+    }
+    worker.report_that_has_collected(&[]).await;
+}
+
+#[tokio::test]
+async fn a_question_that_another_cluster_has_sealed_is_not_answered() {
+    let worker = worker();
+    let question = Control {
+        worker_id: worker.context().id.0,
+        command: Some(control::Command::Report(Report::default())),
+        cluster_id: worker.context().cluster_id.to_string(),
+    };
+    let stranger = Sealer::new(Key::random());
+    let body = stranger.seal(Purpose::Control, &question, PATIENCE);
+    let error = worker.service.control(&body).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::PermissionDenied);
 }

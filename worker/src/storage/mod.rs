@@ -28,9 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use volary_flight_proto::control::{SegmentDescription, SegmentList};
+use volary_flight_proto::control::{Report, SegmentDescription, SegmentList};
 use volary_flight_proto::ids::{TableId, WriteId};
-use volary_flight_proto::membership::HeartbeatResponse;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
 use volary_node::durable;
@@ -146,9 +145,9 @@ impl Storage {
     }
 
     /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes. May block.
-    pub fn collect(&self, answer: &HeartbeatResponse) -> Collected {
-        let live = answer.live_tables.iter().copied().map(TableId).collect();
-        let last = TableId(answer.last_table);
+    pub fn collect(&self, question: &Report) -> Collected {
+        let live = question.live_tables.iter().copied().map(TableId).collect();
+        let last = TableId(question.last_table);
         self.0.departed.note_live_tables(live, last);
         let mut collected = Collected::default();
         let dropped: Vec<TableId> = {
@@ -161,7 +160,12 @@ impl Storage {
             tracing::info!(%table, "deleting the rows of a dropped table");
             collected.failure = self.drop_table(table).err().or(collected.failure);
         }
-        let aborted: BTreeSet<_> = answer.aborted_writes.iter().copied().map(WriteId).collect();
+        let aborted: BTreeSet<_> = question
+            .aborted_writes
+            .iter()
+            .copied()
+            .map(WriteId)
+            .collect();
         match self.remove_writes(&aborted) {
             Ok(()) => collected.writes = aborted.into_iter().collect(),
             Err(error) => collected.failure = Some(error),

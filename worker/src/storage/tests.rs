@@ -151,18 +151,17 @@ fn an_aborted_write_that_a_crash_may_bring_back_is_not_forgotten() {
     let with_both = fs::read(manifest::path(&shard_dir(&dir))).unwrap();
     let kept = storage.segments(TABLE, SHARD, &snapshot(1, &[])).unwrap();
     let manifest = Manifest::new(TABLE, SHARD, vec![kept[0].entry()]);
-    let answer = HeartbeatResponse {
-        known: true,
+    let question = Report {
         live_tables: vec![TABLE.0],
         last_table: TABLE.0,
         aborted_writes: vec![2],
         next_ms: 0,
     };
-    let collected = interrupted(&dir, &manifest, || storage.collect(&answer));
+    let collected = interrupted(&dir, &manifest, || storage.collect(&question));
     assert!(collected.failure.is_some() && collected.writes.is_empty());
     // The crash that did not come would have left this.
     fs::write(manifest::path(&shard_dir(&dir)), with_both).unwrap();
-    let collected = storage.collect(&answer);
+    let collected = storage.collect(&question);
     assert_eq!(collected.writes, [WriteId(2)]);
     drop((kept, storage));
     let storage = Storage::open(dir.path()).unwrap();
@@ -227,8 +226,7 @@ fn a_gateways_list_of_garbage_is_collected() {
             storage.add(TableId(table), vec![segment]).unwrap();
         }
     }
-    let collected = storage.collect(&HeartbeatResponse {
-        known: true,
+    let collected = storage.collect(&Report {
         live_tables: vec![1, 3],
         last_table: 3,
         aborted_writes: vec![2, 8],

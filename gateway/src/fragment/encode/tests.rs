@@ -179,7 +179,7 @@ fn a_value_keeps_its_type() {
         converter
             .physical_expr_to_proto(&literal, &ScanCodec::default())
             .unwrap();
-        let bytes = taken_out.into_inner().remove(0);
+        let bytes = taken_out.into_inner().encoded.remove(0);
         let read = protobuf::ScalarValue::decode(bytes).unwrap();
         assert_eq!(ScalarValue::try_from(&read).unwrap(), value);
     }

@@ -1,0 +1,180 @@
+//! The processes together, from their start to their end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::time::{sleep, timeout};
+
+use super::process::Process;
+use super::programs::Programs;
+use super::{ports, readiness};
+
+/// Until all executors have joined.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two questions whether they have.
+const PAUSE: Duration = Duration::from_millis(50);
+const HOST: &str = "127.0.0.1";
+/// What an executor listens for: those that fetch its results, the scheduler, and questions about its health.
+const PORTS_OF_EXECUTOR: [&str; 3] = ["--bind-port", "--bind-grpc-port", "--bind-health-port"];
+
+/// How large a cluster is, and where.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// What its processes run.
+    pub programs: Programs,
+    /// The directory of its logs, and of what executors keep for each other.
+    pub directory: PathBuf,
+    /// Executors, at least one.
+    pub executors: usize,
+    /// Processors that they share.
+    pub cores: usize,
+}
+
+/// A scheduler and its executors. Dropping it ends them.
+#[derive(Debug)]
+pub struct Cluster {
+    executors: Vec<Process>,
+    scheduler: Process,
+    address: String,
+}
+
+impl Cluster {
+    /// Starts all processes; all executors have joined when this returns. What is not said here has Ballista's own defaults.
+    ///
+    /// # Errors
+    /// If a process cannot be started, or ends; if the executors have not joined within a minute. The end of a log says why.
+    pub async fn start(layout: &Layout) -> Result<Self> {
+        std::fs::create_dir_all(&layout.directory)
+            .with_context(|| format!("cannot make {}", layout.directory.display()))?;
+        let ports = ports::free(1 + PORTS_OF_EXECUTOR.len() * layout.executors)?;
+        let Some((&scheduler_port, executor_ports)) = ports.split_first() else {
+            bail!("no port for Ballista's scheduler");
+        };
+        let scheduler = layout.start_scheduler(scheduler_port)?;
+        let mut executors = Vec::with_capacity(layout.executors);
+        for ports in executor_ports.chunks(PORTS_OF_EXECUTOR.len()) {
+            executors.push(layout.start_executor(executors.len(), ports, scheduler_port)?);
+        }
+        let mut cluster = Self {
+            executors,
+            scheduler,
+            address: format!("{HOST}:{scheduler_port}"),
+        };
+        let joined = timeout(START_TIMEOUT, cluster.await_executors()).await;
+        joined.with_context(|| {
+            format!(
+                "Ballista's executors have not joined within {} s: {}",
+                START_TIMEOUT.as_secs(),
+                cluster.scheduler.log_end()
+            )
+        })??;
+        Ok(cluster)
+    }
+
+    /// Where clients connect: `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether all its processes run: an answer may have failed because one does not.
+    ///
+    /// # Errors
+    /// If one has ended: the end of its log says why.
+    pub fn ensure_runs(&mut self) -> Result<()> {
+        self.scheduler.ensure_runs()?;
+        self.executors.iter_mut().try_for_each(Process::ensure_runs)
+    }
+
+    async fn await_executors(&mut self) -> Result<()> {
+        loop {
+            self.ensure_runs()?;
+            // Before it listens there is no answer.
+            if readiness::is_ready(&self.address).await.unwrap_or(false) {
+                return Ok(());
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Layout {
+    fn start_scheduler(&self, port: u16) -> Result<Process> {
+        let arguments = [
+            format!("--bind-host={HOST}"),
+            format!("--external-host={HOST}"),
+            format!("--bind-port={port}"),
+            format!("--min-ready-executors={}", self.executors),
+            "--flight-sql".to_owned(),
+        ];
+        Process::start(
+            "Ballista's scheduler",
+            &self.programs.scheduler,
+            arguments,
+            self.directory.join("scheduler.log"),
+        )
+    }
+
+    /// `ports` are those of [`PORTS_OF_EXECUTOR`].
+    fn start_executor(&self, number: usize, ports: &[u16], scheduler_port: u16) -> Result<Process> {
+        let work_dir = self.directory.join(format!("executor-{number}"));
+        std::fs::create_dir_all(&work_dir)?;
+        let ports = PORTS_OF_EXECUTOR.iter().zip(ports);
+        let mut arguments: Vec<_> = ports.map(|(flag, port)| format!("{flag}={port}")).collect();
+        arguments.extend([
+            format!("--bind-host={HOST}"),
+            format!("--external-host={HOST}"),
+            format!("--scheduler-host={HOST}"),
+            format!("--scheduler-port={scheduler_port}"),
+            // It starts at the same time as the scheduler.
+            format!(
+                "--scheduler-connect-timeout-seconds={}",
+                START_TIMEOUT.as_secs()
+            ),
+            format!("--vcores={}", vcores(self.cores, self.executors)),
+            format!("--work-dir={}", work_dir.display()),
+        ]);
+        Process::start(
+            &format!("Ballista's executor {number}"),
+            &self.programs.executor,
+            arguments,
+            self.directory.join(format!("executor-{number}.log")),
+        )
+    }
+}
+
+/// What each executor may use of the processors, so that none lies idle: 0 would mean all of them for each.
+fn vcores(cores: usize, executors: usize) -> usize {
+    cores.div_ceil(executors.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executors_share_the_processors_and_none_is_without() {
+        assert_eq!(vcores(16, 4), 4);
+        assert_eq!(vcores(6, 4), 2);
+        assert_eq!(vcores(2, 4), 1);
+        assert_eq!(vcores(2, 1), 2);
+        assert_eq!(vcores(0, 0), 1);
+    }
+
+    #[tokio::test]
+    async fn the_start_ends_with_a_process_that_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout {
+            programs: Programs {
+                scheduler: PathBuf::from("false"),
+                executor: PathBuf::from("false"),
+            },
+            directory: directory.path().join("ballista"),
+            executors: 1,
+            cores: 1,
+        };
+        let error = Cluster::start(&layout).await.unwrap_err().to_string();
+        assert!(error.starts_with("Ballista's "), "{error}");
+        assert!(error.contains(" has ended with exit status: 1"), "{error}");
+    }
+}

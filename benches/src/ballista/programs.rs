@@ -1,0 +1,114 @@
+//! The programs, which cargo installs and this workspace does not build.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The release that Volary is compared with; `make ballista` installs this one.
+const RELEASE: &str = "55.0.0";
+
+/// Where they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    pub(super) scheduler: PathBuf,
+    pub(super) executor: PathBuf,
+}
+
+/// A program is not there. Nobody needs Ballista for anything but the comparison with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    program: PathBuf,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "there is no {}; `make ballista` installs it",
+            self.program.display()
+        )
+    }
+}
+
+impl Error for Missing {}
+
+impl Programs {
+    /// Those in a directory.
+    ///
+    /// # Errors
+    /// [`Missing`] if one of them is not there; if one does not run, or is of another release.
+    pub fn find(directory: &Path) -> Result<Self> {
+        let programs = Self {
+            scheduler: directory.join("ballista-scheduler"),
+            executor: directory.join("ballista-executor"),
+        };
+        let both = [&programs.scheduler, &programs.executor];
+        if let Some(program) = both.into_iter().find(|program| !program.is_file()) {
+            let program = program.clone();
+            return Err(Missing { program }.into());
+        }
+        for program in both {
+            check_release(program)?;
+        }
+        Ok(programs)
+    }
+}
+
+/// What is said about the comparison names the release.
+fn check_release(program: &Path) -> Result<()> {
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if release(&printed) != Some(RELEASE) {
+        bail!(
+            "{} is not of release {RELEASE}, it says: {:?}; `make ballista` installs that one",
+            program.display(),
+            printed.trim()
+        );
+    }
+    Ok(())
+}
+
+/// The release in `ballista-scheduler 55.0.0`.
+fn release(printed: &str) -> Option<&str> {
+    let (_, release) = printed.trim().split_once(' ')?;
+    Some(release)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_release_is_what_comes_after_the_name() {
+        assert_eq!(release("ballista-scheduler 55.0.0\n"), Some("55.0.0"));
+        let candidate = release("ballista-executor 55.0.0-rc1\n");
+        assert_eq!(candidate, Some("55.0.0-rc1"));
+        assert_eq!(release(""), None);
+    }
+
+    #[test]
+    fn programs_that_are_not_there_or_others_are_told_with_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let install_shell_as = |name: &str| symlink("/bin/sh", directory.path().join(name));
+        install_shell_as("ballista-scheduler").unwrap();
+        let error = Programs::find(directory.path()).unwrap_err();
+        assert!(error.is::<Missing>(), "{error:#}");
+        let text = error.to_string();
+        assert!(text.starts_with("there is no /"), "{text}");
+        let advice = "/ballista-executor; `make ballista` installs it";
+        assert!(text.ends_with(advice), "{text}");
+        install_shell_as("ballista-executor").unwrap();
+        let error = Programs::find(directory.path()).unwrap_err();
+        assert!(!error.is::<Missing>(), "{error:#}");
+        let text = error.to_string();
+        assert!(text.contains("is not of release 55.0.0"), "{text}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Whether all executors have joined: the scheduler says so over HTTP, on the port of its other services.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// HTTP 1.0, so that the end of the answer is the end of the connection.
+const QUESTION: &[u8] = b"GET /readyz HTTP/1.0\r\n\r\n";
+
+/// Asks the scheduler at `host:port` whether it has as many executors as it was told to wait for.
+///
+/// # Errors
+/// Those of the connection: before it listens, that it is refused.
+pub(super) async fn is_ready(address: &str) -> io::Result<bool> {
+    let mut connection = TcpStream::connect(address).await?;
+    connection.write_all(QUESTION).await?;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).await?;
+    Ok(is_yes(&String::from_utf8_lossy(&answer)))
+}
+
+/// Whether an answer begins as `HTTP/1.0 200 OK`; an answer of another status is a no.
+fn is_yes(answer: &str) -> bool {
+    answer.split_whitespace().nth(1) == Some("200")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ballista::ports;
+
+    #[test]
+    fn the_status_is_the_answer() {
+        assert!(is_yes(
+            "HTTP/1.0 200 OK\r\ncontent-length: 6\r\n\r\nready\n"
+        ));
+        assert!(is_yes("HTTP/1.1 200\r\n\r\n"));
+        assert!(!is_yes(
+            "HTTP/1.0 503 Service Unavailable\r\n\r\nnot ready: 200 200\n"
+        ));
+        assert!(!is_yes("HTTP/1.0"));
+        assert!(!is_yes(""));
+    }
+
+    #[tokio::test]
+    async fn a_scheduler_that_does_not_listen_is_an_error() {
+        let port = ports::free(1).unwrap()[0];
+        let asked = is_ready(&format!("127.0.0.1:{port}")).await;
+        let kind = asked.unwrap_err().kind();
+        assert_eq!(kind, io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,0 +1,83 @@
+//! The 22 queries of TPC-H, beside Ballista.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use volary_cli::client::Client;
+use volary_cli::tpch;
+
+use super::Table;
+use super::engines::{Engine, compare};
+use super::loaded::Loaded;
+use crate::ballista::{Cluster, Layout, Programs};
+use crate::bench::Bench;
+use crate::results::Measured;
+
+pub(super) const TABLE: Table = Table {
+    name: "ballista",
+    title: "TPC-H beside Ballista",
+    method: "Each query in turns: on an embedded cluster of Volary (a gateway and its workers in one process, real Flight over loopback, 64 shards per table), and on a cluster of Ballista 55.0.0 (its own programs from crates.io) over the Parquet files that were loaded. Both are asked with the same Flight SQL client in the same way, over loopback; what is timed is what that client waits, from sending the query until the last row has arrived. Ballista's scheduler and its executors, one for each of Volary's workers, are processes of their own. Each executor has as many vcores as the machine has processors per executor, rounded up: four executors on two processors have one each, four tasks at a time, so that no processor lies idle, and processors and memory are those that Volary has. All other settings are Ballista's defaults: adaptive planning, 16 partitions, tasks pushed by the scheduler. The start of the processes and CREATE EXTERNAL TABLE are not timed, and the first turn is not counted. The total of a turn is the sum over all queries.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    // Before anything that takes long.
+    let programs = Programs::find(&bench.ballista)?;
+    let mut loaded = Loaded::start(bench).await?;
+    let layout = Layout {
+        programs,
+        directory: bench.scratch("ballista"),
+        executors: bench.tpch.workers,
+        cores: bench.partitions(),
+    };
+    let mut ballista = Ballista::start(&layout, &loaded.data).await?;
+    let measured = compare(bench, &mut loaded, &mut ballista).await?;
+    loaded.shutdown().await;
+    Ok(measured)
+}
+
+/// A cluster of Ballista, and a session at its scheduler.
+struct Ballista {
+    client: Client,
+    cluster: Cluster,
+}
+
+impl Ballista {
+    /// Over the files that were loaded.
+    async fn start(layout: &Layout, data: &Path) -> Result<Self> {
+        let cluster = Cluster::start(layout).await?;
+        let client = Client::connect(&format!("grpc://{}", cluster.address()))
+            .await
+            .context("Ballista's scheduler gives no session")?;
+        let mut ballista = Self { client, cluster };
+        // Other processes read them.
+        let data = std::path::absolute(data)?;
+        for table in tpch::tables() {
+            let file = data.join(format!("{table}.parquet"));
+            let create = format!(
+                "CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{}'",
+                file.display()
+            );
+            ballista.answer(&create).await?;
+        }
+        Ok(ballista)
+    }
+}
+
+impl Engine for Ballista {
+    const NAME: &'static str = "Ballista";
+
+    fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>> {
+        async move {
+            let answer = self.client.collect(sql).await;
+            if answer.is_err() {
+                // A process that has ended, for want of memory say, is the better reason.
+                self.cluster.ensure_runs()?;
+            }
+            Ok(answer?.num_rows())
+        }
+        .boxed_local()
+    }
+}

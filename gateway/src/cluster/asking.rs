@@ -1,0 +1,207 @@
+//! The gateway asks each worker for its report, in turn.
+//!
+//! It asks over the connection that it has to the worker anyway. One in the other direction, on which the worker would report by itself,
+//! takes 65 KiB of a gateway's memory and a file, and there are thousands. All workers that the catalog knows are asked, whether they
+//! live or not: a gateway that has started, and one that has lost a worker, learns from the answer that it is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use volary_flight_proto::control::{Report, WorkerReport, control};
+use volary_flight_proto::ids::{WorkerId, WriteId};
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Cluster;
+use super::members::Answer;
+
+/// By so much a question may be late without delaying those after it: timers are not exact. After a longer pause the gateway does not
+/// ask many at once.
+const CATCH_UP: Duration = Duration::from_millis(20);
+/// Questions in a row that fail before that is logged: of a worker that is just stopping or starting, one does.
+const LOGGED_AFTER: u32 = 2;
+
+impl Cluster {
+    /// Asks the workers for their reports until `stopping` is cancelled. To be run once, on the health runtime.
+    pub async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
+        stopping.run_until_cancelled(self.ask_in_turn()).await;
+    }
+
+    async fn ask_in_turn(&self) {
+        let mut changes = self.members.changes();
+        let recorded = self.recorded_workers();
+        self.members.set_count(recorded.len());
+        self.members.ask_soon(recorded);
+        let mut round: IntoIter<WorkerId> = Vec::new().into_iter();
+        let mut last_turn = Instant::now();
+        // One question to a worker at a time: those that hang cost one call each, and stop nobody.
+        let mut asked: BTreeSet<WorkerId> = BTreeSet::new();
+        let mut asked_again: BTreeSet<WorkerId> = BTreeSet::new();
+        let mut answers: FuturesUnordered<BoxFuture<'_, (WorkerId, Result<()>)>> =
+            FuturesUnordered::new();
+        let mut troubles: BTreeMap<WorkerId, Trouble> = BTreeMap::new();
+        loop {
+            let gap = self.members.gap();
+            tokio::select! {
+                () = sleep(gap.saturating_sub(last_turn.elapsed())) => {
+                    let late = last_turn.elapsed().saturating_sub(gap);
+                    last_turn = if late < CATCH_UP { last_turn + gap } else { Instant::now() };
+                    if let Some(worker) = self.members.next_asked_soon() {
+                        if asked.insert(worker) {
+                            answers.push(self.ask(worker).boxed());
+                        } else {
+                            asked_again.insert(worker);
+                        }
+                        continue;
+                    }
+                    if round.as_slice().is_empty() {
+                        round = self.recorded_workers().into_iter();
+                        self.members.set_count(round.len());
+                    }
+                    // The turn of one that has not answered yet passes.
+                    if let Some(worker) = round.next() && asked.insert(worker) {
+                        answers.push(self.ask(worker).boxed());
+                    }
+                }
+                Some((worker, answered)) = answers.next() => {
+                    asked.remove(&worker);
+                    // It may have joined from another address meanwhile.
+                    if asked_again.remove(&worker) {
+                        self.members.ask_soon([worker]);
+                    }
+                    self.note(&mut troubles, worker, answered);
+                }
+                // Then the next turn may be sooner.
+                Ok(()) = changes.changed() => {}
+            }
+        }
+    }
+
+    fn recorded_workers(&self) -> Vec<WorkerId> {
+        let state = self.catalog.state();
+        state.workers().map(|record| record.id).collect()
+    }
+
+    /// Asks a worker once, and takes its answer.
+    pub(super) async fn ask(&self, worker: WorkerId) -> (WorkerId, Result<()>) {
+        (worker, self.ask_for_report(worker).await)
+    }
+
+    async fn ask_for_report(&self, worker: WorkerId) -> Result<()> {
+        let (address, question) = self.question(worker)?;
+        self.members.asked(worker);
+        let report = match self.report(worker, question).await {
+            Ok(report) => report,
+            Err(error) => {
+                let is_first = self.members.unanswered(worker) == 1;
+                // Its turn may come late, and it is to be known in time whether the worker is lost.
+                if is_first && error.code() == ErrorCode::DeadlineExceeded {
+                    self.members.ask_soon([worker]);
+                }
+                return Err(error);
+            }
+        };
+        let collected: Vec<WriteId> = report
+            .collected_writes
+            .iter()
+            .copied()
+            .map(WriteId)
+            .collect();
+        match self.members.answered(&address, report) {
+            Answer::Expected => {}
+            Answer::OfAnotherStart => {
+                tracing::info!(%worker, address, "worker known by its answer");
+            }
+            Answer::OfAStranger => {
+                return Err(Error::unavailable(format!(
+                    "another start of the worker answers at {address}; the worker has joined from another address since then"
+                ))
+                .at(self.name(worker)));
+            }
+        }
+        self.catalog.writes_collected(worker, &collected).await
+    }
+
+    /// What a worker is asked, and at which address.
+    fn question(&self, worker: WorkerId) -> Result<(String, Report)> {
+        // All from one state: a table that is created meanwhile is either kept or later than the last one.
+        let state = self.catalog.state();
+        let Some(record) = state.worker(worker) else {
+            return Err(Error::unavailable(format!(
+                "worker {worker} has never joined this cluster"
+            )));
+        };
+        let question = Report {
+            live_tables: state.kept_tables().map(|table| table.0).collect(),
+            last_table: state.last_table().0,
+            aborted_writes: state
+                .aborted_writes_of(worker)
+                .map(|write| write.0)
+                .collect(),
+            next_ms: self.pace_ms(),
+        };
+        Ok((record.address.clone(), question))
+    }
+
+    async fn report(&self, worker: WorkerId, question: Report) -> Result<WorkerReport> {
+        let deadline = self.members.deadline();
+        let asking = self.control(worker, control::Command::Report(question));
+        let answer = timeout(deadline, asking).await.unwrap_or_else(|_| {
+            let text = format!("no report within {deadline:?}; look into the worker's log");
+            Err(Error::new(ErrorCode::DeadlineExceeded, text).at(self.name(worker)))
+        })?;
+        let report: WorkerReport = self
+            .sealer
+            .open(Purpose::Membership, &answer)
+            .map_err(|error| error.at(self.name(worker)))?;
+        if report.worker_id != worker.0 {
+            let other = WorkerId(report.worker_id);
+            return Err(
+                Error::unavailable(format!("worker {other} answers in its place"))
+                    .at(self.name(worker)),
+            );
+        }
+        Ok(report)
+    }
+
+    fn note(
+        &self,
+        troubles: &mut BTreeMap<WorkerId, Trouble>,
+        worker: WorkerId,
+        answered: Result<()>,
+    ) {
+        let Err(error) = answered else {
+            if troubles
+                .remove(&worker)
+                .is_some_and(|trouble| trouble.logged.is_some())
+            {
+                tracing::info!(%worker, "the worker answers again");
+            }
+            return;
+        };
+        // It has said that it stops.
+        if self.members.is_draining(worker) {
+            return;
+        }
+        let trouble = troubles.entry(worker).or_default();
+        trouble.failures = trouble.failures.saturating_add(1);
+        if trouble.failures >= LOGGED_AFTER && trouble.logged != Some(error.code()) {
+            trouble.logged = Some(error.code());
+            tracing::warn!(%error, "asking a worker for its report fails; it is asked again");
+        }
+    }
+}
+
+/// A worker that does not answer: it is logged when that begins, or fails in another way, and when it answers again, not each time.
+#[derive(Debug, Default)]
+struct Trouble {
+    failures: u32,
+    logged: Option<ErrorCode>,
+}

@@ -1,0 +1,208 @@
+//! A worker that answers questions for its report as a test says, and nothing else.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming};
+use volary_flight_proto::control::{Control, Report, WorkerReport, control};
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_node::listener::Listener;
+use volary_node::message_limit::MessageLimit;
+
+use super::{ANSWER_LIFETIME, Cluster, LOOPBACK, peer, request};
+
+const INSTANCE: &str = "the first start";
+
+/// The worker. It serves until the test ends.
+#[derive(Debug, Clone)]
+pub(super) struct StubWorker {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    address: SocketAddr,
+    /// Opens what it is asked.
+    sealer: Sealer,
+    seals_with: Mutex<Sealer>,
+    report: Mutex<WorkerReport>,
+    hangs: watch::Sender<bool>,
+    questions: watch::Sender<Vec<Report>>,
+}
+
+impl StubWorker {
+    /// A new worker of the cluster.
+    pub(super) async fn join(cluster: &Cluster) -> Self {
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.address();
+        let joining = request(None, &address.to_string(), INSTANCE);
+        // Asked before it can answer, it does as soon as it serves.
+        let joined = cluster.join(joining, peer(LOOPBACK)).await.unwrap();
+        let report = WorkerReport {
+            worker_id: joined.worker_id,
+            instance: INSTANCE.to_owned(),
+            ..WorkerReport::default()
+        };
+        let stub = Self {
+            inner: Arc::new(Inner {
+                address,
+                sealer: cluster.sealer().clone(),
+                seals_with: Mutex::new(cluster.sealer().clone()),
+                report: Mutex::new(report),
+                hangs: watch::Sender::new(false),
+                questions: watch::Sender::new(Vec::new()),
+            }),
+        };
+        let limit = MessageLimit {
+            bytes: 1 << 20,
+            setting: "that of the tests",
+        };
+        tokio::spawn(listener.serve(stub.clone(), limit, std::future::pending()));
+        stub
+    }
+
+    /// Joins as the worker that it is.
+    pub(super) async fn join_again(&self, cluster: &Cluster) {
+        let id = self.inner.report.lock().worker_id;
+        let joining = request(Some(id), &self.inner.address.to_string(), INSTANCE);
+        cluster.join(joining, peer(LOOPBACK)).await.unwrap();
+    }
+
+    /// Changes what it answers.
+    pub(super) fn report_with(&self, change: impl FnOnce(&mut WorkerReport)) {
+        change(&mut self.inner.report.lock());
+    }
+
+    /// Seals its answers otherwise.
+    pub(super) fn seal_with(&self, sealer: Sealer) {
+        *self.inner.seals_with.lock() = sealer;
+    }
+
+    /// From here on it does not answer, or it does.
+    pub(super) fn hang(&self, hangs: bool) {
+        self.inner.hangs.send_replace(hangs);
+    }
+
+    /// What it was asked so far.
+    pub(super) fn questions(&self) -> watch::Receiver<Vec<Report>> {
+        self.inner.questions.subscribe()
+    }
+
+    pub(super) fn last_question(&self) -> Report {
+        self.inner.questions.borrow().last().cloned().unwrap()
+    }
+}
+
+type Messages<T> = BoxStream<'static, Result<T, Status>>;
+
+fn unimplemented<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented(
+        "a stub answers questions for its report only",
+    ))
+}
+
+#[tonic::async_trait]
+impl FlightService for StubWorker {
+    type HandshakeStream = Messages<HandshakeResponse>;
+    type ListFlightsStream = Messages<FlightInfo>;
+    type DoGetStream = Messages<FlightData>;
+    type DoPutStream = Messages<PutResult>;
+    type DoExchangeStream = Messages<FlightData>;
+    type DoActionStream = Messages<arrow_flight::Result>;
+    type ListActionsStream = Messages<ActionType>;
+
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Result<Response<Self::DoActionStream>, Status> {
+        let body = request.into_inner().body;
+        let asked: Control = self.inner.sealer.open(Purpose::Control, &body)?;
+        let Some(control::Command::Report(question)) = asked.command else {
+            return unimplemented();
+        };
+        self.inner
+            .questions
+            .send_modify(|questions| questions.push(question));
+        let mut hangs = self.inner.hangs.subscribe();
+        while *hangs.borrow_and_update() {
+            hangs
+                .changed()
+                .await
+                .map_err(|_| Status::cancelled("the test has ended"))?;
+        }
+        let report = self.inner.report.lock().clone();
+        let sealer = self.inner.seals_with.lock().clone();
+        let body = sealer.seal(Purpose::Membership, &report, ANSWER_LIFETIME);
+        let answer = stream::iter([Ok(arrow_flight::Result { body })]);
+        Ok(Response::new(answer.boxed()))
+    }
+
+    async fn do_get(&self, _: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
+        unimplemented()
+    }
+
+    async fn do_put(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        unimplemented()
+    }
+
+    async fn handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        unimplemented()
+    }
+
+    async fn list_flights(
+        &self,
+        _: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        unimplemented()
+    }
+
+    async fn get_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        unimplemented()
+    }
+
+    async fn poll_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        unimplemented()
+    }
+
+    async fn get_schema(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<SchemaResult>, Status> {
+        unimplemented()
+    }
+
+    async fn do_exchange(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        unimplemented()
+    }
+
+    async fn list_actions(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        unimplemented()
+    }
+}

@@ -1,0 +1,174 @@
+//! From a statement to its generic plan.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use arrow::datatypes::Field;
+use arrow::record_batch::RecordBatch;
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::prelude::SessionConfig;
+use volary_flight_proto::{Error, Result};
+
+use super::places::{number_of, uses};
+use super::{Generic, Planned};
+use crate::engine::Query;
+use crate::engine::context::StatementContext;
+use crate::engine::parameters::Parameters;
+use crate::engine::settings::Limits;
+use crate::fragment::statement_parameter;
+use crate::gather::QueryContext;
+use crate::planning::generic_plan::GenericPlan;
+use crate::planning::table::ShardedTable;
+
+/// What became of a statement.
+pub(super) enum Made {
+    /// Its plan.
+    Plan(Box<Generic>),
+    /// A plan made with these values would tell nothing of others.
+    NotOfTheseValues,
+    /// It has none.
+    Never,
+}
+
+/// The generic plan of a statement, which was planned just now as `query`. `plan` is without values.
+///
+/// The parameters are kept through the optimizer, which knows no more of them than their types. Only then do literals with the
+/// values of `query` take their places, and tell what the planner has made of them.
+///
+/// # Errors
+/// Those of planning.
+pub(super) async fn generic(
+    context: &StatementContext,
+    plan: LogicalPlan,
+    query: &Query,
+    values: Option<&RecordBatch>,
+) -> Result<Made> {
+    if !is_the_same_each_time(&plan)? {
+        return Ok(Made::Never);
+    }
+    let parameters = Parameters::of(&plan)?;
+    let values = parameters.values(values)?;
+    if values.iter().any(ScalarValue::is_null) {
+        return Ok(Made::NotOfTheseValues);
+    }
+    let state = &context.state;
+    let optimized = state.optimize(&with_types(plan, &values)?)?;
+    let Some(uses) = uses(&optimized, values.len())? else {
+        return Ok(Made::Never);
+    };
+    let planner = state.query_planner();
+    let physical = planner
+        .create_physical_plan(&with_literals(optimized, &values)?, state)
+        .await?;
+    let config = state.config();
+    let query_context = config
+        .get_extension::<QueryContext>()
+        .ok_or_else(|| Error::internal("a statement is planned without its query"))?;
+    let plan = GenericPlan::of(physical, &uses, &query_context, config.batch_size())?;
+    Ok(plan.map_or(Made::NotOfTheseValues, |plan| {
+        Made::Plan(Box::new(Generic {
+            version: context.catalog.version(),
+            plan,
+            parameters,
+            types: values.iter().map(ScalarValue::data_type).collect(),
+            schema: Arc::clone(&query.schema),
+            planned: Planned {
+                snapshot: Some(query.snapshot.clone()),
+                reads: query.reads.clone(),
+                columns: None,
+            },
+            config: config.clone(),
+            memory: Limits::memory(config),
+            uses: AtomicU32::new(0),
+        }))
+    }))
+}
+
+/// The session's time zone.
+pub(super) fn time_zone(config: &SessionConfig) -> String {
+    let time_zone = &config.options().execution.time_zone;
+    time_zone.clone().unwrap_or_default()
+}
+
+/// Whether the query reads tables only, which stand as they are in this version of the catalog, and calls nothing that is computed
+/// while it is planned, such as `now()`.
+fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_the_same = true;
+    plan.apply_with_subqueries(|node| {
+        is_the_same &= match node {
+            LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)?.is::<ShardedTable>(),
+            LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+            | LogicalPlan::DescribeTable(_)
+            | LogicalPlan::Extension(_) => false,
+            _ => true,
+        };
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                is_the_same &= match expression {
+                    Expr::ScalarFunction(call) => {
+                        call.func.signature().volatility == Volatility::Immutable
+                    }
+                    Expr::ScalarVariable(_, _) => false,
+                    _ => true,
+                };
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(if is_the_same {
+            TreeNodeRecursion::Continue
+        } else {
+            TreeNodeRecursion::Stop
+        })
+    })?;
+    Ok(is_the_same)
+}
+
+/// The plan whose parameters have the types of these values.
+fn with_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
+    replaced(plan, |parameter| {
+        let value = number_of(&parameter).and_then(|number| values.get(number))?;
+        let field = Field::new(&parameter.id, value.data_type(), true);
+        let field = Some(Arc::new(field));
+        Some(Expr::Placeholder(Placeholder {
+            id: parameter.id,
+            field,
+        }))
+    })
+}
+
+/// The plan with literals that stand for its parameters.
+fn with_literals(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
+    replaced(plan, |parameter| {
+        let number = number_of(&parameter)?;
+        let value = values.get(number)?;
+        Some(statement_parameter::literal(value.clone(), number))
+    })
+}
+
+fn replaced(
+    plan: LogicalPlan,
+    replace: impl Fn(Placeholder) -> Option<Expr>,
+) -> DfResult<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expression| {
+            expression.transform_up(|expression| match &expression {
+                Expr::Placeholder(parameter) => Ok(match replace(parameter.clone()) {
+                    Some(other) => Transformed::yes(other),
+                    None => Transformed::no(expression),
+                }),
+                _ => Ok(Transformed::no(expression)),
+            })
+        })
+    })?;
+    Ok(plan.data)
+}

@@ -1,0 +1,165 @@
+//! Where parameters stand in a statement.
+//!
+//! The planner learns more of values than that they are compared: bounds of columns, which of them hold one value only, that no row
+//! passes. From that it takes sorts, keys and limits out of a plan. What it learns must be right for all values, so that a
+//! generic plan has parameters in one place only: a column equals one. Whatever the value, the column holds one value then.
+
+use std::collections::HashSet;
+
+use datafusion::common::Column;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+/// How often each of so many parameters stands in the filters of an optimized plan. `None` if one stands where its value decides more
+/// than which rows pass.
+///
+/// # Errors
+/// None that is known: the walk has none of its own.
+pub(super) fn uses(plan: &LogicalPlan, parameters: usize) -> Result<Option<Vec<usize>>> {
+    let mut uses = vec![0; parameters];
+    let mut fit = true;
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::Filter(filter) => {
+                fit &= only_equals_columns(&filter.predicate);
+                count(&filter.predicate, &mut uses)?;
+            }
+            // The same filters stand above it.
+            LogicalPlan::TableScan(_) => {}
+            // A column may hold the same value in all branches with some values, and not with others.
+            LogicalPlan::Union(_) => fit &= parameters == 0,
+            _ => {
+                node.apply_expressions(|expression| {
+                    fit &= !has_parameter(expression);
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(fit.then_some(uses))
+}
+
+/// The number of a parameter `$n`, from 0.
+pub(super) fn number_of(parameter: &Placeholder) -> Option<usize> {
+    let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
+    number.checked_sub(1)
+}
+
+/// Whether each parameter of the conjunction equals a column of which the conjunction says nothing else.
+fn only_equals_columns(predicate: &Expr) -> bool {
+    let (with, without): (Vec<_>, Vec<_>) = split_conjunction(predicate)
+        .into_iter()
+        .partition(|conjunct| has_parameter(conjunct));
+    let mut columns = HashSet::new();
+    let are_equalities = with.into_iter().all(|conjunct| {
+        let column = column_that_equals_parameter(conjunct);
+        column.is_some_and(|column| columns.insert(column))
+    });
+    are_equalities
+        && without.into_iter().all(|conjunct| {
+            let mentioned = conjunct.column_refs();
+            mentioned.is_disjoint(&columns)
+        })
+}
+
+fn column_that_equals_parameter(conjunct: &Expr) -> Option<&Column> {
+    let Expr::BinaryExpr(BinaryExpr {
+        left,
+        op: Operator::Eq,
+        right,
+    }) = conjunct
+    else {
+        return None;
+    };
+    match (left.as_ref(), right.as_ref()) {
+        (Expr::Column(column), Expr::Placeholder(_))
+        | (Expr::Placeholder(_), Expr::Column(column)) => Some(column),
+        _ => None,
+    }
+}
+
+fn has_parameter(expression: &Expr) -> bool {
+    expression
+        .exists(|node| Ok(matches!(node, Expr::Placeholder(_))))
+        .unwrap_or(true)
+}
+
+fn count(expression: &Expr, uses: &mut [usize]) -> Result<()> {
+    expression.apply(|node| {
+        if let Expr::Placeholder(parameter) = node
+            && let Some(uses) = number_of(parameter).and_then(|number| uses.get_mut(number))
+        {
+            *uses += 1;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::logical_expr::{LogicalPlanBuilder, cast, col, lit, placeholder, table_scan};
+
+    use super::*;
+
+    fn rows() -> LogicalPlanBuilder {
+        let fields = ["k", "v", "w"].map(|name| Field::new(name, DataType::Int64, true));
+        table_scan(Some("t"), &Schema::new(fields.to_vec()), None).unwrap()
+    }
+
+    fn uses_in_filter(predicate: Expr) -> Option<Vec<usize>> {
+        let plan = rows().filter(predicate).unwrap().build().unwrap();
+        uses(&plan, 2).unwrap()
+    }
+
+    #[test]
+    fn a_column_equals_a_parameter() {
+        let (first, second) = (placeholder("$1"), placeholder("$2"));
+        let one = col("k").eq(first.clone()).and(col("v").gt(lit(1_i64)));
+        assert_eq!(uses_in_filter(one), Some(vec![1, 0]));
+        let two = first.clone().eq(col("k")).and(col("v").eq(second));
+        assert_eq!(uses_in_filter(two), Some(vec![1, 1]));
+        let same = col("k").eq(first.clone()).and(col("v").eq(first));
+        assert_eq!(uses_in_filter(same), Some(vec![2, 0]));
+        assert_eq!(uses_in_filter(col("k").is_null()), Some(vec![0, 0]));
+    }
+
+    #[test]
+    fn where_more_may_be_learned_of_a_value_there_is_no_generic_plan() {
+        let (first, second) = (|| placeholder("$1"), || placeholder("$2"));
+        for predicate in [
+            col("k").gt(first()),
+            col("k").between(first(), second()),
+            col("k").in_list(vec![first(), second()], false),
+            col("k").eq(first()).or(col("v").eq(second())),
+            col("k").eq(first()).and(col("k").eq(second())),
+            col("k")
+                .eq(first())
+                .and((col("k") + col("v")).gt(lit(1_i64))),
+            col("k").eq(first()).and(col("k").gt(lit(1_i64))),
+            col("k").eq(first() + lit(1_i64)),
+            cast(col("k"), DataType::Float64).eq(first()),
+            first().eq(lit(1_i64)),
+            first().eq(second()),
+            col("k").like(first()),
+        ] {
+            assert_eq!(uses_in_filter(predicate.clone()), None, "{predicate}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_outside_of_filters_is_part_of_the_plan() {
+        let selected = rows().project(vec![col("k"), placeholder("$1")]).unwrap();
+        assert_eq!(uses(&selected.build().unwrap(), 1).unwrap(), None);
+        let limited = rows().limit_by_expr(None, Some(placeholder("$1"))).unwrap();
+        assert_eq!(uses(&limited.build().unwrap(), 1).unwrap(), None);
+        let branch = || rows().filter(col("k").eq(placeholder("$1"))).unwrap();
+        let both = branch().union(branch().build().unwrap()).unwrap();
+        assert_eq!(uses(&both.build().unwrap(), 1).unwrap(), None);
+    }
+}

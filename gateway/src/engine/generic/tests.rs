@@ -1,0 +1,229 @@
+//! Which statements have a generic plan, and that its queries ask for the same as those that are planned by themselves.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use volary_flight_proto::membership::JoinRequest;
+use volary_node::runtimes::OwnedRuntimes;
+
+use super::*;
+use crate::catalog::{Catalog, RedbStore};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::engine::Outcome;
+use crate::gather::{GatherExec, Target};
+
+const WORKERS: u64 = 5;
+
+/// An engine whose workers have joined and are not there: queries are planned and not run.
+struct Fixture {
+    engine: Arc<Engine>,
+    session: Session,
+    directory: PathBuf,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Fixture {
+    async fn start(runtimes: &OwnedRuntimes) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("volary-generic-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&directory).unwrap();
+        let config = Config::default();
+        let store = RedbStore::open(&directory).await.unwrap();
+        let catalog = Catalog::open(Arc::new(store)).await.unwrap();
+        let address: SocketAddr = "127.0.0.1:7100".parse().unwrap();
+        let handles = runtimes.handles();
+        let cluster = Cluster::new(&config, address, catalog.clone(), handles.io().clone());
+        for worker in 1..=WORKERS {
+            let request = JoinRequest {
+                address: format!("127.0.0.1:{worker}"),
+                instance: format!("start of {worker}"),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..JoinRequest::default()
+            };
+            cluster.join(request, address).await.unwrap();
+        }
+        let env = memory::runtime_env(&config.memory, &directory, 0).unwrap();
+        let engine = Engine::new(Arc::new(config), catalog, cluster, handles.clone(), env);
+        let fixture = Self {
+            engine: Arc::new(engine),
+            session: Session::new(HashMap::new()),
+            directory,
+        };
+        fixture
+            .run("CREATE TABLE t (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 64)")
+            .await;
+        fixture
+            .run("CREATE TABLE r (k BIGINT) WITH (reference = true)")
+            .await;
+        fixture
+    }
+
+    async fn execute(&self, sql: &str, values: Option<RecordBatch>) -> Outcome {
+        let executing = self
+            .engine
+            .execute(&self.session, sql, values, QueryId::new());
+        executing
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    async fn run(&self, sql: &str) {
+        self.execute(sql, None).await;
+    }
+
+    async fn planned(&self, sql: &str, values: RecordBatch) -> Query {
+        match self.execute(sql, Some(values)).await {
+            Outcome::Rows(query) => query,
+            Outcome::Done(_) => panic!("{sql} has no rows"),
+        }
+    }
+
+    fn generic(&self, sql: &str) -> Option<Arc<Generic>> {
+        let key = StatementKey::of(&self.session, sql);
+        self.engine.generic_plans.find(&self.engine, &key)
+    }
+
+    fn filled(&self, generic: &Generic, values: &RecordBatch) -> Option<Query> {
+        let caller = self.session.caller();
+        generic
+            .query(&self.engine, caller, Some(values), QueryId::new())
+            .unwrap()
+    }
+}
+
+/// Runs a test of an engine.
+fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
+    let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+    let handles = runtimes.handles().clone();
+    handles
+        .io()
+        .block_on(async { test(Fixture::start(&runtimes).await).await });
+}
+
+fn longs(values: &[Option<i64>]) -> RecordBatch {
+    let columns = values.iter().enumerate().map(|(number, value)| {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![*value]));
+        (format!("${}", number + 1), column)
+    });
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn long(value: i64) -> RecordBatch {
+    longs(&[Some(value)])
+}
+
+fn targets(query: &Query) -> Vec<Target> {
+    let mut targets = Vec::new();
+    query
+        .plan
+        .apply(|node| {
+            if let Some(gather) = node.downcast_ref::<GatherExec>() {
+                targets.extend(gather.targets().iter().cloned());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+    targets
+}
+
+#[test]
+fn a_statement_that_comes_again_gets_a_plan_that_asks_the_workers_of_each_value() {
+    with_engine(|fixture| async move {
+        for sql in [
+            "SELECT v FROM t WHERE k = ?",
+            "SELECT count(*), max(v) FROM t WHERE k = $1 AND v > 7",
+            "SELECT k, sum(v) FROM t WHERE k = $1 GROUP BY k ORDER BY k LIMIT 3",
+        ] {
+            fixture.planned(sql, long(1)).await;
+            assert!(fixture.generic(sql).is_none(), "{sql}");
+            fixture.planned(sql, long(2)).await;
+            let generic = fixture.generic(sql).unwrap_or_else(|| panic!("{sql}"));
+            for value in -50..50 {
+                // The same statement with another text is planned by itself.
+                let own = fixture
+                    .planned(&format!("{sql} -- {value}"), long(value))
+                    .await;
+                let filled = fixture.filled(&generic, &long(value)).unwrap();
+                assert_eq!(targets(&filled), targets(&own), "{sql}: {value}");
+                assert_eq!(targets(&filled).len(), 1);
+                assert_eq!(filled.schema, own.schema);
+                assert_eq!(filled.reads, own.reads);
+            }
+        }
+    });
+}
+
+#[test]
+fn values_that_are_planned_otherwise_are_planned_by_themselves() {
+    with_engine(|fixture| async move {
+        let sql = "SELECT count(*) FROM t WHERE k = ?";
+        for _ in 0..2 {
+            fixture.planned(sql, long(1)).await;
+        }
+        let generic = fixture.generic(sql).unwrap();
+        // No worker has rows of it, and a count of none is a row.
+        assert!(fixture.filled(&generic, &longs(&[None])).is_none());
+        let half: ArrayRef = Arc::new(Float64Array::from(vec![1.5]));
+        let half = RecordBatch::try_from_iter([("$1", half)]).unwrap();
+        assert!(fixture.filled(&generic, &half).is_none());
+        let two = longs(&[Some(1), Some(2)]);
+        assert!(fixture.filled(&generic, &two).is_none());
+        let whole: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
+        let whole = RecordBatch::try_from_iter([("$1", whole)]).unwrap();
+        assert!(fixture.filled(&generic, &whole).is_some());
+    });
+}
+
+#[test]
+fn a_change_of_the_catalog_or_of_a_setting_ends_it() {
+    with_engine(|fixture| async move {
+        let sql = "SELECT v FROM t WHERE k = ?";
+        for value in 0..5 {
+            fixture.planned(sql, long(value)).await;
+        }
+        assert!(fixture.generic(sql).is_some());
+        fixture
+            .run("CREATE TABLE u (k BIGINT) WITH (shard_key = 'k')")
+            .await;
+        assert!(fixture.generic(sql).is_none());
+        // It was used, and is worth another one.
+        fixture.planned(sql, long(1)).await;
+        assert!(fixture.generic(sql).is_some());
+        fixture.run("SET timezone = 'Europe/Rome'").await;
+        assert!(fixture.generic(sql).is_none());
+    });
+}
+
+#[test]
+fn what_depends_on_more_than_its_rows_has_none() {
+    with_engine(|fixture| async move {
+        fixture
+            .run("CREATE VIEW today AS SELECT k, now() AS at FROM t")
+            .await;
+        for sql in [
+            "SELECT v FROM t WHERE k = $1 AND now() > TIMESTAMP '2020-01-01'",
+            "SELECT k FROM today WHERE k = $1",
+            "SELECT v, $1 AS given FROM t",
+            "SELECT v FROM t LIMIT $1",
+            "SELECT v FROM t WHERE k = $1 + 1",
+            "SELECT v FROM t WHERE v >= $1 ORDER BY v LIMIT 10",
+            "SELECT v FROM t WHERE k = $1 UNION ALL SELECT k FROM t WHERE k = $1",
+            "SELECT id FROM system.nodes WHERE 1 = $1",
+            "SELECT v FROM t WHERE k = (SELECT max(k) FROM t WHERE v = $1)",
+            "EXPLAIN SELECT v FROM t WHERE k = $1",
+        ] {
+            for _ in 0..3 {
+                fixture.planned(sql, long(1)).await;
+            }
+            assert!(fixture.generic(sql).is_none(), "{sql}");
+        }
+    });
+}

@@ -1,0 +1,62 @@
+//! Literals that stand for a parameter of the statement.
+//!
+//! A generic plan is made once and used again with other values. Wherever the value of a parameter stands in it, a literal says in its
+//! metadata which parameter that is: it takes part in planning as any literal does, and what becomes of it can be told.
+
+use std::collections::{BTreeMap, HashMap};
+
+use datafusion::common::ScalarValue;
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+
+/// The key of the metadata.
+const PARAMETER: &str = "volary.parameter";
+
+/// The value that a parameter has when the plan is made. Parameters are numbered from 0.
+pub fn literal(value: ScalarValue, number: usize) -> Expr {
+    let metadata = BTreeMap::from([(PARAMETER.to_owned(), number.to_string())]);
+    Expr::Literal(value, Some(FieldMetadata::new(metadata)))
+}
+
+/// The parameter that a literal with this metadata stands for.
+pub fn number_of(metadata: &HashMap<String, String>) -> Option<usize> {
+    metadata.get(PARAMETER)?.parse().ok()
+}
+
+/// The expression with these values of its parameters.
+///
+/// # Errors
+/// None that is known: an expression can always be rebuilt.
+pub fn with_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
+    let replaced = expression.clone().transform(|node| {
+        let Expr::Literal(_, Some(metadata)) = &node else {
+            return Ok(Transformed::no(node));
+        };
+        let number = metadata.inner().get(PARAMETER);
+        let number = number.and_then(|number| number.parse::<usize>().ok());
+        Ok(match number.and_then(|number| values.get(number)) {
+            Some(value) => Transformed::yes(Expr::Literal(value.clone(), None)),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(replaced.data)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{col, lit};
+
+    use super::*;
+
+    #[test]
+    fn only_literals_of_parameters_get_other_values() {
+        let expression = col("k")
+            .eq(literal(ScalarValue::from(1), 1))
+            .and(col("v").gt(lit(1)));
+        let values = [ScalarValue::from("unused"), ScalarValue::from(7)];
+        let replaced = with_values(&expression, &values).unwrap();
+        assert_eq!(replaced, col("k").eq(lit(7)).and(col("v").gt(lit(1))));
+    }
+}

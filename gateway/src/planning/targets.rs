@@ -1,0 +1,75 @@
+//! Which workers a fragment's gather asks, and for which shards.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use volary_flight_proto::fragment::ScanShards;
+use volary_flight_proto::ids::WorkerId;
+
+use crate::catalog::TableKind;
+use crate::fragment::ShardScanExec;
+use crate::gather::Target;
+
+/// The scans of a fragment, in the order in which they are encoded.
+pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
+    let mut scans = Vec::new();
+    fragment.apply(|node| {
+        if node.is::<ShardScanExec>() {
+            scans.push(Arc::clone(node));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(scans)
+}
+
+/// For each worker that holds shards of a scan, its shards by scan.
+pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
+    let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
+    for (ordinal, scan) in scans.iter().enumerate() {
+        let Some(scan) = scan.downcast_ref::<ShardScanExec>() else {
+            continue;
+        };
+        if let TableKind::Sharded { .. } = scan.table().kind() {
+            for shard in scan.shards() {
+                if let Some(worker) = scan.table().worker_of(shard) {
+                    by_worker
+                        .entry(worker)
+                        .or_insert_with(|| vec![ScanShards::default(); scans.len()])[ordinal]
+                        .shards
+                        .push(shard);
+                }
+            }
+        }
+    }
+    by_worker
+        .into_iter()
+        .map(|(worker, scans)| Target {
+            worker,
+            others: Vec::new(),
+            scans,
+        })
+        .collect()
+}
+
+/// A fragment of reference tables alone runs on one worker; which one differs between queries, so that all get their part.
+pub fn one_of_copies(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerId>) -> Vec<Target> {
+    let mut copies: VecDeque<_> = copies.iter().copied().collect();
+    copies.rotate_left(next_index(copies.len()));
+    let Some(worker) = copies.pop_front() else {
+        return Vec::new();
+    };
+    vec![Target {
+        worker,
+        others: copies.into(),
+        scans: vec![ScanShards::default(); scans.len()],
+    }]
+}
+
+fn next_index(count: usize) -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) % count.max(1)
+}

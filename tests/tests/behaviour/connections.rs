@@ -1,0 +1,37 @@
+//! Connections to a node.
+
+use arrow_flight::Empty;
+use futures::future::try_join_all;
+use tokio::runtime::Handle;
+use volary_flight_proto::Error;
+use volary_node::channel::{ChannelOptions, flight_client};
+use volary_tests::cluster::{Cluster, run};
+
+/// More than HTTP/2's usual limit for what still arrives of streams that are gone: 1024.
+const CALLERS: usize = 32;
+const CALLS: usize = 1_500;
+
+#[test]
+fn streams_that_are_dropped_do_not_end_their_connection() {
+    run(async {
+        let cluster = Cluster::start(1).await.unwrap();
+        let address = cluster.nodes().address().to_string();
+        let client = flight_client(&address, &ChannelOptions::default(), &Handle::current());
+        let client = client.unwrap();
+        let callers = (0..CALLERS).map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                for _ in 0..CALLS {
+                    let mut answers = client.list_actions(Empty {}).await?.into_inner();
+                    // The rest is still under way.
+                    answers.message().await?;
+                }
+                Ok::<_, Error>(())
+            })
+        });
+        for called in try_join_all(callers).await.unwrap() {
+            called.unwrap();
+        }
+        cluster.stop().await;
+    });
+}

@@ -1,0 +1,141 @@
+//! Prepared statements, which are run again and again with other values: the answer is that of the values as literals.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow_flight::sql::client::{FlightSqlServiceClient, PreparedStatement};
+use futures::TryStreamExt;
+use tokio::runtime::Handle;
+use volary_node::channel::{ChannelOptions, Transport, flight_client};
+use volary_tests::cluster::{Cluster, run};
+
+/// Their parameters are numbers.
+const STATEMENTS: [&str; 12] = [
+    "SELECT k, v, s FROM t WHERE k = $1 ORDER BY k, v",
+    "SELECT count(*), sum(v) FROM t WHERE k = $1",
+    "SELECT count(*) FROM t WHERE v > $1 AND k <> $2",
+    "SELECT s, count(*) FROM t WHERE k IN ($1, $2, 17) GROUP BY s ORDER BY s",
+    "SELECT t.k, r.name FROM t JOIN r ON t.v = r.v WHERE t.k BETWEEN $1 AND $2 ORDER BY 1, 2 LIMIT 5",
+    "SELECT v FROM t WHERE NOT (k = $1 OR v = $2) ORDER BY v DESC LIMIT 3",
+    "SELECT k, max(v) FROM t WHERE k = $1 OR k IS NULL GROUP BY k HAVING max(v) > $2 ORDER BY k",
+    "SELECT name FROM r WHERE v = $1 OR v < $2 ORDER BY name",
+    // The gateway keeps the largest, of other values each time.
+    "SELECT w, s, sum(v) AS total FROM t WHERE w = $1 GROUP BY w, s ORDER BY total DESC LIMIT 2",
+    "SELECT s, array_length(array_agg(v)) FROM t WHERE w = $1 GROUP BY s ORDER BY s LIMIT 3",
+    // A value may be the first or the last, and two may be the same.
+    "SELECT v FROM t WHERE v >= $1 ORDER BY v LIMIT 10",
+    "SELECT v FROM t WHERE k = $1 UNION ALL SELECT v FROM t WHERE k = $2 ORDER BY v",
+];
+
+/// Of both parameters: some are keys of one row, of several, of none.
+const VALUES: [[Option<i64>; 2]; 9] = [
+    [Some(1), Some(3)],
+    [Some(17), Some(17)],
+    [Some(3), Some(1)],
+    [Some(-5), Some(0)],
+    [None, Some(2)],
+    [Some(2), None],
+    [Some(99), Some(100_000)],
+    [Some(i64::MAX), Some(i64::MIN)],
+    [Some(300), Some(1)],
+];
+
+async fn prepared(cluster: &Cluster, sql: &str) -> PreparedStatement<Transport> {
+    let address = cluster.nodes().address().to_string();
+    let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current()).unwrap();
+    let mut client = FlightSqlServiceClient::new_from_inner(flight);
+    client.handshake("volary", "").await.unwrap();
+    client.prepare(sql.to_owned(), None).await.unwrap()
+}
+
+/// The rows of a statement with these values.
+async fn rows(
+    client: &mut FlightSqlServiceClient<Transport>,
+    statement: &mut PreparedStatement<Transport>,
+    values: &[Option<i64>],
+) -> RecordBatch {
+    let columns = values.iter().enumerate().map(|(number, value)| {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![*value]));
+        (format!("${}", number + 1), column)
+    });
+    let bound = RecordBatch::try_from_iter(columns).unwrap();
+    statement.set_parameters(bound).unwrap();
+    let mut info = statement.execute().await.unwrap();
+    let ticket = info.endpoint.remove(0).ticket.unwrap();
+    let schema = Arc::new(info.try_decode_schema().unwrap());
+    let batches = client.do_get(ticket).await.unwrap();
+    let batches: Vec<RecordBatch> = batches.try_collect().await.unwrap();
+    concat_batches(&schema, &batches).unwrap()
+}
+
+/// The statement with the values in it.
+fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
+    let mut sql = sql.to_owned();
+    for (number, value) in values.iter().enumerate() {
+        let literal = match value {
+            Some(value) => format!("CAST('{value}' AS BIGINT)"),
+            None => "CAST(NULL AS BIGINT)".to_owned(),
+        };
+        sql = sql.replace(&format!("${}", number + 1), &literal);
+    }
+    sql
+}
+
+/// Checks the statement with all values, of which the one at `first` comes first: what is kept of the statement was made with one of the
+/// first. The text differs, so that it is another statement for the gateway.
+async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
+    let text = format!("{sql} -- {first} first");
+    let count = if sql.contains("$2") { 2 } else { 1 };
+    let address = cluster.nodes().address().to_string();
+    let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current()).unwrap();
+    let mut client = FlightSqlServiceClient::new_from_inner(flight);
+    let mut statement = prepared(cluster, &text).await;
+    for values in VALUES.iter().cycle().skip(first).take(VALUES.len() * 2) {
+        let values = &values[..count];
+        let expected = cluster.sql(&with_literals(sql, values)).await.unwrap();
+        let given = rows(&mut client, &mut statement, values).await;
+        assert_eq!(
+            given.columns(),
+            expected.columns(),
+            "{text} with {values:?} on {} workers",
+            cluster.workers()
+        );
+    }
+}
+
+/// With every so many of the values first.
+async fn check_all(cluster: &mut Cluster, step: usize) {
+    for first in (0..VALUES.len()).step_by(step) {
+        for sql in STATEMENTS {
+            check(cluster, sql, first).await;
+        }
+    }
+}
+
+#[test]
+fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
+    run(async {
+        for (workers, step) in [(1, 4), (3, 1)] {
+            let mut cluster = Cluster::start(workers).await.unwrap();
+            for sql in [
+                "CREATE TABLE t (k BIGINT, v BIGINT, w BIGINT, s VARCHAR) WITH (shard_key = 'k', shards = 16)",
+                "CREATE TABLE r (v BIGINT, name VARCHAR) WITH (reference = true)",
+                "INSERT INTO t SELECT nullif(value % 40, 7) AS k, value AS v, value % 4 AS w, 's' || (value % 3) AS s FROM generate_series(1, 300)",
+                "INSERT INTO r SELECT value AS v, 'n' || value AS name FROM generate_series(1, 50)",
+            ] {
+                cluster.sql(sql).await.unwrap();
+            }
+            check_all(&mut cluster, step).await;
+            // What was planned before does not know of these rows.
+            cluster
+                .sql(
+                    "INSERT INTO t VALUES (1, 1000, 1, 'new'), (NULL, 1001, 2, 'new'), (99, 1002, 3, 'new')",
+                )
+                .await
+                .unwrap();
+            check_all(&mut cluster, 4).await;
+            cluster.stop().await;
+        }
+    });
+}

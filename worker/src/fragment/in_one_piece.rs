@@ -1,0 +1,88 @@
+//! Small answers in one piece.
+
+use std::time::Duration;
+
+use arrow_flight::FlightData;
+use futures::stream::{self, Stream, StreamExt};
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+/// How long an answer waits for its first rows. It is far less than the time after which a gateway takes a worker for dead.
+const UNTIL_ROWS: Duration = Duration::from_millis(50);
+/// How long rows wait for the end that may follow them at once.
+const UNTIL_END: Duration = Duration::from_millis(1);
+/// More than this is not sent in one piece anyway.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// Waits until the answer has come to its end, or is too large or too late for one piece; then it is sent as it comes.
+///
+/// Each piece wakes the gateway. Of an answer of few rows it would be woken for the headers, the schema, the rows and the end, by
+/// thousands of workers at the same time: that costs it more than all that it does with the rows.
+pub async fn in_one_piece(
+    messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin,
+) -> impl Stream<Item = Result<FlightData, Status>> + Send {
+    let mut messages = messages.fuse();
+    let (mut held, mut bytes) = (Vec::new(), 0);
+    let mut until = Instant::now() + UNTIL_ROWS;
+    while bytes < SMALL_BYTES
+        && let Ok(Some(message)) = timeout_at(until, messages.next()).await
+    {
+        if let Ok(message) = &message
+            && !message.data_body.is_empty()
+        {
+            bytes += message.data_body.len();
+            until = until.min(Instant::now() + UNTIL_END);
+        }
+        held.push(message);
+    }
+    stream::iter(held).chain(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc::{UnboundedSender, unbounded};
+
+    use super::*;
+
+    fn message(body: usize) -> Result<FlightData, Status> {
+        Ok(FlightData {
+            data_body: vec![0; body].into(),
+            ..FlightData::default()
+        })
+    }
+
+    fn send(sender: &UnboundedSender<Result<FlightData, Status>>, body: usize) {
+        sender.unbounded_send(message(body)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_ends_soon_is_whole() {
+        let (sender, receiver) = unbounded();
+        let answering = tokio::spawn(in_one_piece(receiver));
+        for body in [0, 100, 0] {
+            tokio::task::yield_now().await;
+            send(&sender, body);
+        }
+        drop(sender);
+        let messages: Vec<_> = answering.await.unwrap().collect().await;
+        assert_eq!(messages.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn rows_do_not_wait_for_an_end_that_does_not_come() {
+        for body in [0, 100, SMALL_BYTES] {
+            let (sender, receiver) = unbounded();
+            send(&sender, 0);
+            send(&sender, body);
+            let mut messages = in_one_piece(receiver).await;
+            for body in [0, body] {
+                let message = messages.next().await.unwrap().unwrap();
+                assert_eq!(message.data_body.len(), body);
+            }
+            send(&sender, 7);
+            assert_eq!(messages.next().await.unwrap().unwrap().data_body.len(), 7);
+            drop(sender);
+            assert!(messages.next().await.is_none());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Reads of segments.
+//!
+//! An object store leaves each read to a thread that may block, and wakes up again when it is done: for the few pages of a small
+//! answer, that takes longer than the reading. What the system has in memory is read here, at once; all else goes
+//! its way.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::error::Result as DfResult;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory,
+};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
+use object_store::local::LocalFileSystem;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ParquetMetaData;
+use rustix::io::{ReadWriteFlags, preadv2};
+
+/// More than this is worth a thread of its own.
+const MOST_AT_ONCE: u64 = 512 << 10;
+
+/// Makes the readers of segments, which are files of the local file system.
+#[derive(Debug)]
+pub struct SegmentReaders {
+    store: Arc<dyn ObjectStore>,
+    metadata: Arc<FileMetadataCache>,
+    paths: LocalFileSystem,
+}
+
+impl SegmentReaders {
+    /// `store` has the same files, and `metadata` what is known of them.
+    pub fn new(store: Arc<dyn ObjectStore>, metadata: Arc<FileMetadataCache>) -> Self {
+        Self {
+            store,
+            metadata,
+            paths: LocalFileSystem::new(),
+        }
+    }
+}
+
+impl ParquetFileReaderFactory for SegmentReaders {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> DfResult<Box<dyn AsyncFileReader + Send>> {
+        let file = file.object_meta;
+        let path = self.paths.path_to_filesystem(&file.location)?;
+        let scanned = MetricBuilder::new(metrics)
+            .with_new_label("filename", file.location.to_string())
+            .with_category(MetricCategory::Bytes)
+            .counter("bytes_scanned", partition);
+        Ok(Box::new(SegmentReader {
+            store: Arc::clone(&self.store),
+            metadata: Arc::clone(&self.metadata),
+            metadata_size_hint,
+            file,
+            path,
+            opened: None,
+            scanned,
+        }))
+    }
+}
+
+struct SegmentReader {
+    store: Arc<dyn ObjectStore>,
+    metadata: Arc<FileMetadataCache>,
+    metadata_size_hint: Option<usize>,
+    file: ObjectMeta,
+    path: PathBuf,
+    opened: Option<File>,
+    scanned: Count,
+}
+
+impl SegmentReader {
+    /// The bytes of these ranges, if they are few and in memory.
+    fn at_hand(&mut self, ranges: &[Range<u64>]) -> Option<Vec<Bytes>> {
+        let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        self.scanned
+            .add(usize::try_from(wanted).unwrap_or(usize::MAX));
+        if wanted > MOST_AT_ONCE {
+            return None;
+        }
+        let file = match self.opened.take() {
+            Some(file) => file,
+            None => File::open(&self.path).ok()?,
+        };
+        let read = ranges.iter().map(|range| read_cached(&file, range));
+        let read = read.collect();
+        self.opened = Some(file);
+        read
+    }
+}
+
+/// `None` if a part of it would have to be waited for, or cannot be read.
+fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
+    let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
+        let offset = range.start + filled as u64;
+        match preadv2(file, &mut rest, offset, ReadWriteFlags::NOWAIT) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => filled += read,
+        }
+    }
+    Some(bytes.into())
+}
+
+/// A reader that never waits would keep others waiting, and not notice that its query has ended.
+async fn at_its_turn<T>(read: T) -> Result<T> {
+    tokio::task::coop::consume_budget().await;
+    Ok(read)
+}
+
+impl AsyncFileReader for SegmentReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+        if let Some(read) = self.at_hand(std::slice::from_ref(&range)) {
+            let bytes = read.into_iter().next().unwrap_or_default();
+            return at_its_turn(bytes).boxed();
+        }
+        let read = self.store.get_range(&self.file.location, range);
+        read.map_err(|error| ParquetError::External(Box::new(error)))
+            .boxed()
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        if let Some(read) = self.at_hand(&ranges) {
+            return at_its_turn(read).boxed();
+        }
+        async move {
+            let read = self.store.get_ranges(&self.file.location, &ranges).await;
+            read.map_err(|error| ParquetError::External(Box::new(error)))
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
+        async move {
+            let page_index = options.map(ArrowReaderOptions::column_index_policy);
+            let metadata = DFParquetMetadata::new(&self.store, &self.file)
+                .with_file_metadata_cache(Some(Arc::clone(&self.metadata)))
+                .with_metadata_size_hint(self.metadata_size_hint)
+                .with_page_index_policy(page_index);
+            let fetched = metadata.fetch_metadata().await;
+            fetched.map_err(|error| {
+                let failed = format!("the metadata of {} cannot be read", self.path.display());
+                ParquetError::External(Box::new(error.context(failed)))
+            })
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_just_now_is_read_at_once() {
+        let path = std::env::temp_dir().join(format!("volary-reads-{}", uuid::Uuid::new_v4()));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"a segment of a shard").unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // A file system that cannot tell is one whose reads block.
+        if let Some(read) = read_cached(&file, &(2..9)) {
+            assert_eq!(read, "segment");
+        }
+        assert!(read_cached(&file, &(2..90)).is_none());
+        assert_eq!(read_cached(&file, &(2..2)), Some(Bytes::new()));
+    }
+}

@@ -1,0 +1,129 @@
+//! The gateway, as workers see it.
+
+use std::fmt;
+use std::time::Duration;
+
+use arrow_flight::Action;
+use backon::{ExponentialBuilder, Retryable};
+use prost::Message;
+use tokio::time::timeout;
+use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::membership::{
+    JOIN_ACTION, JoinRequest, JoinResponse, LEAVE_ACTION, LeaveRequest, LeaveResponse,
+};
+use volary_flight_proto::seal::{Key, Purpose, Sealer};
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
+use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
+
+use crate::config::Config;
+
+/// Until one attempt to reach the gateway is given up.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a message may be under way: clocks of two machines differ by seconds.
+const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A connection to the gateway, which is closed when this is dropped.
+pub(super) struct Gateway {
+    address: String,
+    client: NodeClient,
+    sealer: Sealer,
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gateway at {}", self.address)
+    }
+}
+
+impl Gateway {
+    pub(super) fn new(config: &Config, runtimes: &Runtimes) -> Result<Self> {
+        // On the health runtime, too: what a worker says of itself does not wait behind rows.
+        let client = flight_client(
+            &config.gateway,
+            &ChannelOptions::default(),
+            runtimes.health(),
+        )?;
+        let secret = config.secret.as_deref().unwrap_or_default();
+        Ok(Self {
+            address: config.gateway.clone(),
+            client,
+            sealer: Sealer::new(Key::from_secret(secret)),
+        })
+    }
+
+    /// Joins as soon as the gateway is there.
+    pub(super) async fn join(&self, request: &JoinRequest) -> Result<JoinResponse> {
+        let backoff = ExponentialBuilder::new()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .with_jitter()
+            .without_max_times();
+        let mut logged = None;
+        let attempt = || self.join_once(request);
+        attempt
+            .retry(backoff)
+            .when(|error| {
+                matches!(
+                    error.code(),
+                    ErrorCode::Unavailable
+                        | ErrorCode::DeadlineExceeded
+                        | ErrorCode::ResourceExhausted
+                )
+            })
+            .notify(|error, _| {
+                if logged != Some(error.code()) {
+                    logged = Some(error.code());
+                    tracing::warn!(%error, "waiting for the gateway");
+                }
+            })
+            .await
+    }
+
+    pub(super) async fn join_once(&self, request: &JoinRequest) -> Result<JoinResponse> {
+        self.call(JOIN_ACTION, request).await
+    }
+
+    /// Tells it that this start of the worker is going to stop.
+    pub(super) async fn leave(&self, worker: WorkerId, instance: &str) -> Result<LeaveResponse> {
+        let request = LeaveRequest {
+            worker_id: worker.0,
+            instance: instance.to_owned(),
+        };
+        self.call(LEAVE_ACTION, &request).await
+    }
+
+    async fn call<A: Message + Default>(&self, action: &str, request: &impl Message) -> Result<A> {
+        let answered = timeout(DEADLINE, self.call_once(action, request)).await;
+        let answer = answered.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!("no answer within {DEADLINE:?}; check its address and the network"),
+            ))
+        });
+        answer.map_err(|error| error.at(self))
+    }
+
+    async fn call_once<A: Message + Default>(
+        &self,
+        action: &str,
+        request: &impl Message,
+    ) -> Result<A> {
+        let body = self
+            .sealer
+            .seal(Purpose::Membership, request, MESSAGE_LIFETIME);
+        let mut client = self.client.clone();
+        let mut answers = client
+            .do_action(Action::new(action, body))
+            .await?
+            .into_inner();
+        let answer = answers.message().await?.ok_or_else(|| {
+            Error::unavailable(
+                "an answer without a message; check that a gateway of Volary listens there",
+            )
+        })?;
+        self.sealer.open(Purpose::Membership, &answer.body)
+    }
+}

@@ -1,0 +1,168 @@
+//! What a worker answers to gateways that ask for its report, and what it deletes because they say so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use volary_flight_proto::control::{Report, WorkerReport};
+use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::{Error, ErrorCode};
+
+use crate::context::WorkerContext;
+use crate::storage::{Collected, Storage};
+
+use super::trouble::Trouble;
+
+/// How long an answer may be under way: clocks of two machines differ by seconds.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What a worker reports, and how often it is asked to.
+#[derive(Debug)]
+pub struct Reports {
+    context: Arc<WorkerContext>,
+    instance: String,
+    draining: AtomicBool,
+    questions: Mutex<Questions>,
+    garbage: tokio::sync::Mutex<Garbage>,
+}
+
+#[derive(Debug)]
+struct Questions {
+    asked: Asked,
+    trouble: Trouble,
+}
+
+/// Questions for reports, so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) times: u64,
+    /// How often they are said to come.
+    pub(super) every: Duration,
+}
+
+impl Reports {
+    /// Of the worker whose start is `instance`, and which has learnt from a gateway how often it will be asked.
+    pub fn new(context: Arc<WorkerContext>, instance: String, asked_every: Duration) -> Self {
+        Self {
+            context,
+            instance,
+            draining: AtomicBool::new(false),
+            questions: Mutex::new(Questions {
+                asked: Asked {
+                    times: 0,
+                    every: asked_every,
+                },
+                trouble: Trouble::new("reporting to the gateway"),
+            }),
+            garbage: tokio::sync::Mutex::new(Garbage::new()),
+        }
+    }
+
+    /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what it says is garbage.
+    pub async fn answer(&self, question: Report) -> Bytes {
+        {
+            let mut questions = self.questions.lock();
+            questions.asked.times = questions.asked.times.wrapping_add(1);
+            questions.asked.every = Duration::from_millis(u64::from(question.next_ms));
+            questions.trouble.note(None);
+        }
+        let collected = self.collect(question).await;
+        let context = &self.context;
+        let totals = context.storage.totals();
+        let running = context.admission.running();
+        let report = WorkerReport {
+            worker_id: context.id.0,
+            instance: self.instance.clone(),
+            running_fragments: u32::try_from(running).unwrap_or(u32::MAX),
+            memory_reserved_bytes: context.runtime_env.memory_pool.reserved() as u64,
+            segments: totals.segments,
+            rows: totals.rows,
+            bytes: totals.bytes,
+            collected_writes: collected.into_iter().map(|write| write.0).collect(),
+            draining: self.draining.load(Ordering::Relaxed),
+        };
+        context
+            .sealer
+            .seal(Purpose::Membership, &report, ANSWER_LIFETIME)
+    }
+
+    async fn collect(&self, question: Report) -> Vec<WriteId> {
+        let mut garbage = self.garbage.lock().await;
+        garbage.take_collected().await;
+        garbage.collect(&self.context.storage, question);
+        garbage.collected.clone()
+    }
+
+    pub(super) fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        self.questions.lock().asked
+    }
+
+    /// A gateway has said how often it will ask.
+    pub(super) fn expect_questions(&self, every: Duration) {
+        self.questions.lock().asked.every = every;
+    }
+
+    /// No gateway asks, and none lets the worker join again.
+    pub(super) fn no_gateway(&self, error: &Error) {
+        self.questions.lock().trouble.note(Some(error));
+    }
+
+    /// From here on, reports say that the worker is going to stop.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Garbage {
+    /// Deleting runs beside the answers: it may take longer than a gateway waits for them.
+    collecting: Option<JoinHandle<Collected>>,
+    /// The outcome of the last list that was done with. It is said until the next one is: an answer may be lost, and the gateway's lists
+    /// have a write in them until it has heard of it.
+    collected: Vec<WriteId>,
+    trouble: Trouble,
+}
+
+impl Garbage {
+    fn new() -> Self {
+        Self {
+            collecting: None,
+            collected: Vec::new(),
+            trouble: Trouble::new("deleting what is not needed any more"),
+        }
+    }
+
+    async fn take_collected(&mut self) {
+        let Some(task) = self.collecting.as_mut().filter(|task| task.is_finished()) else {
+            return;
+        };
+        let collected = task.await.unwrap_or_else(|source| Collected {
+            failure: Some(Error::with_source(
+                ErrorCode::Internal,
+                "deleting panicked",
+                source,
+            )),
+            ..Collected::default()
+        });
+        self.collecting = None;
+        self.trouble.note(collected.failure.as_ref());
+        self.collected = collected.writes;
+    }
+
+    fn collect(&mut self, storage: &Storage, question: Report) {
+        if self.collecting.is_some() {
+            return;
+        }
+        let storage = storage.clone();
+        let work = move || storage.collect(&question);
+        self.collecting = Some(tokio::task::spawn_blocking(work));
+    }
+}
