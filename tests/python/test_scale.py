@@ -189,8 +189,11 @@ def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> Non
     files, resident = fleet.open_files(), fleet.resident()
     cancel(500)
     until(is_quiet, "nothing runs", PATIENCE_SECONDS)
-    until(lambda: fleet.open_files() <= files + 16, "as many files are open as before")
-    assert fleet.resident() < resident + 64 * MIB
+    # A worker is reached by up to three connections, by what memory is free when it is asked.
+    until(lambda: fleet.open_files() <= 3 * WORKERS + 64, "no more than three connections to a worker are open")
+    assert fleet.open_files() <= files + WORKERS // 10
+    # The plans of statements that came again are kept, in 64 MiB.
+    assert fleet.resident() < resident + 128 * MIB
     assert fleet.sql(COUNTED) == COUNTS
 
 
