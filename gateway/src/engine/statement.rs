@@ -19,7 +19,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
-use super::generic::StatementKey;
+use super::generic::{Generic, StatementKey};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query, enter};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
@@ -60,15 +60,16 @@ impl Engine {
         query_id: QueryId,
     ) -> Result<Outcome> {
         let key = StatementKey::of(session, sql);
-        let generic = self.generic_plans.find(self, &key);
-        if let Some(generic) = generic.filter(|generic| generic.is_quick())
+        let mut generic = self.generic_plans.find(self, &key);
+        if let Some(quick) = generic.take_if(|generic| generic.is_quick())
             && let Some(query) =
-                generic.query(self, session.caller(), parameters.as_ref(), query_id)?
+                quick.query(self, session.caller(), parameters.as_ref(), query_id)?
         {
             return Ok(Outcome::Rows(query));
         }
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(execute(engine, session, sql, key, parameters, query_id))
+        let known = (key, generic);
+        self.on_cpu(execute(engine, session, sql, known, parameters, query_id))
             .await
     }
 
@@ -146,11 +147,11 @@ async fn execute(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
-    key: StatementKey,
+    (key, generic): (StatementKey, Option<Arc<Generic>>),
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<Outcome> {
-    if let Some(generic) = engine.generic_plans.find(&engine, &key)
+    if let Some(generic) = generic
         && let Some(query) = generic.query(&engine, session.caller(), values.as_ref(), query_id)?
     {
         return Ok(Outcome::Rows(query));

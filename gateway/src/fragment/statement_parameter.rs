@@ -22,7 +22,11 @@ pub fn literal(value: ScalarValue, number: usize) -> Expr {
 
 /// The parameter that a literal with this metadata stands for.
 pub fn number_of(metadata: &HashMap<String, String>) -> Option<usize> {
-    metadata.get(PARAMETER)?.parse().ok()
+    parsed(metadata.get(PARAMETER))
+}
+
+fn parsed(number: Option<&String>) -> Option<usize> {
+    number?.parse().ok()
 }
 
 /// The expression with these values of its parameters.
@@ -34,8 +38,7 @@ pub fn with_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
         let Expr::Literal(_, Some(metadata)) = &node else {
             return Ok(Transformed::no(node));
         };
-        let number = metadata.inner().get(PARAMETER);
-        let number = number.and_then(|number| number.parse::<usize>().ok());
+        let number = parsed(metadata.inner().get(PARAMETER));
         Ok(match number.and_then(|number| values.get(number)) {
             Some(value) => Transformed::yes(Expr::Literal(value.clone(), None)),
             None => Transformed::no(node),

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::Gather;
 
 /// The query that is run; an extension of DataFusion's session configuration, so that plans hold no connections.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct QueryContext {
     /// Its id.
     pub query_id: QueryId,

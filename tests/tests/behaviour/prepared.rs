@@ -41,12 +41,12 @@ const VALUES: [[Option<i64>; 2]; 9] = [
     [Some(300), Some(1)],
 ];
 
-async fn prepared(cluster: &Cluster, sql: &str) -> PreparedStatement<Transport> {
+async fn connected(cluster: &Cluster) -> FlightSqlServiceClient<Transport> {
     let address = cluster.nodes().address().to_string();
     let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current()).unwrap();
     let mut client = FlightSqlServiceClient::new_from_inner(flight);
     client.handshake("volary", "").await.unwrap();
-    client.prepare(sql.to_owned(), None).await.unwrap()
+    client
 }
 
 /// The rows of a statement with these values.
@@ -87,10 +87,8 @@ fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
 async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
     let text = format!("{sql} -- {first} first");
     let count = if sql.contains("$2") { 2 } else { 1 };
-    let address = cluster.nodes().address().to_string();
-    let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current()).unwrap();
-    let mut client = FlightSqlServiceClient::new_from_inner(flight);
-    let mut statement = prepared(cluster, &text).await;
+    let mut client = connected(cluster).await;
+    let mut statement = client.prepare(text.clone(), None).await.unwrap();
     for values in VALUES.iter().cycle().skip(first).take(VALUES.len() * 2) {
         let values = &values[..count];
         let expected = cluster.sql(&with_literals(sql, values)).await.unwrap();

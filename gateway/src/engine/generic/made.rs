@@ -11,11 +11,10 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
-use datafusion::prelude::SessionConfig;
 use volary_flight_proto::{Error, Result};
 
+use super::Generic;
 use super::places::{number_of, uses};
-use super::{Generic, Planned};
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
 use crate::engine::parameters::Parameters;
@@ -77,22 +76,13 @@ pub(super) async fn generic(
             parameters,
             types: values.iter().map(ScalarValue::data_type).collect(),
             schema: Arc::clone(&query.schema),
-            planned: Planned {
-                snapshot: Some(query.snapshot.clone()),
-                reads: query.reads.clone(),
-                columns: None,
-            },
+            reads: query.reads.clone(),
             config: config.clone(),
+            context: query_context,
             memory: Limits::memory(config),
             uses: AtomicU32::new(0),
         }))
     }))
-}
-
-/// The session's time zone.
-pub(super) fn time_zone(config: &SessionConfig) -> String {
-    let time_zone = &config.options().execution.time_zone;
-    time_zone.clone().unwrap_or_default()
 }
 
 /// Whether the query reads tables only, which stand as they are in this version of the catalog, and calls nothing that is computed

@@ -11,12 +11,12 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
@@ -30,7 +30,6 @@ use made::Made;
 
 use super::context::StatementContext;
 use super::parameters::Parameters;
-use super::query::Planned;
 use super::{Caller, Engine, Query, Session};
 use crate::gather::QueryContext;
 use crate::planning::generic_plan::GenericPlan;
@@ -162,10 +161,11 @@ pub(super) struct Generic {
     parameters: Parameters,
     /// Of the values that it was made with; others may have been planned otherwise.
     types: Vec<DataType>,
-    /// As the query that it was made with.
-    schema: arrow::datatypes::SchemaRef,
-    planned: Planned,
+    schema: SchemaRef,
+    reads: BTreeMap<String, u64>,
     config: SessionConfig,
+    /// That of the query that it was made with: others differ in their ids.
+    context: Arc<QueryContext>,
     memory: memory::Limit,
     uses: AtomicU32,
 }
@@ -207,15 +207,9 @@ impl Generic {
             return Ok(None);
         };
         self.uses.fetch_add(1, Ordering::Relaxed);
-        let snapshot = self.planned.snapshot.clone().unwrap_or_default();
         let config = self.config.clone().with_extension(Arc::new(QueryContext {
             query_id: id,
-            snapshot: snapshot.clone(),
-            cluster: Arc::clone(&engine.cluster),
-            config: engine.config.gather.clone(),
-            memory: self.memory.bytes,
-            time_zone: made::time_zone(&self.config),
-            with_plan_metrics: false,
+            ..QueryContext::clone(&self.context)
         }));
         // Operators that are planned look up no function.
         let task = TaskContext::new(
@@ -231,8 +225,8 @@ impl Generic {
         Ok(Some(Query {
             id,
             schema: Arc::clone(&self.schema),
-            snapshot,
-            reads: self.planned.reads.clone(),
+            snapshot: self.context.snapshot.clone(),
+            reads: self.reads.clone(),
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.clone(),
