@@ -114,6 +114,32 @@ def floor(results: Results) -> Figure:
     return figure
 
 
+def relays(results: Results) -> Figure:
+    """A panel per metric: bars of the settings, by statement, in terms of what it takes without relays."""
+    labels = {
+        "gateway_processor_ms": "processor time of the gateway",
+        "workers_processor_ms": "processor time of the workers",
+        "p50_ms": "median time on one machine",
+    }
+    figure, all_axes = panels(len(labels))
+    compared = [variant for variant in results.variants if variant.baseline is not None]
+    names = {statement: str(statement).replace(" ", "\n") for statement in grouped(compared, "statement")}
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        series = {
+            str(setting): {
+                names[variant.parameters["statement"]]: results.ratio(variant, metric) for variant in variants
+            }
+            for setting, variants in grouped(compared, "setting").items()
+        }
+        bars(axes, list(names.values()), series)
+        level(axes, 1, "off")
+        axes.set_ylabel(f"{label}, in terms of off's")
+        axes.tick_params(axis="x", labelsize=7)
+    workers = results.variants[0].parameters["workers"]
+    all_axes[0].set_title(f"{workers:,} workers", loc="left")
+    return figure
+
+
 def point(results: Results) -> Figure:
     """Latency over the number of clients."""
     figure, all_axes = panels(2)
@@ -203,5 +229,18 @@ def _queries(results: Results) -> Figure:
 
 _CHARTS: dict[str, Callable[[Results], Figure]] = {
     chart.__name__: chart
-    for chart in (chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, ballista, load)
+    for chart in (
+        chunks,
+        readers,
+        fanout,
+        floor,
+        relays,
+        point,
+        groups,
+        slow_client,
+        concurrency,
+        tpch,
+        ballista,
+        load,
+    )
 }

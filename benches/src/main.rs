@@ -14,8 +14,8 @@ use volary_node::runtimes::OwnedRuntimes;
 /// Runs experiments, whose variants are measured in turns; prints them as tables, and keeps every sample.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Tables, by name: chunks, readers, fanout, floor, point, groups, slow_client, concurrency, tpch, ballista, load. Default: all, but
-    /// for those that need a program which is not installed.
+    /// Tables, by name: chunks, readers, fanout, floor, relays, point, groups, slow_client, concurrency, tpch, ballista, load. Default:
+    /// all, but for those that need a program which is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Smaller: all tables in less than ten minutes.
@@ -109,6 +109,7 @@ async fn run(bench: &Bench, tables: &[Table], asked_for: &[String], results: &Pa
         match table.run(bench).await {
             Ok(measured) => {
                 let path = measured.write(results)?;
+                report::write_page(&measured, &path)?;
                 println!("{}\n{}\n", report::markdown(&measured), path.display());
             }
             Err(error) if error.is::<Missing>() && asked_for.is_empty() => {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 
+use anyhow::{Context, Result};
 use bytesize::ByteSize;
 
 use crate::results::{Measured, TableResults};
@@ -47,8 +49,17 @@ pub fn markdown(results: &TableResults) -> String {
     text
 }
 
+/// Writes a page for people beside the raw results, which are at `path`.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_page(results: &TableResults, path: &Path) -> Result<()> {
+    let path = path.with_extension("md");
+    std::fs::write(&path, page(results)).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// A page of its own: the table, what was done, and on what.
-pub fn page(results: &TableResults) -> String {
+fn page(results: &TableResults) -> String {
     let machine = &results.machine;
     let versions: Vec<_> = results
         .versions

@@ -9,7 +9,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::machine::Machine;
-use crate::report;
 
 /// What one turn of a variant measured, by metric. The unit is last in a metric's name.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -130,7 +129,7 @@ pub struct TableResults {
 }
 
 impl TableResults {
-    /// Writes it to `<table>.json`, and for people to `<table>.md`, in a directory, which is made if need be.
+    /// Writes it to `<table>.json` in a directory, which is made if need be.
     ///
     /// # Errors
     /// Those of the file system.
@@ -140,7 +139,6 @@ impl TableResults {
         text.push(b'\n');
         std::fs::create_dir_all(directory)
             .and_then(|()| std::fs::write(&path, text))
-            .and_then(|()| std::fs::write(path.with_extension("md"), report::page(self)))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }

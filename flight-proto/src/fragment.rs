@@ -33,6 +33,23 @@ pub struct Fragment {
     /// Whether rows come in the order of hash buckets, and of which.
     #[prost(message, optional, tag = "8")]
     pub buckets: Option<HashBuckets>,
+    /// What the plan's [`MemberRows`] are; none if it has none, but scans.
+    #[prost(message, optional, tag = "9")]
+    pub relayed: Option<Relayed>,
+}
+
+/// A fragment that some workers run for another one, which merges their rows for a gateway.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Relayed {
+    /// The encoded [`Fragment`] that they run. The [`Parameters`] are those of both fragments.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub fragment: Bytes,
+    /// A worker that is silent for so long is given up (milliseconds).
+    #[prost(uint32, tag = "2")]
+    pub idle_timeout_ms: u32,
+    /// Bytes of a batch to aim at.
+    #[prost(uint64, tag = "3")]
+    pub batch_bytes: u64,
 }
 
 /// The buckets that a gateway merges rows by.
@@ -124,9 +141,37 @@ pub struct Parameters {
     pub values: Vec<Bytes>,
 }
 
-/// The leaf of a fragment: the rows of some shards of one table.
-///
-/// It travels as a DataFusion physical extension node. A gateway plans with it; a worker binds it to its segments.
+/// A leaf of a fragment. It travels as a DataFusion physical extension node.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Leaf {
+    /// Where its rows come from.
+    #[prost(oneof = "leaf::Kind", tags = "1, 2")]
+    pub kind: Option<leaf::Kind>,
+}
+
+/// The kinds of [`Leaf`].
+pub mod leaf {
+    /// Where a leaf's rows come from.
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Kind {
+        /// The worker's own shards.
+        #[prost(message, tag = "1")]
+        Scan(super::ShardScan),
+        /// Other workers.
+        #[prost(message, tag = "2")]
+        Members(super::MemberRows),
+    }
+}
+
+/// The rows of the ticket's [members](crate::ticket::Member), who run what is [`Relayed`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct MemberRows {
+    /// Their columns, as an Arrow IPC message.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub schema: Bytes,
+}
+
+/// The rows of some shards of one table. A gateway plans with it; a worker binds it to its segments.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ShardScan {
     /// The table.

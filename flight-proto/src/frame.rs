@@ -92,6 +92,12 @@ pub struct EndOfStream {
     /// Time the ticket waited for a place to run, in microseconds.
     #[prost(uint64, tag = "10")]
     pub queued_us: u64,
+    /// Of those whose rows a relay merged, the slowest one and why, as text for EXPLAIN ANALYZE.
+    #[prost(string, tag = "11")]
+    pub slowest_member: String,
+    /// Bytes of the tickets that it sent to them.
+    #[prost(uint64, tag = "12")]
+    pub sent_bytes: u64,
 }
 
 impl Frame {

@@ -44,6 +44,23 @@ pub struct FragmentTicket {
     /// Of rows by bucket: so many bytes in all come in a single round.
     #[prost(uint64, tag = "10")]
     pub small_bytes: u64,
+    /// The workers whose rows this one merges, if the fragment [relays](crate::fragment::Relayed); it may be one of them.
+    #[prost(message, repeated, tag = "11")]
+    pub members: Vec<Member>,
+}
+
+/// A worker whose rows another one asks for, on behalf of a gateway.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Member {
+    /// The worker.
+    #[prost(uint64, tag = "1")]
+    pub worker_id: u64,
+    /// Where it listens, `host:port`.
+    #[prost(string, tag = "2")]
+    pub address: String,
+    /// For each scan of the relayed fragment's plan, by its ordinal, the shards to read.
+    #[prost(message, repeated, tag = "3")]
+    pub scans: Vec<ScanShards>,
 }
 
 impl FragmentTicket {

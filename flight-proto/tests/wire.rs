@@ -8,13 +8,14 @@ use volary_flight_proto::control::{
     AbortWrite, Control, DropTable, ListSegments, Report, WorkerReport, control,
 };
 use volary_flight_proto::fragment::{
-    Fragment, FragmentId, HashBuckets, Parameter, Parameters, ScanShards, ShardScan, parameter,
+    Fragment, FragmentId, HashBuckets, Leaf, MemberRows, Parameter, Parameters, Relayed,
+    ScanShards, ShardScan, leaf, parameter,
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
+use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
 
 /// The message has these bytes, and these bytes are the message.
@@ -51,6 +52,13 @@ fn a_scan_has_its_bytes() {
         ..ShardScan::default()
     };
     assert_bytes(&reference, "080812066e6174696f6e2001");
+    let leaf = |kind| Leaf { kind: Some(kind) };
+    let scan = leaf(leaf::Kind::Scan(reference));
+    assert_bytes(&scan, "0a0c080812066e6174696f6e2001");
+    let rows = MemberRows {
+        schema: vec![1, 2].into(),
+    };
+    assert_bytes(&leaf(leaf::Kind::Members(rows)), "12040a020102");
 }
 
 #[test]
@@ -64,6 +72,7 @@ fn a_fragment_has_its_bytes() {
         with_plan_metrics: true,
         time_zone: "UTC".to_owned(),
         buckets: None,
+        relayed: None,
     };
     assert_bytes(&fragment, "0a020a0b1001180a20804028c41330013a03555443");
     let in_buckets = Fragment {
@@ -75,6 +84,15 @@ fn a_fragment_has_its_bytes() {
         ..Fragment::default()
     };
     assert_bytes(&in_buckets, "42090a0200021004188001");
+    let relaying = Fragment {
+        relayed: Some(Relayed {
+            fragment: vec![0x0a].into(),
+            idle_timeout_ms: 10_000,
+            batch_bytes: 300,
+        }),
+        ..Fragment::default()
+    };
+    assert_bytes(&relaying, "4a090a010a10904e18ac02");
     let literal = Parameter {
         kind: Some(parameter::Kind::Literal(0)),
     };
@@ -107,6 +125,7 @@ fn a_fragment_ticket_has_its_bytes() {
         snapshot: Some(snapshot()),
         batch_bytes: 1 << 20,
         small_bytes: 1 << 16,
+        members: Vec::new(),
     };
     assert_bytes(
         &with_handle,
@@ -116,12 +135,21 @@ fn a_fragment_ticket_has_its_bytes() {
         fragment: Some(vec![0x0a, 0x0b].into()),
         parameters: Vec::new().into(),
         scans: Vec::new(),
-        ..with_handle
+        ..with_handle.clone()
     };
     assert_bytes(
         &with_fragment,
         "0a02010212010318052201042a020a0b420808ac0212030cab024880804050808004",
     );
+    let of_relay = FragmentTicket {
+        members: vec![Member {
+            worker_id: 300,
+            address: "h:1".to_owned(),
+            scans: with_handle.scans,
+        }],
+        ..FragmentTicket::default()
+    };
+    assert_bytes(&of_relay, "5a1008ac021203683a311a040a0200401a00");
 }
 
 /// As a gateway and its workers exchange it for each query: small, however long the plan is.
@@ -280,10 +308,12 @@ fn frames_have_their_bytes() {
         segments: 2,
         plan_metrics: "plan".to_owned(),
         queued_us: 1,
+        slowest_member: "w".to_owned(),
+        sent_bytes: 6,
     };
     assert_bytes(
         &Frame::end(end),
-        "121908031001180a20142805300938802040024a04706c616e5001",
+        "121e08031001180a20142805300938802040024a04706c616e50015a01776006",
     );
 }
 

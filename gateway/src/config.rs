@@ -8,9 +8,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::write::SIGN_OF_LIFE;
 use volary_flight_proto::{Error, Result};
+use volary_gather::Limits;
+use volary_gather::connections::ConnectionOptions;
 use volary_node::data_dir::Role;
+use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 use volary_node::{memory, secret};
+
+mod relays;
+
+pub use relays::Relays;
 
 /// The gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -114,6 +121,10 @@ pub struct Gather {
     pub max_message: MemorySize,
     /// A join's small side narrows the scans of its other side if it has at most so many different keys; 0: never by a list.
     pub runtime_filter_keys: usize,
+    /// How many workers merge the rows of the others for the gateway, where rows can be merged: `auto` estimates whether that is faster,
+    /// `off` lets the gateway merge by itself, and a number is how many there are in any case. A session sets it with `SET relays`. Workers
+    /// must be able to reach each other at the addresses that gateways are told; where they are not, it must be `off`.
+    pub relays: Relays,
 }
 
 /// Loading rows.
@@ -182,6 +193,7 @@ impl Default for Gather {
             stream_window: MemorySize::Bytes(2 << 20),
             max_message: MemorySize::Bytes(256 << 20),
             runtime_filter_keys: 16_384,
+            relays: Relays::Auto,
         }
     }
 }
@@ -191,6 +203,32 @@ impl Default for Load {
         Self {
             allowed_roots: Vec::new(),
             idle_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Gather {
+    /// How connections to workers are made.
+    pub fn connections(&self) -> ConnectionOptions {
+        ConnectionOptions {
+            connect_timeout: self.connect_timeout,
+            stream_window_bytes: self.stream_window.bytes(),
+            max_message_bytes: self.max_message.bytes(),
+        }
+    }
+
+    /// Deadlines and sizes of a gather.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            idle_timeout: self.idle_timeout,
+            retry_for: self.retry_for,
+            batch_bytes: self.batch.bytes(),
+            stream_window_bytes: self.stream_window.bytes(),
+            message: MessageLimit {
+                bytes: self.max_message.bytes(),
+                setting: "gateway.gather.max_message",
+            },
+            memory_setting: "query_memory (gateway.query.memory)",
         }
     }
 }

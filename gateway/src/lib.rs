@@ -20,8 +20,6 @@ pub mod fragment;
 pub mod gather;
 /// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
 pub mod load;
-/// The partial results of many workers, merged piece by piece.
-pub mod merge;
 /// What runs where: pruning, co-location, the cut into fragments.
 pub mod planning;
 /// The process: start, serve, stop.

@@ -23,6 +23,7 @@ TABLES = {
     "readers",
     "fanout",
     "floor",
+    "relays",
     "point",
     "groups",
     "slow_client",
@@ -110,7 +111,8 @@ def test_variants_are_compared_with_what_they_stand_beside(all_tables: Run) -> N
     for engine in ("Volary", "DataFusion"):
         times = [tpch[f"{query}, {engine}"]["samples"]["total_ms"][0] for query in queries]
         assert tpch[f"total, {engine}"]["samples"]["total_ms"] == [pytest.approx(sum(times))]
-    assert variants(results, "floor")["Volary"]["baseline"] == "bare DoGets"
+    for floor in ("Volary, the gateway alone", "Volary, relays by cost"):
+        assert variants(results, "floor")[floor]["baseline"] == "bare DoGets"
     chunked = [variant for variant in variants(results, "chunks").values() if variant["parameters"]["chunked"]]
     assert len(chunked) == 4
     for variant in chunked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -26,14 +27,18 @@ ROWS = 200_000
 # Of thousands of workers on a few cores, each of which is a worker of its own.
 PATIENCE_SECONDS = 60
 MINUTE = 60
+IDLE_TIMEOUT_SECONDS = 4
 MIB = 1 << 20
 SETTINGS = {
-    "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": "4s",
+    "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": f"{IDLE_TIMEOUT_SECONDS}s",
     "VOLARY_GATEWAY__GATHER__RETRY_FOR": "20s",
     "VOLARY_GATEWAY__QUERY__MEMORY": "256MiB",
 }
 COUNTED = "SELECT count(*), sum(k) FROM t WHERE k > 0"
 COUNTS = [(ROWS, ROWS * (ROWS + 1) // 2)]
+# Merged by the gateway alone, and by about the square root of so many workers.
+SOME_RELAYS = 46
+RELAYS = ("off", str(SOME_RELAYS))
 
 
 class Node:
@@ -81,6 +86,7 @@ class Fleet:
     """A gateway, many workers in two processes, and three processes with those that tests do something to."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self.gateway = Node(directory, "gateway", "gateway", f"--data-dir={directory / 'gateway'}")
         self.gateway.start()
         self.address = self.gateway.await_line().split("grpc://")[1].strip()
@@ -111,9 +117,16 @@ class Fleet:
     def connect(self) -> volary.Connection:
         return volary.connect(f"grpc://{self.address}")
 
-    def sql(self, statement: str) -> list[tuple[object, ...]]:
+    def sql(self, statement: str, **settings: str) -> list[tuple[object, ...]]:
         with self.connect() as connection:
+            for name, value in settings.items():
+                connection.sql(f"SET {name} = '{value}'")
             return connection.sql(statement).rows()
+
+    def name_of(self, worker: int) -> str:
+        """What errors call a worker, by its number from 0."""
+        identity = json.loads((self._directory / f"worker-{worker}" / "volary.json").read_text())
+        return f"worker w{identity['worker_id']} at 127.0.0.1:"
 
     def resident(self) -> int:
         """Bytes of real memory of the gateway."""
@@ -122,7 +135,20 @@ class Fleet:
 
     def open_files(self) -> int:
         """Of the gateway."""
-        return len(os.listdir(f"/proc/{self.gateway.process.pid}/fd"))
+        return open_files_of(self.gateway)
+
+    def open_files_of_workers(self) -> int:
+        """Of all of them."""
+        return sum(open_files_of(host) for host in self._hosts)
+
+    def is_quiet(self) -> bool:
+        """Whether no query holds anything, here or on a worker."""
+        held = self.sql("SELECT sum(memory_reserved_bytes), sum(running_fragments) FROM system.nodes")
+        return held == [(0, 0)]
+
+
+def open_files_of(node: Node) -> int:
+    return len(os.listdir(f"/proc/{node.process.pid}/fd"))
 
 
 @pytest.fixture(scope="module")
@@ -137,34 +163,72 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @contextmanager
-def another(fleet: Fleet, statement: str) -> Iterator[None]:
-    """Runs a statement beside what is done; it must be answered rightly."""
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(fleet.sql, statement)
+def counted_meanwhile(fleet: Fleet) -> Iterator[None]:
+    """All rows are counted beside what is done, by whomever they are merged; the answers must be right."""
+    with ThreadPoolExecutor(len(RELAYS)) as pool:
+        answers = [pool.submit(fleet.sql, COUNTED, relays=relays) for relays in RELAYS]
         yield
-        assert answer.result(PATIENCE_SECONDS) == COUNTS
+        for relays, answer in zip(RELAYS, answers, strict=True):
+            assert answer.result(PATIENCE_SECONDS) == COUNTS, relays
 
 
-def test_all_workers_are_asked_and_the_plan_travels_once(fleet: Fleet) -> None:
+def failures(fleet: Fleet) -> list[volary.Error]:
+    """Why rows cannot be counted, by whomever they are merged."""
+
+    def failure(relays: str) -> volary.Error:
+        with pytest.raises(volary.Error) as raised:
+            fleet.sql(COUNTED, relays=relays)
+        return raised.value
+
+    with ThreadPoolExecutor(len(RELAYS)) as pool:
+        return list(pool.map(failure, RELAYS))
+
+
+@pytest.mark.parametrize(
+    ("relays", "asked", "most_kib"),
+    [
+        ("off", f"workers={WORKERS}", 300),
+        # Their tickets name their members.
+        (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 500),
+    ],
+)
+def test_all_workers_are_asked_and_the_plan_travels_once(
+    fleet: Fleet, relays: str, asked: str, most_kib: float
+) -> None:
     def plan_kib() -> float:
-        ((_, text),) = fleet.sql(f"EXPLAIN ANALYZE {COUNTED}")
-        size = re.search(rf"workers={WORKERS} plan_bytes=([\d.]+) (KiB|MiB) ", text)
+        ((_, text),) = fleet.sql(f"EXPLAIN ANALYZE {COUNTED}", relays=relays)
+        size = re.search(rf"{asked} plan_bytes=([\d.]+) (KiB|MiB) ", text)
         assert size, text
         return float(size[1]) * (1024 if size[2] == "MiB" else 1)
 
-    assert fleet.sql(COUNTED) == COUNTS
-    assert plan_kib() < 300
+    assert fleet.sql(COUNTED, relays=relays) == COUNTS
+    assert plan_kib() < most_kib
     # Another value is the same plan.
-    ((_, text),) = fleet.sql(f"EXPLAIN ANALYZE {COUNTED.replace('> 0', '> 7')}")
-    assert re.search(r" plan_bytes=[\d.]+ KiB ", text), text
-    ((_, text),) = fleet.sql("EXPLAIN ANALYZE SELECT s FROM t WHERE k = 77")
+    ((_, text),) = fleet.sql(f"EXPLAIN ANALYZE {COUNTED.replace('> 0', '> 7')}", relays=relays)
+    assert re.search(rf"{asked} plan_bytes=[\d.]+ KiB ", text), text
+    ((_, text),) = fleet.sql("EXPLAIN ANALYZE SELECT s FROM t WHERE k = 77", relays=relays)
     assert "workers=1 " in text
 
 
-def test_groups_and_ordered_rows_of_all_workers_are_right(fleet: Fleet) -> None:
+def test_so_many_workers_are_worth_relays(fleet: Fleet) -> None:
+    # The estimate is that of a gateway with so many cores, whatever this machine has.
+    cores = "4"
+    for merged in (COUNTED, "SELECT k FROM t ORDER BY k DESC LIMIT 3"):
+        shown = fleet.sql(f"EXPLAIN {merged}", relays="auto", target_partitions=cores)
+        plan = "\n".join(str(text) for _, text in shown)
+        relays = re.search(rf"GatherExec: workers={WORKERS}, relays=(\d+), ", plan)
+        assert relays, plan
+        assert WORKERS // 100 < int(relays[1]) < WORKERS // 10
+    for setting in ("auto", "off"):
+        assert fleet.sql(COUNTED, relays=setting, target_partitions=cores) == COUNTS
+
+
+@pytest.mark.parametrize("relays", RELAYS)
+def test_groups_and_ordered_rows_of_all_workers_are_right(fleet: Fleet, relays: str) -> None:
     grouped = "SELECT k % 1000, count(*) FROM t GROUP BY 1 ORDER BY 1"
-    assert fleet.sql(grouped) == [(group, ROWS // 1000) for group in range(1000)]
-    assert fleet.sql("SELECT k FROM t ORDER BY k DESC LIMIT 3") == [(ROWS,), (ROWS - 1,), (ROWS - 2,)]
+    assert fleet.sql(grouped, relays=relays) == [(group, ROWS // 1000) for group in range(1000)]
+    first = "SELECT k FROM t ORDER BY k DESC LIMIT 3"
+    assert fleet.sql(first, relays=relays) == [(ROWS,), (ROWS - 1,), (ROWS - 2,)]
 
 
 def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> None:
@@ -179,22 +243,35 @@ def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> Non
                     result.reader().read_next_batch()
                 result.close()
 
-    def is_quiet() -> bool:
-        held = fleet.sql("SELECT sum(memory_reserved_bytes), sum(running_fragments) FROM system.nodes")
-        return held == [(0, 0)]
-
     # Nearly all workers have been asked by then, by queries of many and of few: a gateway has a connection for either.
     cancel(150)
-    until(is_quiet, "nothing runs", PATIENCE_SECONDS)
+    until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
     files, resident = fleet.open_files(), fleet.resident()
     cancel(500)
-    until(is_quiet, "nothing runs", PATIENCE_SECONDS)
+    until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
     # A worker is reached by up to three connections, by what memory is free when it is asked.
     until(lambda: fleet.open_files() <= 3 * WORKERS + 64, "no more than three connections to a worker are open")
     assert fleet.open_files() <= files + WORKERS // 10
     # The plans of statements that came again are kept, in 64 MiB.
     assert fleet.resident() < resident + 128 * MIB
     assert fleet.sql(COUNTED) == COUNTS
+
+
+def test_relayed_queries_that_are_cancelled_leave_nothing_behind(fleet: Fleet) -> None:
+    # Each relay has its own connections to the workers that it reads.
+    most_files = fleet.open_files_of_workers() + 2 * 3 * WORKERS
+    with fleet.connect() as connection:
+        connection.sql(f"SET relays = {SOME_RELAYS}")
+        for number in range(20):
+            groups = 50_000 if number % 2 else 100
+            result = connection.sql(f"SELECT k % {groups}, count(*) FROM t GROUP BY 1")
+            if number % 3:
+                result.reader().read_next_batch()
+            result.close()
+    until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
+    assert fleet.open_files_of_workers() <= most_files
+    assert fleet.open_files() <= 3 * WORKERS + 64
+    assert fleet.sql(COUNTED, relays=str(SOME_RELAYS)) == COUNTS
 
 
 def test_a_client_that_reads_nothing_for_a_minute_stops_nobody_and_gets_its_rows(fleet: Fleet) -> None:
@@ -214,19 +291,24 @@ def test_a_client_that_reads_nothing_for_a_minute_stops_nobody_and_gets_its_rows
 
 
 def test_a_worker_that_hangs_is_an_error_that_names_it(fleet: Fleet) -> None:
+    # Connections to it stand.
+    with counted_meanwhile(fleet):
+        pass
     fleet.one.process.send_signal(signal.SIGSTOP)
     try:
-        with within(PATIENCE_SECONDS), pytest.raises(volary.Error, match=r"worker w\d+ at 127\.0\.0\.1:\d+") as raised:
-            fleet.sql(COUNTED)
-        assert "for " in raised.value.message
+        with within(4 * IDLE_TIMEOUT_SECONDS):
+            errors = failures(fleet)
     finally:
         fleet.one.process.send_signal(signal.SIGCONT)
+    for error in errors:
+        assert fleet.name_of(WORKERS - 1) in error.message, error
+        assert "for " in error.message
     until(lambda: answers(fleet), "the worker answers again", PATIENCE_SECONDS)
 
 
 def test_ten_workers_that_start_again_in_a_query_are_waited_for(fleet: Fleet) -> None:
     fleet.ten.kill()
-    with another(fleet, COUNTED):
+    with counted_meanwhile(fleet):
         fleet.ten.start()
         assert fleet.ten.await_line() == "ready\n"
     assert fleet.sql(COUNTED) == COUNTS
@@ -234,18 +316,24 @@ def test_ten_workers_that_start_again_in_a_query_are_waited_for(fleet: Fleet) ->
 
 def test_one_percent_of_the_workers_that_are_killed_are_an_error_until_they_are_back(fleet: Fleet) -> None:
     fleet.one_percent.kill()
-    with within(PATIENCE_SECONDS), pytest.raises(volary.UnavailableError, match=r"worker w\d+ at 127\.0\.0\.1:\d+"):
-        fleet.sql(COUNTED)
+    with within(PATIENCE_SECONDS):
+        errors = failures(fleet)
+    first = WORKERS - 1 - TEN - ONE_PERCENT
+    killed = [fleet.name_of(worker) for worker in range(first, first + ONE_PERCENT)]
+    for error in errors:
+        assert isinstance(error, volary.UnavailableError), error
+        assert any(name in error.message for name in killed), error
     # Rows of others are there.
     assert fleet.sql("SELECT 1") == [(1,)]
     fleet.one_percent.start()
     assert fleet.one_percent.await_line() == "ready\n"
-    assert fleet.sql(COUNTED) == COUNTS
+    for relays in RELAYS:
+        assert fleet.sql(COUNTED, relays=relays) == COUNTS
 
 
 def answers(fleet: Fleet) -> bool:
     """Whether all workers do."""
     try:
-        return fleet.sql(COUNTED) == COUNTS
+        return all(fleet.sql(COUNTED, relays=relays) == COUNTS for relays in RELAYS)
     except volary.Error:
         return False

@@ -42,7 +42,7 @@ pub struct Config {
 pub struct Execution {
     /// Parallelism of one fragment. Default: one per core.
     pub target_partitions: Option<usize>,
-    /// Fragments that run at the same time.
+    /// Fragments that run at the same time, and as many again that merge the rows of other workers for a gateway.
     pub max_running: usize,
     /// Fragments that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
     pub max_waiting: usize,
@@ -51,7 +51,7 @@ pub struct Execution {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub max_wait: Duration,
-    /// The largest message that is taken from a gateway.
+    /// The largest message that is taken from a gateway, or from another worker.
     pub max_message: MemorySize,
     /// Memory for plans of fragments that are kept, so that a gateway need not send them again, and the worker need not decode them
     /// again. A fragment that was forgotten is asked for.
@@ -66,7 +66,8 @@ pub struct Storage {
     pub row_group_rows: usize,
     /// Size of a segment above which a write goes on in another one.
     pub segment: MemorySize,
-    /// Compression of segments: `zstd(1)` to `zstd(22)`, `snappy`, `lz4_raw` or `uncompressed`.
+    /// Compression of segments: `lz4_raw`, `zstd(1)` to `zstd(22)`, `snappy` or `uncompressed`. `zstd(1)` takes about a seventh less disk,
+    /// and queries a quarter more time.
     pub compression: String,
 }
 
@@ -103,7 +104,7 @@ impl Default for Storage {
         Self {
             row_group_rows: 128 * 1024,
             segment: MemorySize::Bytes(256 << 20),
-            compression: "zstd(1)".to_owned(),
+            compression: "lz4_raw".to_owned(),
         }
     }
 }
@@ -146,7 +147,7 @@ impl Config {
                 Error::with_source(
                     volary_flight_proto::ErrorCode::InvalidArgument,
                     format!(
-                        "worker.storage.compression is \"{}\"; it takes zstd(1) to zstd(22), snappy, lz4_raw or uncompressed",
+                        "worker.storage.compression is \"{}\"; it takes lz4_raw, zstd(1) to zstd(22), snappy or uncompressed",
                         self.storage.compression
                     ),
                     source,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::Sealer;
+use volary_gather::{Connections, KnownFragments};
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
 
@@ -32,10 +33,17 @@ pub struct WorkerContext {
     pub fragments: KeptFragments,
     /// Where work runs.
     pub runtimes: Runtimes,
-    /// Opens what gateways sealed.
+    /// Opens what gateways and relays sealed, and seals what this one asks others for.
     pub sealer: Sealer,
     /// Fragments that run and wait.
     pub admission: Admission,
+    /// The same of those that merge the rows of other workers. They wait for fragments there, so that they must not take places that
+    /// such fragments wait for.
+    pub relaying: Admission,
+    /// Connections to other workers.
+    pub connections: Connections,
+    /// Which of them need not be sent a fragment.
+    pub known_fragments: KnownFragments,
 }
 
 impl WorkerContext {

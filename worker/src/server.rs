@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -9,22 +10,28 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::KnownFragments;
+use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
 use volary_node::serving::Serving;
 use volary_node::{DataDir, Runtimes, memory};
 
-use crate::config::Config;
+use crate::config::{Config, Execution};
 use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
+use crate::fragment::relay::STREAM_WINDOW_BYTES;
 use crate::membership::{self, Reports};
 use crate::service::WorkerService;
 use crate::storage::Storage;
 
 /// Bytes of the segments' metadata that are kept between fragments.
 const SEGMENT_FOOTERS: usize = 50 << 20;
+
+/// Until a connection to another worker stands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A worker that serves. Dropping it stops it without draining.
 #[derive(Debug)]
@@ -70,11 +77,10 @@ impl Worker {
         let context = Arc::new(WorkerContext {
             id: joined.worker_id,
             cluster_id: joined.cluster_id,
-            admission: Admission::new(
-                "fragments",
-                config.execution.max_running,
-                config.execution.max_waiting,
-            ),
+            admission: admission("fragments", &config.execution),
+            relaying: admission("fragments that relay", &config.execution),
+            connections: connections(&config, &runtimes),
+            known_fragments: KnownFragments::default(),
             storage,
             runtime_env,
             environments: Environments::default(),
@@ -125,4 +131,17 @@ impl Worker {
             tracing::warn!(worker = %self.context.id, %error, "the worker's membership panicked");
         }
     }
+}
+
+fn admission(what: &'static str, execution: &Execution) -> Admission {
+    Admission::new(what, execution.max_running, execution.max_waiting)
+}
+
+fn connections(config: &Config, runtimes: &Runtimes) -> Connections {
+    let options = ConnectionOptions {
+        connect_timeout: CONNECT_TIMEOUT,
+        stream_window_bytes: STREAM_WINDOW_BYTES,
+        max_message_bytes: config.message_limit().bytes,
+    };
+    Connections::new(&options, runtimes.io().clone())
 }

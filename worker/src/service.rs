@@ -33,7 +33,7 @@ use crate::write::{self, WriteContext};
 #[cfg(test)]
 mod tests;
 
-/// The Flight service of a worker. It takes nothing that no gateway of its cluster sealed.
+/// The Flight service of a worker. It takes nothing that no node of its cluster sealed.
 #[derive(Debug, Clone)]
 pub struct WorkerService {
     context: Arc<WorkerContext>,

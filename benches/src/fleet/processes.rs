@@ -88,6 +88,11 @@ impl Fleet {
         self.gateway.id()
     }
 
+    /// The process ids of the workers' hosts.
+    pub fn host_pids(&self) -> impl Iterator<Item = u32> {
+        self.hosts.iter().map(Process::id)
+    }
+
     /// Ends all processes, the workers first, and waits for them.
     ///
     /// # Errors

@@ -136,6 +136,7 @@ impl StubCluster {
             worker: stub.id,
             others: Vec::new(),
             scans: Vec::new(),
+            members: Vec::new(),
         });
         targets.collect()
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use arrow::array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_node::batches::CoalesceBytes;
 
@@ -72,17 +72,19 @@ impl Answer {
 
     /// All messages, in order.
     pub fn messages(self: &Arc<Self>) -> impl Stream<Item = FlightData> + Send + use<> {
+        let last = self.end.clone();
+        self.messages_for_clients().chain(stream::iter([last]))
+    }
+
+    /// The same as clients know it: nothing follows the rows.
+    pub fn messages_for_clients(self: &Arc<Self>) -> impl Stream<Item = FlightData> + Send + use<> {
         let answer = Arc::clone(self);
-        let (first, last) = (self.schema.clone(), self.end.clone());
+        let first = self.schema.clone();
         let rows = (0..self.rows.len()).flat_map(move |at| {
             let (message, times) = &answer.rows[at];
             std::iter::repeat_n(message.clone(), *times)
         });
-        stream::iter(
-            std::iter::once(first)
-                .chain(rows)
-                .chain(std::iter::once(last)),
-        )
+        stream::iter(std::iter::once(first).chain(rows))
     }
 }
 

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::{ActionCreatePreparedStatementResult, ProstMessageExt};
 use arrow_flight::{
-    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::answer::Answer;
 
-/// Answers every DoGet in the same way, and nothing else.
+/// The ticket of a client of Flight SQL.
+const OF_CLIENT: &[u8] = b"of a client";
+
+/// Answers every DoGet in the same way, and of Flight SQL what a prepared statement takes: it is prepared, bound and planned without looking
+/// at it.
 #[derive(Debug, Clone)]
 pub struct StubService {
     answer: Arc<Answer>,
@@ -28,8 +34,14 @@ impl StubService {
 
 type Messages<T> = BoxStream<'static, Result<T, Status>>;
 
+fn one<T: Send + 'static>(answer: T) -> Response<Messages<T>> {
+    Response::new(stream::iter([Ok(answer)]).boxed())
+}
+
 fn unimplemented<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("a stub answers DoGet only"))
+    Err(Status::unimplemented(
+        "a stub answers DoGet, and prepared statements, only",
+    ))
 }
 
 #[tonic::async_trait]
@@ -42,29 +54,42 @@ impl FlightService for StubService {
     type DoActionStream = Messages<arrow_flight::Result>;
     type ListActionsStream = Messages<ActionType>;
 
-    async fn do_get(&self, _: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        Ok(Response::new(self.answer.messages().map(Ok).boxed()))
+    async fn do_get(
+        &self,
+        request: Request<Ticket>,
+    ) -> Result<Response<Self::DoGetStream>, Status> {
+        let messages = if request.into_inner().ticket == OF_CLIENT {
+            self.answer.messages_for_clients().map(Ok).boxed()
+        } else {
+            self.answer.messages().map(Ok).boxed()
+        };
+        Ok(Response::new(messages))
     }
 
     async fn do_put(
         &self,
-        _: Request<Streaming<FlightData>>,
+        request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        unimplemented()
+        let mut parameters = request.into_inner();
+        while parameters.message().await?.is_some() {}
+        Ok(one(PutResult::default()))
     }
 
     async fn do_action(
         &self,
         _: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
-        unimplemented()
+        let prepared = ActionCreatePreparedStatementResult::default();
+        Ok(one(arrow_flight::Result {
+            body: prepared.as_any().encode_to_vec().into(),
+        }))
     }
 
     async fn handshake(
         &self,
         _: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        unimplemented()
+        Ok(one(HandshakeResponse::default()))
     }
 
     async fn list_flights(
@@ -78,7 +103,8 @@ impl FlightService for StubService {
         &self,
         _: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        unimplemented()
+        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(OF_CLIENT));
+        Ok(Response::new(FlightInfo::new().with_endpoint(endpoint)))
     }
 
     async fn poll_flight_info(

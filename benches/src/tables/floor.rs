@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use arrow::array::RecordBatch;
-use arrow::util::display::array_value_to_string;
-use bytesize::ByteSize;
+use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use volary_cli::client::Client;
 
 use super::Table;
+use super::explained::{size, text};
 use super::running::Layout;
 use super::stubs::{self, Reads};
 use crate::bench::Bench;
@@ -23,7 +21,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "floor",
     title: "Floor: count(*) with a filter over all workers",
-    method: "Real workers in two processes, one shard each, behind a gateway in a process of its own; the statement goes through Flight SQL, warm. Processor time is of the whole gateway, by query, over many queries, less what the gateway uses in the same time when nobody asks (heartbeats of all workers); with_idle: all of it. Compared with a process that opens a bare DoGet to each of as many stubs, over connections that stand, and reads the same answer (one BIGINT); decoded: and decodes it. Plan: what EXPLAIN ANALYZE says was sent of the plan, to all workers together.",
+    method: "Real workers in two processes, one shard each, behind a gateway in a process of its own; the statement goes through Flight SQL, warm. Once without relays, so that the gateway itself reads all workers, and once as the cost estimate has it. Processor time is of the whole gateway, by query, over many queries, less what the gateway uses in the same time when nobody asks (heartbeats of all workers); with_idle: all of it. Compared with a process that opens a bare DoGet to each of as many stubs, over connections that stand, and reads the same answer (one BIGINT); decoded: and decodes it. Plan: what EXPLAIN ANALYZE says was sent of the plan, to all workers together, by relays, too.",
     run: |bench| run(bench).boxed_local(),
 };
 
@@ -40,7 +38,7 @@ const BARE: &str = "bare DoGets";
 async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     let workers = bench.fan_out();
     let layout = Layout::many(bench, "floor", workers);
-    let mut running = layout
+    let running = layout
         .start_with_rows(workers * ROWS_PER_WORKER, CHARACTERS)
         .await?;
     let stubs = stubs::start(
@@ -55,13 +53,21 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     )?;
     let times = bench.size.pick(2, 10, 20);
     let label = |name: &str| Label::new(name).with("workers", workers);
-    let queries = Queries {
-        gateway: running.gateway(),
-        client: &mut running.client,
-        times,
-        idle: Duration::from_millis(bench.size.pick(100, 500, 2_000)),
-    };
-    let mut candidates = vec![Candidate::new(label("Volary").beside(BARE), queries)];
+    let mut candidates = Vec::new();
+    for (name, relays) in [
+        ("Volary, the gateway alone", "off"),
+        ("Volary, relays by cost", "auto"),
+    ] {
+        let mut client = Client::connect(&format!("grpc://{}", running.address())).await?;
+        client.collect(&format!("SET relays = '{relays}'")).await?;
+        let queries = Queries {
+            gateway: running.gateway(),
+            client,
+            times,
+            idle: Duration::from_millis(bench.size.pick(100, 500, 2_000)),
+        };
+        candidates.push(Candidate::new(label(name).beside(BARE), queries));
+    }
     let ways = [
         (BARE, Way::Bare),
         ("bare DoGets, decoded", Way::BareDecoded),
@@ -84,16 +90,16 @@ fn bare_sample(reading: &Reading) -> Sample {
         .with("total_ms", reading.total_ms)
 }
 
-/// The statement, again and again.
-struct Queries<'a> {
+/// The statement, again and again, in a session.
+struct Queries {
     gateway: Observed,
-    client: &'a mut Client,
+    client: Client,
     times: u32,
     /// For so long it is looked at what the gateway does when nobody asks.
     idle: Duration,
 }
 
-impl Measure for Queries<'_> {
+impl Measure for Queries {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
             let before = self.gateway.work()?;
@@ -122,18 +128,6 @@ impl Measure for Queries<'_> {
     }
 }
 
-/// All that is shown.
-fn text(rows: &RecordBatch) -> Result<String> {
-    let mut text = String::new();
-    for column in rows.columns() {
-        for row in 0..rows.num_rows() {
-            text.push_str(&array_value_to_string(column, row)?);
-            text.push('\n');
-        }
-    }
-    Ok(text)
-}
-
 /// What was sent of the plan, in all gathers together.
 fn plan_bytes(explained: &str) -> Result<u64> {
     let mut sizes = explained.split(PLAN_BYTES).skip(1).map(size).peekable();
@@ -141,21 +135,6 @@ fn plan_bytes(explained: &str) -> Result<u64> {
         bail!("EXPLAIN ANALYZE does not say {PLAN_BYTES}: {explained}");
     }
     sizes.sum()
-}
-
-/// The size that a text begins with: `97.3 KiB`.
-fn size(text: &str) -> Result<u64> {
-    let is_number = |character: char| character.is_ascii_digit() || character == '.';
-    let unit = text.trim_start_matches(is_number);
-    let number = &text[..text.len() - unit.len()];
-    let unit = unit.trim_start();
-    let unit_end = unit
-        .find(|character: char| !character.is_ascii_alphabetic())
-        .unwrap_or(unit.len());
-    let size = format!("{number} {}", &unit[..unit_end]);
-    let size: Result<ByteSize, String> = size.trim_end().parse();
-    let size = size.map_err(anyhow::Error::msg);
-    Ok(size.context("EXPLAIN ANALYZE shows no size")?.as_u64())
 }
 
 #[cfg(test)]

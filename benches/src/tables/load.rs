@@ -107,7 +107,7 @@ impl Measure for PlainWriting<'_> {
                 .read_parquet(self.source, ParquetReadOptions::default())
                 .await?;
             let mut options = context.state().default_table_options().parquet;
-            options.global.compression = Some("zstd(1)".to_owned());
+            options.global.compression = Some("lz4_raw".to_owned());
             rows.write_parquet(target, DataFrameWriteOptions::new(), Some(options))
                 .await?;
             Ok(sample(self.rows, started.elapsed()))

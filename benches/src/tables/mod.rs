@@ -6,6 +6,7 @@ mod ballista;
 mod chunks;
 mod concurrency;
 mod engines;
+mod explained;
 mod fanout;
 mod floor;
 mod groups;
@@ -13,6 +14,7 @@ mod load;
 mod loaded;
 mod point;
 mod readers;
+mod relays;
 mod running;
 mod slow_client;
 mod stubs;
@@ -38,11 +40,12 @@ pub struct Table {
 }
 
 /// All of them.
-pub const ALL: [Table; 11] = [
+pub const ALL: [Table; 12] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
     floor::TABLE,
+    relays::TABLE,
     point::TABLE,
     groups::TABLE,
     slow_client::TABLE,

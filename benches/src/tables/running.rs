@@ -33,7 +33,12 @@ pub(super) struct Running {
 impl Layout {
     /// So many workers, in few processes.
     pub(super) fn many(bench: &Bench, name: &str, workers: usize) -> Self {
-        Self::new(bench, bench.scratch(name), workers, HOSTS, WORKER_MEMORY)
+        Self::many_in(bench, name, workers, HOSTS)
+    }
+
+    /// The same, in so many processes.
+    pub(super) fn many_in(bench: &Bench, name: &str, workers: usize, hosts: usize) -> Self {
+        Self::new(bench, bench.scratch(name), workers, hosts, WORKER_MEMORY)
     }
 
     /// A small cluster of larger workers.
@@ -107,6 +112,11 @@ impl Running {
     /// The gateway's process.
     pub(super) fn gateway(&self) -> Observed {
         Observed::of(self.fleet.gateway_pid())
+    }
+
+    /// The processes of the workers.
+    pub(super) fn hosts(&self) -> Vec<Observed> {
+        self.fleet.host_pids().map(Observed::of).collect()
     }
 
     /// Ends it in an orderly way.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result};
 
 use super::encoding;
@@ -131,6 +132,15 @@ impl State {
     /// The key that the cluster's messages are sealed with where no secret is configured.
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text.
+    pub fn version_of(&self, name: &str) -> Option<u64> {
+        match (self.table(name), self.view(name)) {
+            (Some(table), _) => Some(table.id().0),
+            (None, Some(view)) => Some(fingerprint(view.sql())),
+            (None, None) => None,
+        }
     }
 
     /// A table by its name.

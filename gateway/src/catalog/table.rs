@@ -134,6 +134,15 @@ impl Table {
         &self.statistics
     }
 
+    /// Whether it is the same table as this one, and on the same workers; it may have other rows.
+    pub fn is_placed_as(&self, other: &Self) -> bool {
+        let is_at = match (&self.placement, &other.placement) {
+            (Some(placement), Some(other)) => Arc::ptr_eq(placement, other) || placement == other,
+            (placement, other) => placement.is_none() && other.is_none(),
+        };
+        is_at && self.id() == other.id() && self.record.kind == other.record.kind
+    }
+
     /// What a worker must know to keep its rows.
     pub fn description(&self) -> TableDescription {
         TableDescription {

@@ -6,16 +6,13 @@
 //! hold its shards, whether they are known to live or not: the connection's own deadline tells.
 
 mod asking;
-mod connections;
+mod calls;
 mod joining;
-mod known_fragments;
 mod members;
 mod nodes;
 #[cfg(test)]
 mod tests;
 
-pub use connections::{Window, worker_error};
-pub use known_fragments::KnownBy;
 pub use nodes::{NodeState, NodeStatus, Report};
 
 use std::net::SocketAddr;
@@ -31,12 +28,12 @@ use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::connections::Connections;
+use volary_gather::{KnownBy, KnownFragments};
 
 use crate::catalog::Catalog;
 use crate::config::Config;
 
-use connections::Connections;
-use known_fragments::KnownFragments;
 use members::Members;
 
 /// An answer is of use to the one who asked only, and only now.
@@ -70,7 +67,7 @@ impl Cluster {
         };
         Arc::new(Self {
             members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
-            connections: Connections::new(&config.gather, io),
+            connections: Connections::new(&config.gather.connections(), io),
             known_fragments: KnownFragments::new(),
             membership: Sealer::new(from_secret),
             sealer: Sealer::new(key),

@@ -17,7 +17,11 @@ use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
-    let limits = Limits::new(config.query.timeout, config.query_memory_limit());
+    let limits = Limits::new(
+        config.query.timeout,
+        config.query_memory_limit(),
+        config.gather.relays,
+    );
     let session = SessionConfig::new()
         .with_option_extension(limits)
         .with_create_default_catalog_and_schema(false)

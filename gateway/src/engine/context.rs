@@ -24,7 +24,6 @@ use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result};
 
 use super::errors::with_advice;
@@ -172,21 +171,12 @@ impl StatementContext {
     pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
         match reads
             .iter()
-            .find(|(name, version)| self.version_of(name) != Some(**version))
+            .find(|(name, version)| self.catalog.version_of(name) != Some(**version))
         {
             None => Ok(()),
             Some((name, _)) => Err(Error::not_found(format!(
                 "\"{name}\" was dropped or created anew since the query was planned; run the query again"
             ))),
-        }
-    }
-
-    /// What tells a table or a view from another one that had its name before.
-    fn version_of(&self, name: &str) -> Option<u64> {
-        match (self.catalog.table(name), self.catalog.view(name)) {
-            (Some(table), _) => Some(table.id().0),
-            (None, Some(view)) => Some(fingerprint(view.sql())),
-            (None, None) => None,
         }
     }
 
@@ -200,7 +190,7 @@ impl StatementContext {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
             let view = Arc::new(ViewTable::new(plan_with(&self.state, query).await?, None));
             let mut name = "source".to_owned();
-            while self.version_of(&name).is_some() {
+            while self.catalog.version_of(&name).is_some() {
                 name.push('_');
             }
             let all = format!("SELECT * FROM {name}");
@@ -228,7 +218,7 @@ impl StatementContext {
             let Some(name) = public_name(&name) else {
                 continue;
             };
-            if let Some(version) = self.version_of(name) {
+            if let Some(version) = self.catalog.version_of(name) {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {
                 // FROM generate_series(…) is a reference too.

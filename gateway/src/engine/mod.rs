@@ -38,7 +38,7 @@ mod refused;
 /// Sessions and their settings.
 pub mod session;
 /// SET, RESET and SHOW.
-mod settings;
+pub mod settings;
 /// Planning and running one statement.
 mod statement;
 /// Walks over a syntax tree.

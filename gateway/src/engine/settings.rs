@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -16,14 +16,15 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::memory;
 use volary_node::size::MemorySize;
 
-use crate::config::MAX_TARGET_PARTITIONS;
+use crate::config::{MAX_TARGET_PARTITIONS, Relays};
 
 const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
 const QUERY_MEMORY: &str = "volary.query_memory";
+const RELAYS: &str = "volary.relays";
 
 /// What a session may set, by DataFusion's key or Volary's. Other settings belong to the operator, or would break what the cut into
 /// fragments relies on.
-const ALLOWED: [&str; 8] = [
+const ALLOWED: [&str; 9] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
@@ -32,6 +33,7 @@ const ALLOWED: [&str; 8] = [
     "datafusion.explain.show_statistics",
     STATEMENT_TIMEOUT,
     QUERY_MEMORY,
+    RELAYS,
 ];
 
 /// The full key of a setting, by any of its names.
@@ -115,24 +117,27 @@ fn parse_timeout(text: &str) -> Option<Duration> {
     }
 }
 
-/// Volary's own settings: what a statement may take. A session can only lower what the gateway allows, and is shown what counts.
+/// Volary's own settings: what a statement may take, and how it is gathered. A session can only lower what the gateway allows it to take,
+/// and is shown what counts.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     gateway_timeout: Duration,
     gateway_memory: memory::Limit,
     /// Those of the session; zero is none.
     statement_timeout: Duration,
     query_memory: Option<memory::Limit>,
+    relays: Relays,
 }
 
 impl Limits {
     /// Those of the gateway.
-    pub(super) fn new(timeout: Duration, memory: memory::Limit) -> Self {
+    pub(super) fn new(timeout: Duration, memory: memory::Limit, relays: Relays) -> Self {
         Self {
             gateway_timeout: timeout,
             gateway_memory: memory,
             statement_timeout: Duration::ZERO,
             query_memory: None,
+            relays,
         }
     }
 
@@ -141,13 +146,19 @@ impl Limits {
             bytes: usize::MAX,
             setting: "",
         };
-        Self::new(Duration::MAX, memory)
+        Self::new(Duration::MAX, memory, Relays::Auto)
     }
 
     /// Memory that a query of the session may hold.
     pub(super) fn memory(config: &SessionConfig) -> memory::Limit {
         let limits = config.options().extensions.get::<Self>();
         limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
+    }
+
+    /// How many workers relay in queries of the session.
+    pub(crate) fn relays(options: &ConfigOptions) -> Relays {
+        let limits = options.extensions.get::<Self>();
+        limits.map_or(Relays::Auto, |limits| limits.relays)
     }
 
     fn query_memory(&self) -> memory::Limit {
@@ -195,6 +206,7 @@ impl ExtensionOptions for Limits {
                     setting: "the session's query_memory",
                 });
             }
+            "relays" => self.relays = value.parse().map_err(|_| refused())?,
             _ => return Err(refused()),
         }
         Ok(())
@@ -213,6 +225,11 @@ impl ExtensionOptions for Limits {
                 key: QUERY_MEMORY.to_owned(),
                 value: Some(memory.to_string()),
                 description: "Memory that a query may hold on the gateway: 256MiB.",
+            },
+            ConfigEntry {
+                key: RELAYS.to_owned(),
+                value: Some(self.relays.to_string()),
+                description: "How many workers merge the rows of the others for the gateway, where rows can be merged: auto, off, or a number.",
             },
         ]
     }
@@ -250,6 +267,15 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
             Err(text) => Err(Error::invalid(format!("setting {key}: {text}"))),
         };
     }
+    if key == RELAYS {
+        return match value.parse::<Relays>() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::invalid(format!(
+                "setting {key}: {}",
+                error.message()
+            ))),
+        };
+    }
     let number = value.parse::<usize>();
     let limit = match key {
         // One would make the planner collect the left side of every join.
@@ -277,7 +303,7 @@ mod tests {
     };
 
     fn config(settings: &[(&str, &str)]) -> SessionConfig {
-        let limits = Limits::new(Duration::from_secs(60), GATEWAY_MEMORY);
+        let limits = Limits::new(Duration::from_secs(60), GATEWAY_MEMORY, Relays::Auto);
         let mut config = SessionConfig::new().with_option_extension(limits);
         let settings = settings
             .iter()
@@ -327,6 +353,8 @@ mod tests {
             ("statement_timeout", "-1"),
             ("query_memory", "much"),
             ("query_memory", "0"),
+            ("relays", "many"),
+            ("relays", "0"),
         ] {
             let error = check(key(name).unwrap(), value).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);

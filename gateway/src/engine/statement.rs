@@ -19,7 +19,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
-use super::generic::{Generic, StatementKey};
+use super::generic::{Found, StatementKey};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query, enter};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
@@ -147,7 +147,7 @@ async fn execute(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
-    (key, generic): (StatementKey, Option<Arc<Generic>>),
+    (key, generic): (StatementKey, Option<Found>),
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<Outcome> {

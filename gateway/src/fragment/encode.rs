@@ -33,8 +33,11 @@ use datafusion_proto::protobuf::{
     self, PhysicalExprNode, PhysicalExtensionExprNode, PhysicalPlanNode,
 };
 use prost::Message;
-use volary_flight_proto::fragment::{Parameter, Parameters, ShardScan, parameter};
+use volary_flight_proto::fragment::{
+    Leaf, MemberRows, Parameter, Parameters, ShardScan, leaf, parameter,
+};
 use volary_flight_proto::ipc;
+use volary_gather::members::MembersExec;
 use volary_node::key_set::KeySetExpr;
 
 use super::shard_scan::ShardScanExec;
@@ -43,13 +46,15 @@ use super::statement_parameter;
 #[cfg(test)]
 mod tests;
 
-/// A fragment's plan as a worker reads it.
+/// A fragment's plan as a worker reads it, and what relays run.
 #[derive(Debug)]
 pub struct EncodedPlan {
     /// The plan (`datafusion_proto::protobuf::PhysicalPlanNode`) with parameters in place of its values: the same bytes for plans
     /// that differ only in those.
     pub plan: Bytes,
-    /// The values.
+    /// The same of what relays run above it; none if there are none.
+    pub relay: Option<Bytes>,
+    /// The values of both.
     pub parameters: Parameters,
     /// Those among them that are the statement's own: their ordinals, and which parameter of the statement each is.
     pub of_statement: Vec<(usize, usize)>,
@@ -84,13 +89,23 @@ fn encoded_value(value: &ScalarValue) -> Result<Bytes> {
 ///
 /// # Errors
 /// If an operator or expression cannot be encoded.
-pub fn encode(fragment: &Arc<dyn ExecutionPlan>) -> Result<EncodedPlan> {
+pub fn encode(
+    fragment: &Arc<dyn ExecutionPlan>,
+    relay: Option<&Arc<dyn ExecutionPlan>>,
+) -> Result<EncodedPlan> {
     let values = Values::default();
     let converter = Converter::Fragment(&values);
-    let node = converter.execution_plan_to_proto(fragment, &ScanCodec::default())?;
+    let encoded = |plan: &Arc<dyn ExecutionPlan>| -> Result<Bytes> {
+        let node = converter.execution_plan_to_proto(plan, &ScanCodec::default())?;
+        Ok(node.encode_to_vec().into())
+    };
+    // First: the same fragment without relays has the same ordinals, and so the same bytes.
+    let plan = encoded(fragment)?;
+    let relay = relay.map(encoded).transpose()?;
     let values = values.into_inner();
     Ok(EncodedPlan {
-        plan: node.encode_to_vec().into(),
+        plan,
+        relay,
         parameters: Parameters {
             values: values.encoded,
         },
@@ -160,7 +175,7 @@ pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>
     Ok(OF_A_NODE + deepest)
 }
 
-/// Encodes scans as [`ShardScan`]s and numbers them.
+/// Encodes leaves, and numbers the scans among them.
 #[derive(Debug, Default)]
 struct ScanCodec {
     next_ordinal: AtomicU32,
@@ -183,11 +198,34 @@ impl PhysicalExtensionCodec for ScanCodec {
         buffer: &mut Vec<u8>,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let Some(scan) = node.downcast_ref::<ShardScanExec>() else {
+        let kind = if let Some(scan) = node.downcast_ref::<ShardScanExec>() {
+            leaf::Kind::Scan(self.shard_scan(scan))
+        } else if node.is::<MembersExec>() {
+            leaf::Kind::Members(MemberRows {
+                schema: ipc::schema_to_bytes(&node.schema()),
+            })
+        } else {
             return not_impl_err!("{} cannot be sent to a worker", node.name());
         };
+        let leaf = Leaf { kind: Some(kind) };
+        leaf.encode(buffer)
+            .map_err(|source| datafusion::error::DataFusionError::External(Box::new(source)))
+    }
+
+    fn try_encode_expr(
+        &self,
+        expression: &Arc<dyn PhysicalExpr>,
+        _: &mut Vec<u8>,
+        _: &PhysicalExprEncodeCtx<'_>,
+    ) -> Result<()> {
+        not_impl_err!("the expression {expression} cannot be sent to a worker")
+    }
+}
+
+impl ScanCodec {
+    fn shard_scan(&self, scan: &ShardScanExec) -> ShardScan {
         let table = scan.table();
-        let message = ShardScan {
+        ShardScan {
             table_id: table.id().0,
             table_name: table.name().to_owned(),
             projection: scan
@@ -199,19 +237,7 @@ impl PhysicalExtensionCodec for ScanCodec {
             ordinal: self.next_ordinal.fetch_add(1, Ordering::Relaxed),
             table_schema: ipc::schema_to_bytes(table.schema()),
             late_materialisation: scan.has_late_materialisation(),
-        };
-        message
-            .encode(buffer)
-            .map_err(|source| datafusion::error::DataFusionError::External(Box::new(source)))
-    }
-
-    fn try_encode_expr(
-        &self,
-        expression: &Arc<dyn PhysicalExpr>,
-        _: &mut Vec<u8>,
-        _: &PhysicalExprEncodeCtx<'_>,
-    ) -> Result<()> {
-        not_impl_err!("the expression {expression} cannot be sent to a worker")
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
@@ -26,13 +26,15 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{StreamExt, TryStreamExt, stream};
+use volary_gather::Target;
+use volary_gather::merge::Source;
+use volary_gather::report::Reports;
+use volary_gather::stream::{WorkerStream, worker_stream};
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
-use super::report::Reports;
-use super::request::{Fragment, PreparedFragment};
-use super::stream::{WorkerStream, worker_stream};
-use super::target::Target;
+use super::fragment::{Fragment, PreparedFragment};
+use super::relays::Relays;
 
 /// Runs a fragment on its workers and gives the union of their rows, or their merge where the fragment is ordered.
 ///
@@ -89,9 +91,30 @@ impl GatherExec {
         self.fragment.reports()
     }
 
+    /// Who merges the rows of others, if anybody does.
+    pub fn relays(&self) -> Option<&Relays> {
+        self.fragment.relays()
+    }
+
+    /// So many rows of a worker are of use.
+    pub fn fetch_per_worker(&self) -> Option<usize> {
+        self.fragment.fetch()
+    }
+
     /// Why the fragment is not larger.
     pub fn ends_because(&self) -> &str {
         &self.ends_because
+    }
+
+    /// Whether its workers send their rows in the order of buckets.
+    pub fn is_by_bucket(&self) -> bool {
+        self.fragment.buckets().is_some()
+    }
+
+    /// The order in which its rows come; `None` if nothing is known of it.
+    pub fn ordering(&self) -> Option<&LexOrdering> {
+        let ordering = self.properties.output_ordering();
+        ordering.filter(|_| self.fragment.is_ordered())
     }
 
     /// Whether nothing is known of the order of its rows.
@@ -99,10 +122,16 @@ impl GatherExec {
         !self.fragment.is_ordered()
     }
 
-    /// The same, whose workers send their rows in the order of their buckets: to be read by [`Self::open`].
+    /// The same, whose workers send their rows in the order of their buckets: to be read by [`Source::open`].
     #[must_use]
     pub fn by_bucket(&self, buckets: Buckets) -> Self {
         self.with_fragment(self.fragment.by_bucket(buckets))
+    }
+
+    /// The same, whose rows are merged by relays before they come.
+    #[must_use]
+    pub fn relayed(&self, relays: Relays) -> Self {
+        self.with_fragment(self.fragment.relayed(relays))
     }
 
     /// The same, as one of so many in a query: they divide its memory.
@@ -124,9 +153,10 @@ impl GatherExec {
         self.fragment.prepare(query, batch_rows)
     }
 
-    /// Whether joins above narrow its rows, or they come by bucket: what is not known before the query runs.
+    /// Whether its workers are asked for rows as they are: no joins above narrow them, they come in no buckets, and by no relays.
     pub fn is_plain(&self) -> bool {
-        self.fragment.filters().is_empty() && self.fragment.buckets().is_none()
+        let fragment = &self.fragment;
+        fragment.filters().is_empty() && fragment.buckets().is_none() && fragment.relays().is_none()
     }
 
     /// The same gather for another query: with these values of the statement's parameters, from these workers.
@@ -156,30 +186,38 @@ impl GatherExec {
         }
     }
 
-    /// The streams of a partition, which open when they are polled.
-    ///
-    /// # Errors
-    /// `INTERNAL` if the task is none of a query.
-    pub fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
-        let query = QueryContext::of(task)?;
-        let streams = self.targets_of(partition).iter().map(|target| {
-            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
-            worker_stream(fragment, query, Arc::clone(task), target.clone())
-        });
-        Ok(streams.collect())
-    }
-
     /// How many partitions read the workers.
     pub fn partitions(&self) -> usize {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// An equal part of the workers.
-    fn targets_of(&self, partition: usize) -> &[Target] {
-        let partitions = self.partitions();
-        let start = partition * self.targets.len() / partitions;
-        let end = (partition + 1) * self.targets.len() / partitions;
-        &self.targets[start..end]
+    /// Who is asked by a partition: an equal part of the workers, or of the relays.
+    fn asked_by(&self, partition: usize, query: &QueryContext) -> Cow<'_, [Target]> {
+        let (targets, partitions) = (&self.targets, self.partitions());
+        match self.fragment.relays() {
+            None => Target::part_of(targets, partition, partitions).into(),
+            Some(relays) => relays
+                .of_reader(targets, partition, partitions, &query.cluster)
+                .into(),
+        }
+    }
+}
+
+impl Source for GatherExec {
+    fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
+        let query = QueryContext::of(task)?;
+        let asked = self.asked_by(partition, &query);
+        let streams = asked.iter().map(|target| {
+            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
+            let task = Arc::clone(task);
+            let request = move || Ok(fragment.request(&query, &task)?);
+            worker_stream(request, target.clone())
+        });
+        Ok(streams.collect())
+    }
+
+    fn memory(&self, task: &TaskContext) -> Result<usize> {
+        Ok(QueryContext::of(task)?.memory / self.gathers())
     }
 }
 
@@ -198,6 +236,9 @@ pub fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalencePro
 impl DisplayAs for GatherExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GatherExec: workers={}", self.targets.len())?;
+        if self.fragment.relays().is_some() {
+            write!(f, ", relays={}", self.fragment.streams())?;
+        }
         if self.fragment.is_ordered() {
             f.write_str(", ordered")?;
         }
@@ -294,11 +335,7 @@ impl ExecutionPlan for GatherExec {
             .map(|stream| stream.map_ok(|rows| rows.batch).boxed())
             .collect();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let ordering = self
-            .properties
-            .output_ordering()
-            .filter(|_| self.fragment.is_ordered());
-        let (Some(ordering), true) = (ordering, streams.len() > 1) else {
+        let (Some(ordering), true) = (self.ordering(), streams.len() > 1) else {
             let rows = stream::select_all(streams).map_err(Into::into);
             let counted = rows.inspect_ok(move |batch: &RecordBatch| {
                 metrics.record_output(batch.num_rows());

@@ -20,10 +20,11 @@ use volary_flight_proto::ids::{QueryId, WorkerId, WriteId};
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::write::{WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::{Window, worker_error};
 
 use super::route::{Sender, sent_schema};
 use crate::catalog::Table;
-use crate::cluster::{Cluster, Window, worker_error};
+use crate::cluster::Cluster;
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;

@@ -125,7 +125,13 @@ fn add_worker_plans(plan: &Arc<dyn ExecutionPlan>, shown: &mut Vec<(String, Stri
         && let Some(slowest) = gather.reports().slowest()
         && let Some(end) = slowest.end
     {
-        let title = format!("fragment of worker {} (the slowest)", slowest.worker);
+        let title = match gather.relays() {
+            None => format!("fragment of worker {} (the slowest)", slowest.worker),
+            Some(_) => format!(
+                "relay {} (the slowest), and the slowest of its members",
+                slowest.worker
+            ),
+        };
         shown.push((title, end.plan_metrics));
     }
     for child in plan.children() {

@@ -10,12 +10,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
+use volary_gather::merge::BucketMergeExec;
 use volary_node::buckets::Buckets;
 
 use crate::gather::GatherExec;
-use crate::merge::BucketMergeExec;
 
-/// Puts a [`BucketMergeExec`] in the place of a final aggregate whose rows are repartitioned as they are gathered. It is the last rule:
+/// Puts a [`BucketMergeExec`] in the place of a final aggregate whose rows are repartitioned as they are gathered. It comes late:
 /// others look for aggregates.
 #[derive(Debug)]
 pub struct BucketMerge;
@@ -44,7 +44,7 @@ impl PhysicalOptimizerRule for BucketMerge {
     }
 }
 
-fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec>> {
+fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec<GatherExec>>> {
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
         return Ok(None);
     };

@@ -105,12 +105,20 @@ impl Rendering {
                 self.add_line(depth + 1, format_args!("| {line}"));
             }
         }
+        if let Some(relays) = gather.relays() {
+            self.add_line(depth + 1, "relay:");
+            self.add_elsewhere(&relays.plan, depth + 2);
+        }
         self.fragments += 1;
         let title = format!("fragment {}:", self.fragments);
         self.add_line(depth + 1, title);
-        // It ran elsewhere: the metrics of its operators here are all zero.
+        self.add_elsewhere(gather.fragment(), depth + 2);
+    }
+
+    /// What ran elsewhere: the metrics of its operators here are all zero.
+    fn add_elsewhere(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
         let with_metrics = std::mem::replace(&mut self.with_metrics, false);
-        self.add(gather.fragment(), depth + 2);
+        self.add(plan, depth);
         self.with_metrics = with_metrics;
     }
 

@@ -75,6 +75,11 @@ impl GenericPlan {
         }))
     }
 
+    /// Whether a plan might be generic. One that asks nobody is answered by what the catalog knows, and is better than any generic one.
+    pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        only_gather(plan).is_some()
+    }
+
     /// How many workers are asked, about.
     pub fn workers(&self) -> usize {
         self.targets.len()

@@ -37,6 +37,8 @@ pub mod narrowing;
 pub mod not_in;
 /// Which shards can hold matching rows.
 pub mod pruning;
+/// Merges that some workers do for the gateway.
+pub mod relays;
 /// The optimizer's rules, in their order.
 pub mod rules;
 /// A table of the catalog as DataFusion sees it.

@@ -18,6 +18,7 @@ use crate::planning::gather_count::GatherCount;
 use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
 use crate::planning::not_in::NotInOfNulls;
+use crate::planning::relays::RelayTree;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -57,6 +58,7 @@ pub fn physical_rules() -> Vec<Rule> {
     rules.push(Arc::new(GatherCount));
     // Others look for aggregates and repartitionings.
     rules.push(Arc::new(BucketMerge));
+    rules.push(Arc::new(RelayTree));
     rules
 }
 
@@ -159,6 +161,7 @@ mod tests {
         );
         assert!(at("PushdownSort") < at("Cut"));
         assert!(at("Cut") < at("SanityCheckPlan"));
-        assert_eq!(at("BucketMerge"), rules.len() - 1);
+        assert_eq!(at("BucketMerge"), rules.len() - 2);
+        assert_eq!(at("RelayTree"), rules.len() - 1);
     }
 }

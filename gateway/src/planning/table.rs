@@ -29,6 +29,12 @@ impl ShardedTable {
         }
     }
 
+    /// The same for a plan that is used with other rows, too.
+    #[must_use]
+    pub fn with_estimates_only(&self) -> Self {
+        Self::new(Arc::clone(&self.table), false)
+    }
+
     /// The table of the catalog.
     pub fn table(&self) -> &Arc<Table> {
         &self.table

@@ -50,6 +50,7 @@ pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
             worker,
             others: Vec::new(),
             scans,
+            members: Vec::new(),
         })
         .collect()
 }
@@ -65,6 +66,7 @@ pub fn one_of_copies(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerI
         worker,
         others: copies.into(),
         scans: vec![ScanShards::default(); scans.len()],
+        members: Vec::new(),
     }]
 }
 

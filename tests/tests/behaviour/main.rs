@@ -10,6 +10,7 @@ mod nycflights;
 mod plans;
 mod prepared;
 mod properties;
+mod relays;
 mod run;
 mod runtime_filters;
 mod tickets;

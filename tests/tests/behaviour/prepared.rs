@@ -119,8 +119,21 @@ fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
             for sql in [
                 "CREATE TABLE t (k BIGINT, v BIGINT, w BIGINT, s VARCHAR) WITH (shard_key = 'k', shards = 16)",
                 "CREATE TABLE r (v BIGINT, name VARCHAR) WITH (reference = true)",
-                "INSERT INTO t SELECT nullif(value % 40, 7) AS k, value AS v, value % 4 AS w, 's' || (value % 3) AS s FROM generate_series(1, 300)",
-                "INSERT INTO r SELECT value AS v, 'n' || value AS name FROM generate_series(1, 50)",
+            ] {
+                cluster.sql(sql).await.unwrap();
+            }
+            // Plans are used again when there are rows.
+            check_all(&mut cluster, VALUES.len()).await;
+            for sql in [
+                "INSERT INTO t VALUES (1, 1, 1, 's1')",
+                "INSERT INTO r VALUES (1, 'n1')",
+            ] {
+                cluster.sql(sql).await.unwrap();
+            }
+            check_all(&mut cluster, VALUES.len()).await;
+            for sql in [
+                "INSERT INTO t SELECT nullif(value % 40, 7) AS k, value AS v, value % 4 AS w, 's' || (value % 3) AS s FROM generate_series(2, 300)",
+                "INSERT INTO r SELECT value AS v, 'n' || value AS name FROM generate_series(2, 50)",
             ] {
                 cluster.sql(sql).await.unwrap();
             }

@@ -1,4 +1,4 @@
-//! Random tables and random queries: the rows are those of DataFusion alone, on 1, 3 and 7 workers.
+//! Random tables and random queries: the rows are those of DataFusion alone, on 1, 3 and 7 workers, whoever merges them.
 
 mod data;
 mod grammar;
@@ -10,15 +10,15 @@ use volary_tests::cluster::{Clusters, Table, run};
 use volary_tests::reference::Reference;
 
 use data::{Key, Tables};
-use grammar::{Choices, query};
+use grammar::{Choices, query, relays};
 
 /// Sets of tables. Each is asked so many queries.
 const CASES: u32 = 24;
 const QUERIES: usize = 12;
 /// Without it, a query that hangs would be tried sixty times.
 const MAX_SHRINK_MILLISECONDS: u32 = 120_000;
-/// The largest number of choices that a query takes.
-const CHOICES: usize = 24;
+/// The largest number of choices that a query and its relays take.
+const CHOICES: usize = 25;
 
 fn tables() -> impl Strategy<Value = Tables> {
     // Equal, unequal, fewer than workers, as many as partitions of the gateway (4) or of a worker (3).
@@ -109,9 +109,12 @@ async fn ask(
     }
     let mut answered = 0;
     for choices in queries {
-        let (sql, same) = query(key, &mut Choices::new(choices));
+        let mut choices = Choices::new(choices);
+        let relays = relays(&mut choices);
+        let (sql, same) = query(key, &mut choices);
+        clusters.run(&format!("SET relays = '{relays}'")).await?;
         match clusters.difference(&sql, same).await {
-            Ok(Some(difference)) => anyhow::bail!("{difference}"),
+            Ok(Some(difference)) => anyhow::bail!("relays = '{relays}', {difference}"),
             Ok(None) => answered += 1,
             // What DataFusion alone refuses, such as a comparison of two types, is no question.
             Err(_) => {}

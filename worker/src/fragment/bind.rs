@@ -16,13 +16,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use parking_lot::Mutex;
 use prost::Message;
-use volary_flight_proto::fragment::{Parameters, ScanShards, ShardScan};
+use volary_flight_proto::fragment::{MemberRows, Parameters, ScanShards, ShardScan};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use super::reads::SegmentReaders;
+use super::relay::Relaying;
 use crate::storage::{Segment, Storage};
 
 /// Where the writer of segments begins another page of a column: Parquet's defaults.
@@ -75,6 +76,9 @@ pub struct Binder {
     bindings: Bindings,
     partition_of_shard: BTreeMap<u32, usize>,
     partitions: usize,
+    /// For leaves that are other workers' rows.
+    relaying: Option<Relaying>,
+    max_partitions: usize,
     segments: Mutex<Vec<Arc<Segment>>>,
 }
 
@@ -103,8 +107,27 @@ impl Binder {
             bindings,
             partition_of_shard,
             partitions,
+            relaying: None,
+            max_partitions,
             segments: Mutex::new(Vec::new()),
         }
+    }
+
+    /// The same, for a fragment that merges the rows of other workers.
+    #[must_use]
+    pub fn relaying(self, relaying: Option<Relaying>) -> Self {
+        Self { relaying, ..self }
+    }
+
+    /// The rows of the ticket's members.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the fragment does not say what they run.
+    pub fn members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
+        let relaying = self.relaying.as_ref().ok_or_else(|| {
+            Error::invalid("the fragment reads other workers, and does not say what they run")
+        })?;
+        Ok(Arc::new(relaying.leaf(rows, self.max_partitions)?))
     }
 
     /// The segments that were bound. Their files exist as long as these live.

@@ -1,6 +1,6 @@
 //! The plan of a fragment: an allow-list of operators.
 //!
-//! Fragments come in sealed tickets, so that only a gateway can have made them. The list is the second lock: a plan that reads files, or
+//! Fragments come in sealed tickets, so that only a node of the cluster can have made them. The list is the second lock: a plan that reads files, or
 //! writes them, is refused whoever sealed it.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
-use volary_flight_proto::fragment::{Parameter, ShardScan, parameter};
+use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::key_set::KeySetExpr;
 
@@ -110,7 +110,7 @@ fn check(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
         | PhysicalPlanType::Sort(_)
         | PhysicalPlanType::Unnest(_)
         | PhysicalPlanType::Cooperative(_)
-        // Only scans decode: see Binder.
+        // Only leaves decode: see Binder.
         | PhysicalPlanType::Extension(_) => Ok(()),
         PhysicalPlanType::ParquetScan(_) => Err("a Parquet scan"),
         PhysicalPlanType::CsvScan(_) => Err("a CSV scan"),
@@ -145,16 +145,20 @@ impl PhysicalExtensionCodec for Binder {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         if !inputs.is_empty() {
-            return not_impl_err!("a scan has no inputs");
+            return not_impl_err!("a leaf has no inputs");
         }
-        let scan = ShardScan::decode(buffer).map_err(|source| {
+        let leaf = Leaf::decode(buffer).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
-                "a scan cannot be decoded",
+                "a leaf cannot be decoded",
                 source,
             )
         })?;
-        Ok(self.bind(&scan)?)
+        match &leaf.kind {
+            Some(leaf::Kind::Scan(scan)) => Ok(self.bind(scan)?),
+            Some(leaf::Kind::Members(rows)) => Ok(self.members(rows)?),
+            None => not_impl_err!("a leaf is a scan, or the rows of other workers"),
+        }
     }
 
     fn try_encode(

@@ -1,6 +1,6 @@
 //! Fragments that are kept from one ticket to the next: they need not be sent again, nor decoded again.
 //!
-//! Nothing gets here but what a gateway sealed, and that only under the id that it has.
+//! Nothing gets here but what a node of the cluster sealed, and that only under the id that it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub enum Given {
     /// Its name, and it is known.
     Kept(Arc<KeptFragment>),
     /// The fragment itself.
-    Sent(SentFragment),
+    Sent(Box<SentFragment>),
 }
 
 /// A fragment that came with a ticket. Its plan may be large, and is not looked at so far.
@@ -48,11 +48,19 @@ pub struct SentFragment {
 impl Given {
     /// How long a stream of it may be silent.
     pub fn keep_alive(&self) -> Duration {
-        let settings = match self {
+        Duration::from_millis(u64::from(self.settings().keep_alive_ms))
+    }
+
+    /// Whether its rows are other workers'.
+    pub fn relays(&self) -> bool {
+        self.settings().relayed.is_some()
+    }
+
+    fn settings(&self) -> &Fragment {
+        match self {
             Self::Kept(kept) => &kept.settings,
             Self::Sent(sent) => &sent.fragment,
-        };
-        Duration::from_millis(u64::from(settings.keep_alive_ms))
+        }
     }
 }
 
@@ -81,11 +89,11 @@ impl KeptFragments {
         let Some(encoded) = &ticket.fragment else {
             return Ok(self.0.get(&id).map(Given::Kept));
         };
-        Ok(Some(Given::Sent(SentFragment {
+        Ok(Some(Given::Sent(Box::new(SentFragment {
             id,
             encoded: encoded.clone(),
             fragment: Fragment::decode(encoded.clone()).map_err(undecodable)?,
-        })))
+        }))))
     }
 
     /// The fragment, decoded. One that came with its ticket is kept.
@@ -99,7 +107,7 @@ impl KeptFragments {
             fragment,
         } = match given {
             Given::Kept(kept) => return Ok(kept),
-            Given::Sent(sent) => sent,
+            Given::Sent(sent) => *sent,
         };
         if FragmentId::of(&encoded) != id {
             return Err(Error::invalid(format!(

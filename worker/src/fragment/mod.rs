@@ -2,7 +2,7 @@
 //!
 //! [`kept`] has the fragment that the ticket names, or takes the one that it brings; [`decode`] makes a plan of it, and of nothing
 //! that is not on its list of operators; [`bind`] puts the shards' segments in place of the scans, and the ticket's values in place
-//! of the parameters; [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams its rows, with
+//! of the parameters, or the rows of other workers if this one merges them for the gateway ([`relay`]); [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams its rows, with
 //! signs of life between them ([`keep_alive`]), and what is small in one piece ([`in_one_piece`]).
 
 /// Segments in place of scans, values in place of parameters.
@@ -23,5 +23,7 @@ pub mod kept;
 pub mod optimize;
 /// Reads of segments.
 pub mod reads;
+/// Merging the rows of other workers for a gateway.
+pub mod relay;
 /// Executing a fragment, and streaming its rows.
 pub mod run;

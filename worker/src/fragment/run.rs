@@ -24,6 +24,9 @@ use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::members::MembersExec;
+use volary_gather::merge::BucketMergeExec;
+use volary_gather::report::Reports;
 use volary_node::admission::Place;
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
@@ -35,6 +38,7 @@ use super::decode::decode;
 use super::keep_alive::WithKeepAlive;
 use super::kept::Given;
 use super::optimize::optimize;
+use super::relay::Relaying;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
@@ -87,7 +91,7 @@ async fn start(
     given: Given,
     arrived: Instant,
 ) -> Result<FragmentStream> {
-    let place = enter(&context).await?;
+    let place = enter(&context, given.relays()).await?;
     let options = Options {
         arrived,
         queued: arrived.elapsed(),
@@ -103,9 +107,14 @@ async fn start(
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-async fn enter(context: &WorkerContext) -> Result<Place> {
+async fn enter(context: &WorkerContext, relays: bool) -> Result<Place> {
     let longest = context.config.execution.max_wait;
-    let entered = timeout(longest, context.admission.enter()).await;
+    let admission = if relays {
+        &context.relaying
+    } else {
+        &context.admission
+    };
+    let entered = timeout(longest, admission.enter()).await;
     entered.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
@@ -122,10 +131,16 @@ struct BoundFragment {
     segments: Vec<Arc<Segment>>,
     with_plan_metrics: bool,
     buckets: Option<Buckets>,
+    /// What other workers said whose rows it merges.
+    members: Option<Reports>,
 }
 
 /// Decodes, binds and optimises; runs on the CPU runtime.
-fn bind(context: &WorkerContext, ticket: FragmentTicket, given: Given) -> Result<BoundFragment> {
+fn bind(
+    context: &Arc<WorkerContext>,
+    ticket: FragmentTicket,
+    given: Given,
+) -> Result<BoundFragment> {
     let fragment = context.fragments.decoded(given)?;
     let settings = &fragment.settings;
     let target_partitions = context.target_partitions();
@@ -136,17 +151,24 @@ fn bind(context: &WorkerContext, ticket: FragmentTicket, given: Given) -> Result
         global: task.session_config().options().execution.parquet.clone(),
         ..TableParquetOptions::default()
     };
+    let relaying = Relaying::of(context, settings, &ticket)?;
+    let members = relaying.as_ref().map(|relaying| relaying.reports().clone());
     let binder = Binder::new(
         context.storage.clone(),
         Arc::clone(&context.runtime_env),
         parquet,
         Bindings::of(ticket)?,
         target_partitions,
-    );
+    )
+    .relaying(relaying);
     let plan = decode(&fragment.plan, &binder, &task)?;
-    let plan = optimize(plan, task.session_config().options())?;
     let buckets = buckets(settings, plan.schema().fields().len())?;
-    let plan = match buckets {
+    let plan = match (&members, &buckets) {
+        (None, _) => optimize(plan, task.session_config().options())?,
+        (Some(_), Some(buckets)) => merged_by_bucket(plan, buckets.clone())?,
+        (Some(_), None) => plan,
+    };
+    let plan = match &buckets {
         // All its partitions are read side by side.
         Some(_) => plan,
         None => one_stream(plan, settings.ordered, settings.fetch)?,
@@ -159,7 +181,25 @@ fn bind(context: &WorkerContext, ticket: FragmentTicket, given: Given) -> Result
         segments: binder.into_segments(),
         with_plan_metrics: settings.with_plan_metrics,
         buckets,
+        members,
     })
+}
+
+/// The members' rows come by bucket, and are merged as a gateway merges them.
+fn merged_by_bucket(
+    aggregate: Arc<dyn ExecutionPlan>,
+    buckets: Buckets,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let members = match aggregate.children()[..] {
+        [members] if members.is::<MembersExec>() => Arc::clone(members),
+        _ => {
+            return Err(Error::invalid(
+                "a relay merges the rows of its members by bucket, and its plan does something else",
+            ));
+        }
+    };
+    let merge = BucketMergeExec::<MembersExec>::relaying(aggregate, members, buckets)?;
+    Ok(Arc::new(merge))
 }
 
 /// The buckets that a fragment's rows are to be ordered by.
@@ -252,6 +292,7 @@ fn stream(
         counted,
         plan: fragment.plan,
         segments: fragment.segments,
+        members: fragment.members,
         arrived: options.arrived,
         queued: options.queued,
         with_plan_metrics: fragment.with_plan_metrics,
@@ -311,6 +352,7 @@ struct FragmentStream {
     counted: Counted,
     plan: Arc<dyn ExecutionPlan>,
     segments: Vec<Arc<Segment>>,
+    members: Option<Reports>,
     arrived: Instant,
     queued: Duration,
     with_plan_metrics: bool,
@@ -369,19 +411,25 @@ impl FragmentStream {
         let counts = self.counted.0.lock();
         let total = self.arrived.elapsed();
         let work = Work::of(&self.plan);
+        let members = self
+            .members
+            .as_ref()
+            .map(Reports::total)
+            .unwrap_or_default();
         EndOfStream {
             rows: counts.rows,
             batches: counts.batches,
             first_row_us: micros(counts.first_row.unwrap_or(total)),
             total_us: micros(total),
-            compute_us: micros(work.compute),
-            scanned_rows: work.scanned_rows,
-            scanned_bytes: work.scanned_bytes,
-            segments: self.segments.len() as u64,
+            compute_us: members.compute_us.saturating_add(micros(work.compute)),
+            scanned_rows: members.scanned_rows.saturating_add(work.scanned_rows),
+            scanned_bytes: members.scanned_bytes.saturating_add(work.scanned_bytes),
+            segments: members.segments.saturating_add(self.segments.len() as u64),
+            slowest_member: members.slowest_member,
+            sent_bytes: members.sent_bytes,
             plan_metrics: if self.with_plan_metrics {
-                DisplayableExecutionPlan::with_metrics(self.plan.as_ref())
-                    .indent(true)
-                    .to_string()
+                let own = DisplayableExecutionPlan::with_metrics(self.plan.as_ref());
+                format!("{}{}", own.indent(true), members.plan_metrics)
             } else {
                 String::new()
             },
@@ -413,7 +461,8 @@ impl Work {
         if let Some(metrics) = plan.metrics() {
             let nanos = metrics.elapsed_compute().unwrap_or(0) as u64;
             self.compute += Duration::from_nanos(nanos);
-            if plan.children().is_empty() {
+            // Members say themselves what they have scanned.
+            if plan.children().is_empty() && !plan.is::<MembersExec>() {
                 self.scanned_rows += metrics.output_rows().unwrap_or(0) as u64;
                 self.scanned_bytes += metrics
                     .sum_by_name("bytes_scanned")

@@ -73,7 +73,7 @@ impl Reports {
         let collected = self.collect(question).await;
         let context = &self.context;
         let totals = context.storage.totals();
-        let running = context.admission.running();
+        let running = context.admission.running() + context.relaying.running();
         let report = WorkerReport {
             worker_id: context.id.0,
             instance: self.instance.clone(),

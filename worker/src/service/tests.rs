@@ -8,6 +8,8 @@ use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId};
 use volary_flight_proto::seal::{Key, Sealer};
+use volary_gather::connections::ConnectionOptions;
+use volary_gather::{Connections, KnownFragments};
 use volary_node::admission::{Admission, Place};
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
@@ -23,6 +25,12 @@ const TABLE: TableId = TableId(5);
 const INSTANCE: &str = "the first start";
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+const CONNECTIONS: ConnectionOptions = ConnectionOptions {
+    connect_timeout: PATIENCE,
+    stream_window_bytes: 1 << 20,
+    max_message_bytes: 1 << 20,
+};
 
 struct Worker {
     service: WorkerService,
@@ -53,6 +61,9 @@ fn worker_with(execution: Execution) -> Worker {
         runtimes: runtimes.handles().clone(),
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),
+        relaying: Admission::new("fragments that relay", 1, 1),
+        connections: Connections::new(&CONNECTIONS, runtimes.handles().io().clone()),
+        known_fragments: KnownFragments::default(),
     };
     let context = Arc::new(context);
     let reports = Reports::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);

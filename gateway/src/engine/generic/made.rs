@@ -7,13 +7,14 @@ use arrow::datatypes::Field;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::source_as_provider;
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use volary_flight_proto::{Error, Result};
 
 use super::Generic;
+use super::basis::Basis;
 use super::places::{number_of, uses};
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
@@ -50,6 +51,10 @@ pub(super) async fn generic(
     if !is_the_same_each_time(&plan)? {
         return Ok(Made::Never);
     }
+    if !GenericPlan::may_be_of(&query.plan) {
+        return Ok(Made::NotOfTheseValues);
+    }
+    let plan = with_estimates_only(plan)?;
     let parameters = Parameters::of(&plan)?;
     let values = parameters.values(values)?;
     if values.iter().any(ScalarValue::is_null) {
@@ -71,12 +76,11 @@ pub(super) async fn generic(
     let plan = GenericPlan::of(physical, &uses, &query_context, config.batch_size())?;
     Ok(plan.map_or(Made::NotOfTheseValues, |plan| {
         Made::Plan(Box::new(Generic {
-            version: context.catalog.version(),
+            basis: Basis::of(&context.catalog, query.reads.clone()),
             plan,
             parameters,
             types: values.iter().map(ScalarValue::data_type).collect(),
             schema: Arc::clone(&query.schema),
-            reads: query.reads.clone(),
             config: config.clone(),
             context: query_context,
             memory: Limits::memory(config),
@@ -85,7 +89,7 @@ pub(super) async fn generic(
     }))
 }
 
-/// Whether the query reads tables only, which stand as they are in this version of the catalog, and calls nothing that is computed
+/// Whether the query reads tables only, and calls nothing that is computed
 /// while it is planned, such as `now()`.
 fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
     let mut is_the_same = true;
@@ -121,6 +125,22 @@ fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
         })
     })?;
     Ok(is_the_same)
+}
+
+/// The plan for any rows of its tables: none of the numbers that the catalog knows of them is taken for exact.
+fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|mut node| {
+        let LogicalPlan::TableScan(scan) = &mut node else {
+            return Ok(Transformed::no(node));
+        };
+        let provider = source_as_provider(&scan.source)?;
+        let Some(table) = provider.downcast_ref::<ShardedTable>() else {
+            return Ok(Transformed::no(node));
+        };
+        scan.source = provider_as_source(Arc::new(table.with_estimates_only()));
+        Ok(Transformed::yes(node))
+    })?;
+    Ok(plan.data)
 }
 
 /// The plan whose parameters have the types of these values.

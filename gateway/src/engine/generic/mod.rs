@@ -1,9 +1,11 @@
 //! Statements that come again and again.
 //!
-//! A statement that is planned for the second time, with the same settings, gets a generic plan ([`made`]), as long as the catalog
-//! stays as it is: planning is most of what a gateway does for a query of few rows. Which plans can be generic is
+//! A statement that is planned for the second time, with the same settings, gets a generic plan ([`made`]), as long as what it reads
+//! stays as it is, but for its rows ([`basis`]): planning is most of what a gateway does for a query of few rows. Which plans can be generic is
 //! decided by where parameters stand ([`places`]) and by what becomes of them; all others are planned each time.
 
+/// What a generic plan was made for.
+mod basis;
 /// From a statement to its generic plan.
 mod made;
 /// Where parameters stand in a statement.
@@ -11,7 +13,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,8 +26,10 @@ use datafusion::prelude::SessionConfig;
 use moka::sync::Cache;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::snapshot::Snapshot;
 use volary_node::memory;
 
+use basis::Basis;
 use made::Made;
 
 use super::context::StatementContext;
@@ -43,7 +47,7 @@ const PLAN_BYTES: usize = 32 << 10;
 const PLAN_BYTES_PER_BYTE: usize = 128;
 /// A worker that is asked takes so much of a plan.
 const BYTES_PER_WORKER: usize = 128;
-/// A plan that was used less often before the catalog changed was not worth its making.
+/// A plan that was used less often before what it reads changed was not worth its making.
 const LEAST_USES: u32 = 2;
 /// So many workers are found, for values of their own, in less time than another thread takes to wake up.
 const FEW_WORKERS: usize = 8;
@@ -106,14 +110,17 @@ impl GenericPlans {
         }
     }
 
-    /// The plan of a statement, if the catalog is still as it was.
-    pub(super) fn find(&self, engine: &Engine, key: &StatementKey) -> Option<Arc<Generic>> {
-        match self.known.get(key)? {
-            Known::Plan(generic) if generic.version == engine.catalog.state().version() => {
-                Some(generic)
-            }
-            _ => None,
-        }
+    /// The plan of a statement, if what it reads is still as it was.
+    pub(super) fn find(&self, engine: &Engine, key: &StatementKey) -> Option<Found> {
+        let Known::Plan(generic) = self.known.get(key)? else {
+            return None;
+        };
+        let catalog = engine.catalog.state();
+        let is_still = generic.basis.is_still(&catalog);
+        is_still.then(|| Found {
+            generic,
+            snapshot: catalog.snapshot(),
+        })
     }
 
     /// Notes that a query was planned by itself, and makes a generic plan if one is due.
@@ -130,7 +137,7 @@ impl GenericPlans {
             Some(Known::Never) => return,
             Some(Known::Seen(attempts)) => Some(attempts),
             Some(Known::Plan(former)) => {
-                if former.version == context.catalog.version() {
+                if former.basis.is_still(&context.catalog) {
                     return; // it does not suit these values
                 }
                 let uses = former.uses.load(Ordering::Relaxed);
@@ -155,14 +162,12 @@ impl GenericPlans {
 
 /// A generic plan, with what a query takes beside it.
 pub(super) struct Generic {
-    /// The catalog's version that it was made for.
-    version: u64,
+    basis: Basis,
     plan: GenericPlan,
     parameters: Parameters,
     /// Of the values that it was made with; others may have been planned otherwise.
     types: Vec<DataType>,
     schema: SchemaRef,
-    reads: BTreeMap<String, u64>,
     config: SessionConfig,
     /// That of the query that it was made with: others differ in their ids.
     context: Arc<QueryContext>,
@@ -173,16 +178,23 @@ pub(super) struct Generic {
 impl fmt::Debug for Generic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Generic")
-            .field("version", &self.version)
+            .field("basis", &self.basis)
             .field("plan", &self.plan)
             .finish_non_exhaustive()
     }
 }
 
-impl Generic {
+/// A plan that is right for one state of the catalog, and what a query sees then.
+#[derive(Debug)]
+pub(super) struct Found {
+    generic: Arc<Generic>,
+    snapshot: Snapshot,
+}
+
+impl Found {
     /// Whether a query is made in less time than another thread takes to wake up.
     pub(super) fn is_quick(&self) -> bool {
-        self.plan.workers() <= FEW_WORKERS
+        self.generic.plan.workers() <= FEW_WORKERS
     }
 
     /// The query with these values. `None` if it must be planned by itself; what is wrong with the values is said there, too.
@@ -196,21 +208,24 @@ impl Generic {
         values: Option<&RecordBatch>,
         id: QueryId,
     ) -> Result<Option<Query>> {
-        let Ok(values) = self.parameters.values(values) else {
+        let generic = &self.generic;
+        let Ok(values) = generic.parameters.values(values) else {
             return Ok(None);
         };
         let types = values.iter().map(|value| value.data_type());
-        if !types.eq(self.types.iter().cloned()) {
+        if !types.eq(generic.types.iter().cloned()) {
             return Ok(None);
         }
-        let Some(plan) = self.plan.with_values(&values)? else {
+        let Some(plan) = generic.plan.with_values(&values)? else {
             return Ok(None);
         };
-        self.uses.fetch_add(1, Ordering::Relaxed);
-        let config = self.config.clone().with_extension(Arc::new(QueryContext {
+        generic.uses.fetch_add(1, Ordering::Relaxed);
+        let query_context = Arc::new(QueryContext {
             query_id: id,
-            ..QueryContext::clone(&self.context)
-        }));
+            snapshot: self.snapshot.clone(),
+            ..QueryContext::clone(&generic.context)
+        });
+        let config = generic.config.clone().with_extension(query_context);
         // Operators that are planned look up no function.
         let task = TaskContext::new(
             None,
@@ -220,13 +235,13 @@ impl Generic {
             HashMap::new(),
             HashMap::new(),
             HashMap::new(),
-            engine.memory.env(self.memory),
+            engine.memory.env(generic.memory),
         );
         Ok(Some(Query {
             id,
-            schema: Arc::clone(&self.schema),
-            snapshot: self.context.snapshot.clone(),
-            reads: self.reads.clone(),
+            schema: Arc::clone(&generic.schema),
+            snapshot: self.snapshot.clone(),
+            reads: generic.basis.reads().clone(),
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.clone(),

@@ -86,12 +86,12 @@ impl Fixture {
         }
     }
 
-    fn generic(&self, sql: &str) -> Option<Arc<Generic>> {
+    fn generic(&self, sql: &str) -> Option<Found> {
         let key = StatementKey::of(&self.session, sql);
         self.engine.generic_plans.find(&self.engine, &key)
     }
 
-    fn filled(&self, generic: &Generic, values: &RecordBatch) -> Option<Query> {
+    fn filled(&self, generic: &Found, values: &RecordBatch) -> Option<Query> {
         let caller = self.session.caller();
         generic
             .query(&self.engine, caller, Some(values), QueryId::new())
@@ -183,15 +183,23 @@ fn values_that_are_planned_otherwise_are_planned_by_themselves() {
 }
 
 #[test]
-fn a_change_of_the_catalog_or_of_a_setting_ends_it() {
+fn a_change_of_what_it_reads_or_of_a_setting_ends_it() {
     with_engine(|fixture| async move {
-        let sql = "SELECT v FROM t WHERE k = ?";
+        let sql = "SELECT v FROM w WHERE k = ?";
+        fixture.run("CREATE VIEW w AS SELECT * FROM t").await;
         for value in 0..5 {
             fixture.planned(sql, long(value)).await;
         }
         assert!(fixture.generic(sql).is_some());
         fixture
             .run("CREATE TABLE u (k BIGINT) WITH (shard_key = 'k')")
+            .await;
+        // It does not read that.
+        assert!(fixture.generic(sql).is_some());
+        fixture.run("DROP VIEW w").await;
+        assert!(fixture.generic(sql).is_none());
+        fixture
+            .run("CREATE VIEW w AS SELECT k, v + 1 AS v FROM t")
             .await;
         assert!(fixture.generic(sql).is_none());
         // It was used, and is worth another one.

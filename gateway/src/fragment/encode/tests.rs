@@ -56,7 +56,7 @@ fn selected(least: i64, names: &[&str]) -> Plan {
 }
 
 fn encoded(plan: &Plan) -> EncodedPlan {
-    encode(plan).unwrap()
+    encode(plan, None).unwrap()
 }
 
 /// Both have the same bytes, and so many other values.
@@ -119,7 +119,7 @@ fn a_subquery_needs_a_value_only_when_it_is_sent() {
     let pending = ScalarSubqueryExpr::new(DataType::Int64, true, index, results);
     let plan = filtered(compared(Operator::Eq, Arc::new(pending)));
     assert!(can_encode_node(&plan));
-    assert!(encode(&plan).is_err());
+    assert!(encode(&plan, None).is_err());
 }
 
 #[test]

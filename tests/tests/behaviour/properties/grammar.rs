@@ -24,6 +24,11 @@ impl<'a> Choices<'a> {
 
 const JOINS: [&str; 4] = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
 
+/// How many workers merge the rows of the others.
+pub(super) fn relays(choices: &mut Choices<'_>) -> &'static str {
+    choices.one_of(&["off", "1", "2", "3"])
+}
+
 /// A query, and what its answers have in common.
 pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
     let mut query = Builder { key, choices };

@@ -3,30 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use arrow_flight::Action;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
-use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
 use volary_flight_proto::ids::WorkerId;
-use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Channels, NodeClient};
-use volary_node::size::MemorySize;
 
-use super::Cluster;
-use crate::config;
-
-/// Until a command is answered: the largest one deletes a table's files.
-const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
 /// HTTP/2's limit of a window.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// The windows of streams, but for the widest. A window is refilled when half of it was read: what a narrow one carries costs both sides
 /// a round trip, with all that wakes, for each 8 KiB.
 const NARROW_WINDOW_BYTES: u32 = 16 << 10;
 const MIDDLE_WINDOW_BYTES: u32 = 256 << 10;
-/// Connections with wider windows are closed when nobody has asked for them for so long: thousands of them take as much memory as a query.
+/// Connections are closed when nobody has asked for them for so long: thousands of them take as much memory as a query. Those over which a
+/// gateway asks workers for their reports stay.
 const CLOSED_AFTER: Duration = Duration::from_secs(300);
 
 /// What a worker may send ahead in one stream. All streams of a connection have the same window, so that each has its own
@@ -38,7 +29,7 @@ pub enum Window {
     Narrow,
     /// Streams of a gather from many workers.
     Middle,
-    /// As `gateway.gather.stream_window` says: streams of a few workers.
+    /// As wide as is allowed: streams of a few workers.
     Wide,
 }
 
@@ -46,13 +37,14 @@ impl Window {
     /// All of them.
     pub const WIDEST_FIRST: [Self; 3] = [Self::Wide, Self::Middle, Self::Narrow];
 
-    /// Its size.
-    pub fn bytes(self, config: &config::Gather) -> usize {
-        self.of(config) as usize
+    /// Its size, where the widest has so many bytes.
+    pub fn bytes(self, widest: usize) -> usize {
+        self.of(widest) as usize
     }
 
-    fn of(self, config: &config::Gather) -> u32 {
-        let wide = window_bytes(config.stream_window);
+    fn of(self, widest: usize) -> u32 {
+        let wide =
+            u32::try_from(widest).map_or(MAX_WINDOW_BYTES, |bytes| bytes.min(MAX_WINDOW_BYTES));
         match self {
             Self::Narrow => NARROW_WINDOW_BYTES.min(wide),
             Self::Middle => MIDDLE_WINDOW_BYTES.min(wide),
@@ -61,9 +53,20 @@ impl Window {
     }
 }
 
+/// How connections are made.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionOptions {
+    /// Until a connection stands.
+    pub connect_timeout: Duration,
+    /// The widest window, in bytes.
+    pub stream_window_bytes: usize,
+    /// The largest message that is taken, in bytes.
+    pub max_message_bytes: usize,
+}
+
 /// The connections.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub struct Connections {
     narrow: Channels,
     middle: Channels,
     wide: Channels,
@@ -77,15 +80,16 @@ struct Known {
 }
 
 impl Connections {
-    pub(super) fn new(gather: &config::Gather, io: Handle) -> Self {
+    /// They are made, and served, on the `io` runtime.
+    pub fn new(options: &ConnectionOptions, io: Handle) -> Self {
         let channels = move |window: Window| {
             let options = ChannelOptions {
-                connect_timeout: gather.connect_timeout,
-                stream_window_bytes: window.of(gather),
+                connect_timeout: options.connect_timeout,
+                stream_window_bytes: window.of(options.stream_window_bytes),
                 // What a stream that nobody reads holds back must not stop the others: each is bounded by itself.
                 connection_window_bytes: MAX_WINDOW_BYTES,
-                max_message_bytes: gather.max_message.bytes(),
-                closed_after: (window != Window::Narrow).then_some(CLOSED_AFTER),
+                max_message_bytes: options.max_message_bytes,
+                closed_after: Some(CLOSED_AFTER),
             };
             Channels::new(&options, &io)
         };
@@ -98,7 +102,10 @@ impl Connections {
     }
 
     /// A client of a worker at this address.
-    fn get(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the address is none.
+    pub fn get(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.get(&(worker, window))
             && known.address == address
@@ -117,58 +124,6 @@ impl Connections {
         };
         clients.insert((worker, window), known);
         Ok(client)
-    }
-}
-
-fn window_bytes(size: MemorySize) -> u32 {
-    u32::try_from(size.bytes()).map_or(MAX_WINDOW_BYTES, |bytes| bytes.min(MAX_WINDOW_BYTES))
-}
-
-impl Cluster {
-    /// A client of a worker, at the address of its last join, also if that was before this gateway started. It connects when it
-    /// is used.
-    ///
-    /// # Errors
-    /// `UNAVAILABLE` if the worker has never joined.
-    pub fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
-        let state = self.catalog.state();
-        let Some(record) = state.worker(worker) else {
-            return Err(Error::unavailable(format!(
-                "worker {worker} has never joined this cluster; start it and retry"
-            )));
-        };
-        self.connections.get(worker, window, &record.address)
-    }
-
-    /// Sends a command to a worker and returns its answer.
-    ///
-    /// # Errors
-    /// Those of the worker and of the way to it, with the worker's name; `DEADLINE_EXCEEDED` if it does not answer.
-    pub async fn control(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
-        let sent = tokio::time::timeout(CONTROL_DEADLINE, self.send(worker, command)).await;
-        let answer = sent.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorCode::DeadlineExceeded,
-                format!("no answer to a command within {CONTROL_DEADLINE:?}; retry, and look into the worker's log"),
-            ))
-        });
-        answer.map_err(|error| error.at(self.name(worker)))
-    }
-
-    async fn send(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
-        let mut client = self.client(worker, Window::Narrow)?;
-        let control = Control {
-            worker_id: worker.0,
-            command: Some(command),
-            cluster_id: self.id().to_string(),
-        };
-        let body = self
-            .sealer
-            .seal(Purpose::Control, &control, CONTROL_DEADLINE);
-        let action = Action::new(CONTROL_ACTION, body);
-        let answer = client.do_action(action).await.map_err(worker_error)?;
-        let first = answer.into_inner().message().await.map_err(worker_error)?;
-        Ok(first.map(|result| result.body).unwrap_or_default())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Merging the partial results of many workers, one round of hash buckets at a time.
 //!
-//! Partial aggregates of many groups from many workers do not fit into the gateway all at once. Workers therefore send them by
+//! Partial aggregates of many groups from many workers do not fit into a gateway all at once. Workers therefore send them by
 //! ascending bucket ([`volary_node::buckets`]). A few [`reader`]s, each with an equal part of the workers, hand the rows of a
 //! step, which is some rounds, to the partitions ([`exchange`]); a partition ([`exec::BucketMergeExec`]) merges the step's groups, emits them and frees
 //! them before the next step. How many steps there are is decided when all workers have said how much they have ([`steps`]): little
@@ -21,3 +21,4 @@ mod reader;
 mod steps;
 
 pub use exec::BucketMergeExec;
+pub use inputs::Source;

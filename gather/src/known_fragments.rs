@@ -1,4 +1,4 @@
-//! Which workers know which fragments, as far as this gateway remembers.
+//! Which workers know which fragments, as far as this node remembers.
 //!
 //! No more than a hint: a worker that was started again, or has forgotten a fragment for others, asks for it.
 
@@ -17,10 +17,17 @@ const MOST_WORKERS: u64 = 1 << 16;
 
 /// The workers by fragment.
 #[derive(Debug)]
-pub(super) struct KnownFragments(Cache<FragmentId, Arc<KnownBy>>);
+pub struct KnownFragments(Cache<FragmentId, Arc<KnownBy>>);
+
+impl Default for KnownFragments {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl KnownFragments {
-    pub(super) fn new() -> Self {
+    /// None so far.
+    pub fn new() -> Self {
         Self(
             Cache::builder()
                 .max_capacity(MOST_FRAGMENTS)
@@ -29,7 +36,8 @@ impl KnownFragments {
         )
     }
 
-    pub(super) fn get(&self, fragment: FragmentId) -> Arc<KnownBy> {
+    /// Those that know a fragment.
+    pub fn get(&self, fragment: FragmentId) -> Arc<KnownBy> {
         self.0.get_with(fragment, Arc::default)
     }
 }

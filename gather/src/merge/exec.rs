@@ -18,39 +18,56 @@ use datafusion::physical_plan::{
 use futures::{TryStreamExt, stream};
 use volary_node::buckets::Buckets;
 
-use super::inputs::{Inputs, Read, StepRows};
-use crate::gather::GatherExec;
+use super::inputs::{Inputs, Read, Source, StepRows};
 
-/// Merges partial aggregates of many workers, one round of buckets at a time. It stands in the place of a final aggregate above a
-/// hash repartitioning above a gather, and has the properties of that aggregate.
+/// Merges partial aggregates of many workers, one round of buckets at a time. It stands in the place of an aggregate above a gather,
+/// an `S`, and has the properties of that aggregate.
 #[derive(Debug)]
-pub struct BucketMergeExec {
+pub struct BucketMergeExec<S> {
     /// Merges the rows of a step; its input are [`StepRows`].
     aggregate: Arc<dyn ExecutionPlan>,
-    inputs: Arc<Inputs>,
+    inputs: Arc<Inputs<S>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl BucketMergeExec {
-    /// In the place of `aggregate`, a final one with as many partitions as `buckets` has. `gather` gives the aggregate's rows in the
+impl<S: Source> BucketMergeExec<S> {
+    /// In the place of `aggregate`, one of partial results with as many partitions as `buckets` has. `gather` gives the aggregate's rows in the
     /// order of their buckets.
     ///
     /// # Errors
     /// If the aggregate cannot be rebuilt.
     pub fn try_new(
         aggregate: Arc<dyn ExecutionPlan>,
-        gather: Arc<GatherExec>,
+        gather: Arc<S>,
         buckets: Buckets,
     ) -> Result<Self> {
         let properties = Arc::clone(aggregate.properties());
-        Self::over(aggregate, Inputs::new(gather, buckets), properties)
+        Self::over(aggregate, Inputs::new(gather, buckets), Some(properties))
     }
 
+    /// In the place of `aggregate` on a relay, whatever partitions that has.
+    ///
+    /// # Errors
+    /// If the aggregate cannot be rebuilt.
+    pub fn relaying(
+        aggregate: Arc<dyn ExecutionPlan>,
+        gather: Arc<dyn ExecutionPlan>,
+        buckets: Buckets,
+    ) -> Result<Self> {
+        Self::over(aggregate, Inputs::new(gather, buckets), None)
+    }
+
+    /// The aggregate that merges a step.
+    pub fn aggregate(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.aggregate
+    }
+
+    /// `properties`: those of the rebuilt aggregate, if none are given.
     fn over(
         aggregate: Arc<dyn ExecutionPlan>,
-        inputs: Inputs,
-        properties: Arc<PlanProperties>,
+        inputs: Inputs<S>,
+        properties: Option<Arc<PlanProperties>>,
     ) -> Result<Self> {
         let inputs = Arc::new(inputs);
         let schema = inputs.gather.schema();
@@ -63,10 +80,11 @@ impl BucketMergeExec {
         });
         let steps = steps.collect();
         let steps = StreamingTableExec::try_new(Arc::clone(&schema), steps, None, [], false, None)?;
+        let aggregate = aggregate.replace_children(vec![Arc::new(steps)], recompute())?;
         Ok(Self {
-            aggregate: aggregate.replace_children(vec![Arc::new(steps)], recompute())?,
+            properties: properties.unwrap_or_else(|| Arc::clone(aggregate.properties())),
+            aggregate,
             inputs,
-            properties,
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -76,7 +94,7 @@ fn recompute() -> ReplaceChildrenOptions {
     ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
-impl DisplayAs for BucketMergeExec {
+impl<S: Source> DisplayAs for BucketMergeExec<S> {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregate = displayable(self.aggregate.as_ref()).one_line().to_string();
         write!(
@@ -90,7 +108,7 @@ impl DisplayAs for BucketMergeExec {
     }
 }
 
-impl ExecutionPlan for BucketMergeExec {
+impl<S: Source> ExecutionPlan for BucketMergeExec<S> {
     fn name(&self) -> &'static str {
         "BucketMergeExec"
     }
@@ -113,7 +131,7 @@ impl ExecutionPlan for BucketMergeExec {
         };
         let inputs = Inputs::new(gather, self.inputs.buckets.clone());
         let properties = Arc::clone(&self.properties);
-        let replaced = Self::over(Arc::clone(&self.aggregate), inputs, properties)?;
+        let replaced = Self::over(Arc::clone(&self.aggregate), inputs, Some(properties))?;
         Ok(Arc::new(replaced))
     }
 

@@ -11,7 +11,6 @@ use backon::BackoffBuilder;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::{MessageHeader, root_as_message};
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -23,15 +22,13 @@ use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket, frame};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
-use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::ticket::{FragmentTicket, Member};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::message_limit::MessageLimit;
 
-use super::context::QueryContext;
-use super::report::WorkerReport;
-use super::request::{Fragment, FragmentRequest};
-use super::target::Target;
-use crate::cluster::worker_error;
+use crate::connections::worker_error;
+use crate::report::WorkerReport;
+use crate::request::Request;
+use crate::target::Target;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
@@ -52,15 +49,13 @@ pub struct Rows {
     pub outline: Option<RowsByBucket>,
 }
 
-/// Opens when it is first polled. Errors name the worker.
-pub fn worker_stream(
-    fragment: Arc<Fragment>,
-    query: Arc<QueryContext>,
-    task: Arc<TaskContext>,
-    target: Target,
-) -> WorkerStream {
+/// Asks when it is first polled; `request` is `None` if no row is of use. Errors name the worker.
+pub fn worker_stream<R>(request: R, target: Target) -> WorkerStream
+where
+    R: FnOnce() -> Result<Option<Arc<Request>>> + Send + 'static,
+{
     let opened = async move {
-        match fragment.request(&query, &task)? {
+        match request()? {
             Some(request) => read(request, target),
             None => Ok(stream::empty().boxed()),
         }
@@ -68,20 +63,21 @@ pub fn worker_stream(
     stream::once(opened).try_flatten().boxed()
 }
 
-fn read(request: Arc<FragmentRequest>, target: Target) -> Result<WorkerStream> {
+fn read(request: Arc<Request>, target: Target) -> Result<WorkerStream> {
     let mut copies = vec![target.worker];
     copies.extend(target.others);
-    request.query.cluster.sort_live_first(&mut copies);
+    request.peers.sort_live_first(&mut copies);
     copies.truncate(MAX_COPIES_ASKED);
     let mut copies = copies.into_iter();
     let worker = copies.next().unwrap_or(target.worker);
     let reader = Reader {
-        report: request.reports.begin(worker),
+        report: request.reports.begin(worker, target.members.len() as u64),
         on_its_way: Some(request.flow.share()?),
         request,
         worker,
         other_copies: copies,
         scans: target.scans,
+        members: target.members,
         started: Instant::now(),
         form: Form::Handle,
         messages: None,
@@ -102,12 +98,13 @@ fn read(request: Arc<FragmentRequest>, target: Target) -> Result<WorkerStream> {
 }
 
 struct Reader {
-    request: Arc<FragmentRequest>,
+    request: Arc<Request>,
     /// The one that is asked now.
     worker: WorkerId,
     /// Those that were not asked yet.
     other_copies: std::vec::IntoIter<WorkerId>,
     scans: Vec<ScanShards>,
+    members: Vec<Target>,
     report: Arc<Mutex<WorkerReport>>,
     started: Instant,
     /// What the ticket of `messages` says.
@@ -148,7 +145,7 @@ impl Reader {
         loop {
             match self.attempt().await {
                 Err(error) if self.may_retry(&error) => {
-                    tracing::debug!(query_id = %self.request.query.query_id, worker = %self.worker, %error, "retrying a fragment");
+                    tracing::debug!(query_id = %self.request.query_id, worker = %self.worker, %error, "retrying a fragment");
                     self.messages = None;
                     let other = self.other_copies.next();
                     self.worker = other.unwrap_or(self.worker);
@@ -177,7 +174,7 @@ impl Reader {
         let has_other_copy = self.other_copies.len() > 0;
         let may_recover = match error.code() {
             ErrorCode::Unavailable => {
-                has_other_copy || self.started.elapsed() < self.request.query.config.retry_for
+                has_other_copy || self.started.elapsed() < self.request.limits.retry_for
             }
             ErrorCode::DeadlineExceeded => has_other_copy,
             _ => false,
@@ -226,8 +223,8 @@ impl Reader {
     async fn open(&mut self, form: Form) -> Result<()> {
         let started = Instant::now();
         let window = self.request.flow.window;
-        let mut client = self.request.query.cluster.client(self.worker, window)?;
-        let ticket = self.ticket(form);
+        let mut client = self.request.peers.client(self.worker, window)?;
+        let ticket = self.ticket(form)?;
         self.report.lock().sent_bytes += ticket.len() as u64;
         // It is large, and needed until the stream is open only.
         let opening = Box::pin(async move { client.do_get(Ticket { ticket }).await });
@@ -238,28 +235,35 @@ impl Reader {
         Ok(())
     }
 
-    fn ticket(&self, form: Form) -> Bytes {
+    fn ticket(&self, form: Form) -> Result<Bytes> {
         let request = &self.request;
-        let query = &request.query;
+        let peers = &request.peers;
+        // A worker may have started again since the query was planned, or since a relay could not reach it.
+        let members = self.members.iter().map(|member| {
+            Ok(Member {
+                worker_id: member.worker.0,
+                address: peers.address(member.worker)?,
+                scans: member.scans.clone(),
+            })
+        });
         let ticket = FragmentTicket {
-            query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
-            cluster_id: Bytes::copy_from_slice(query.cluster.id().0.as_bytes()),
+            query_id: Bytes::copy_from_slice(request.query_id.0.as_bytes()),
+            cluster_id: Bytes::copy_from_slice(peers.cluster_id().0.as_bytes()),
             worker_id: self.worker.0,
             fragment_id: request.fragment_id.to_bytes(),
             fragment: (form == Form::Whole).then(|| request.fragment.clone()),
             parameters: request.parameters.clone(),
             scans: self.scans.clone(),
-            snapshot: Some(query.snapshot.clone()),
+            snapshot: Some(request.snapshot.clone()),
             batch_bytes: request.flow.batch_bytes as u64,
-            small_bytes: request.flow.small_bytes(&query.config) as u64,
+            small_bytes: request.flow.small_bytes(&request.limits) as u64,
+            members: members.collect::<Result<_>>()?,
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
-        let valid_for =
-            query.config.retry_for + query.config.idle_timeout + Duration::from_secs(60);
-        query
-            .cluster
-            .sealer()
-            .seal(Purpose::Fragment, &ticket, valid_for)
+        let limits = &request.limits;
+        let valid_for = limits.retry_for + limits.idle_timeout + Duration::from_secs(60);
+        let sealer = peers.sealer();
+        Ok(sealer.seal(Purpose::Fragment, &ticket, valid_for))
     }
 
     /// A worker may ask for the fragment once, and before it has sent rows.
@@ -280,10 +284,7 @@ impl Reader {
             .in_time(messages.message(), "sent nothing, not even a sign of life,")
             .await?;
         self.messages = Some(messages);
-        let limit = MessageLimit {
-            bytes: self.request.query.config.max_message.bytes(),
-            setting: "gateway.gather.max_message",
-        };
+        let limit = self.request.limits.message;
         let message = message.map_err(|status| worker_error(limit.explain(status)))?;
         message.ok_or_else(|| {
             Error::unavailable("the stream ended before the worker said that it had sent all rows; run the query again")
@@ -291,7 +292,7 @@ impl Reader {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
-        let idle_timeout = self.request.query.config.idle_timeout;
+        let idle_timeout = self.request.limits.idle_timeout;
         let mut work = pin!(work);
         // Time in which somebody waited: a gather that nobody polls, because its client reads nothing, learns of nothing.
         let mut waited = Duration::ZERO;
@@ -369,6 +370,6 @@ impl Reader {
     }
 
     fn name(&self, error: Error) -> Error {
-        error.at(self.request.query.cluster.name(self.worker))
+        error.at(self.request.peers.name(self.worker))
     }
 }

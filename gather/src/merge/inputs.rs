@@ -1,5 +1,6 @@
 //! What a merge reads: the readers, from the first poll until nobody reads what they hand over.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -19,7 +20,7 @@ use volary_node::buckets::Buckets;
 
 use super::exchange::Exchange;
 use super::reader::Reader;
-use crate::gather::{GatherExec, QueryContext};
+use crate::stream::WorkerStream;
 
 /// Rows that all readers coalesce for all partitions, at the most.
 const COALESCED_ROWS: usize = 1 << 18;
@@ -27,12 +28,29 @@ const COALESCED_ROWS: usize = 1 << 18;
 const MIN_ROWS: usize = 64;
 const MAX_ROWS: usize = 8192;
 
+/// A plan node whose workers a merge reads one by one.
+pub trait Source: ExecutionPlan {
+    /// The streams of the workers of a partition, which open when they are polled.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the task is none of a query.
+    fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>>;
+
+    /// Bytes that the merge may hold.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the task is none of a query.
+    fn memory(&self, task: &TaskContext) -> Result<usize>;
+}
+
 /// The gather, and its readers.
 #[derive(Debug)]
-pub(super) struct Inputs {
+pub(super) struct Inputs<S> {
     pub(super) gather: Arc<dyn ExecutionPlan>,
     pub(super) buckets: Buckets,
     reading: Mutex<Reading>,
+    /// What the gather is.
+    source: PhantomData<fn() -> S>,
 }
 
 #[derive(Debug, Default)]
@@ -43,12 +61,13 @@ struct Reading {
     closed: Vec<usize>,
 }
 
-impl Inputs {
+impl<S: Source> Inputs<S> {
     pub(super) fn new(gather: Arc<dyn ExecutionPlan>, buckets: Buckets) -> Self {
         Self {
             gather,
             buckets,
             reading: Mutex::default(),
+            source: PhantomData,
         }
     }
 
@@ -62,12 +81,12 @@ impl Inputs {
         if let Some(exchange) = &reading.exchange {
             return Ok(Arc::clone(exchange));
         }
-        let Some(gather) = self.gather.downcast_ref::<GatherExec>() else {
+        let Some(gather) = self.gather.downcast_ref::<S>() else {
             return internal_err!("a merge of buckets is not above a gather");
         };
-        let memory = QueryContext::of(context)?.memory / gather.gathers();
+        let memory = gather.memory(context)?;
         let consumer = MemoryConsumer::new("rows to be merged");
-        let readers = gather.partitions();
+        let readers = gather.properties().output_partitioning().partition_count();
         let exchange = Arc::new(Exchange::new(
             readers,
             self.buckets.partitions(),
@@ -107,19 +126,19 @@ impl Inputs {
 
 /// A partition that is read, or will be, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Read {
-    pub(super) inputs: Arc<Inputs>,
+pub(super) struct Read<S: Source> {
+    pub(super) inputs: Arc<Inputs<S>>,
     pub(super) partition: usize,
 }
 
-impl Read {
+impl<S: Source> Read<S> {
     /// Which one it is.
     pub(super) fn partition(&self) -> usize {
         self.partition
     }
 }
 
-impl Drop for Read {
+impl<S: Source> Drop for Read<S> {
     fn drop(&mut self) {
         self.inputs.close(self.partition);
     }
@@ -127,13 +146,13 @@ impl Drop for Read {
 
 /// The rows of a partition in the step that it merges now: what its aggregate reads.
 #[derive(Debug)]
-pub(super) struct StepRows {
-    pub(super) inputs: Arc<Inputs>,
+pub(super) struct StepRows<S> {
+    pub(super) inputs: Arc<Inputs<S>>,
     pub(super) partition: usize,
     pub(super) schema: SchemaRef,
 }
 
-impl PartitionStream for StepRows {
+impl<S: Source> PartitionStream for StepRows<S> {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -1,9 +1,9 @@
-//! What the streams of one gather ask their workers for.
+//! What the workers of a gather are asked to run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
@@ -12,41 +12,20 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use parking_lot::Mutex;
 use prost::Message;
-use volary_flight_proto::fragment::{FragmentId, HashBuckets};
+use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
+use volary_gather::Request;
+use volary_gather::flow::Flow;
+use volary_gather::report::Reports;
+use volary_gather::request::Question;
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
-use super::flow::Flow;
-use super::report::Reports;
+use super::relays::Relays;
 use super::runtime_filter::{Narrowed, narrowed, place};
-use crate::cluster::KnownBy;
 use crate::fragment::encode::{EncodedPlan, encode};
 
-/// Workers send a sign of life so many times within the idle timeout.
-const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 /// Keys in the tickets of one gather, all workers together: a list that is short for one worker is long for thousands.
 const MAX_KEYS_SENT: usize = 4_000_000;
-
-/// A fragment to be run on several workers.
-#[derive(Debug)]
-pub struct FragmentRequest {
-    /// The query.
-    pub query: Arc<QueryContext>,
-    /// The fragment's handle.
-    pub fragment_id: FragmentId,
-    /// The encoded fragment (`volary_flight_proto::fragment::Fragment`).
-    pub fragment: Bytes,
-    /// The workers that need not be sent it.
-    pub known_by: Arc<KnownBy>,
-    /// The encoded values of its parameters.
-    pub parameters: Bytes,
-    /// What its streams may have on their way.
-    pub flow: Flow,
-    /// The fragment's columns.
-    pub schema: SchemaRef,
-    /// Where workers are reported.
-    pub reports: Reports,
-}
 
 /// A fragment, and the request that is made of it once, when the first stream opens: by then the scalar subqueries that it
 /// contains have been run, and the joins above it know what they look for.
@@ -59,6 +38,8 @@ pub struct Fragment {
     fetch: Option<usize>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     buckets: Option<Buckets>,
+    /// The workers among them that merge the rows of the others.
+    relays: Option<Relays>,
     /// Gathers of the query, which divide its memory.
     gathers: usize,
     filled: Option<Filled>,
@@ -66,7 +47,7 @@ pub struct Fragment {
     made: Mutex<Option<Made>>,
 }
 
-type Made = Option<Arc<FragmentRequest>>;
+type Made = Option<Arc<Request>>;
 
 /// A fragment that is encoded.
 #[derive(Debug)]
@@ -106,6 +87,7 @@ impl Fragment {
             fetch,
             filters: Vec::new(),
             buckets: None,
+            relays: None,
             gathers: 1,
             filled: None,
             reports: Reports::default(),
@@ -117,6 +99,14 @@ impl Fragment {
     pub fn by_bucket(&self, buckets: Buckets) -> Self {
         Self {
             buckets: Some(buckets),
+            ..self.narrowed_by([])
+        }
+    }
+
+    /// The same, whose rows are merged by relays before they come.
+    pub fn relayed(&self, relays: Relays) -> Self {
+        Self {
+            relays: Some(relays),
             ..self.narrowed_by([])
         }
     }
@@ -134,6 +124,7 @@ impl Fragment {
         Self {
             filters: self.filters.iter().cloned().chain(filters).collect(),
             buckets: self.buckets.clone(),
+            relays: self.relays.clone(),
             gathers: self.gathers,
             filled: self.filled.clone(),
             ..Self::new(
@@ -192,6 +183,18 @@ impl Fragment {
         self.buckets.as_ref()
     }
 
+    /// Who merges the rows of others.
+    pub fn relays(&self) -> Option<&Relays> {
+        self.relays.as_ref()
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.relays
+            .as_ref()
+            .map_or(self.workers, |relays| relays.count.min(self.workers))
+    }
+
     /// Filters that joins above fill while the query runs.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
@@ -218,7 +221,7 @@ impl Fragment {
         &self,
         query: &Arc<QueryContext>,
         task: &TaskContext,
-    ) -> Result<Option<Arc<FragmentRequest>>> {
+    ) -> Result<Option<Arc<Request>>> {
         let mut made = self.made.lock();
         if let Some(made) = made.as_ref() {
             return Ok(made.clone());
@@ -277,27 +280,33 @@ impl Fragment {
         plan: &Arc<dyn ExecutionPlan>,
         batch_rows: usize,
     ) -> Result<PreparedFragment> {
-        let encoded = encode(plan)?;
-        let keep_alive = query.config.idle_timeout / SIGNS_OF_LIFE_PER_TIMEOUT;
-        let fragment = volary_flight_proto::fragment::Fragment {
+        let relay = self.relays.as_ref().map(|relays| &relays.plan);
+        let encoded = encode(plan, relay)?;
+        let own = volary_flight_proto::fragment::Fragment {
             plan: encoded.plan.clone(),
             ordered: self.ordered,
             fetch: self.fetch.map(|rows| rows as u64),
             batch_rows: to_u32(batch_rows),
-            keep_alive_ms: u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX),
+            keep_alive_ms: milliseconds(query.config.limits().keep_alive()),
             with_plan_metrics: query.with_plan_metrics,
             time_zone: query.time_zone.clone(),
-            buckets: self.buckets.as_ref().map(|buckets| HashBuckets {
-                columns: buckets
-                    .columns()
-                    .iter()
-                    .map(|column| to_u32(*column))
-                    .collect(),
-                partitions: to_u32(buckets.partitions()),
-                rounds: to_u32(buckets.rounds()),
-            }),
+            buckets: self.buckets.as_ref().map(hash_buckets),
+            relayed: None,
         };
-        let message = Bytes::from(fragment.encode_to_vec());
+        let mut message = Bytes::from(own.encode_to_vec());
+        if let Some(relay) = &encoded.relay {
+            let limits = query.config.limits();
+            let relaying = volary_flight_proto::fragment::Fragment {
+                plan: relay.clone(),
+                relayed: Some(Relayed {
+                    fragment: message,
+                    idle_timeout_ms: milliseconds(limits.idle_timeout),
+                    batch_bytes: limits.batch_bytes as u64,
+                }),
+                ..own
+            };
+            message = Bytes::from(relaying.encode_to_vec());
+        }
         Ok(PreparedFragment {
             id: FragmentId::of(&message),
             message,
@@ -310,25 +319,38 @@ impl Fragment {
         query: &Arc<QueryContext>,
         filled: Filled,
         task: &TaskContext,
-    ) -> Result<FragmentRequest> {
+    ) -> Result<Request> {
         let fragment = &filled.fragment;
-        Ok(FragmentRequest {
-            query: Arc::clone(query),
+        let limits = query.config.limits();
+        let (streams, pool) = (self.streams(), task.memory_pool());
+        let flow = Flow::reserve(streams, self.gathers(), query.memory, &limits, pool)?;
+        let question = Question {
+            query_id: query.query_id,
+            snapshot: query.snapshot.clone(),
+            peers: Arc::clone(&query.cluster) as _,
+            limits,
             fragment_id: fragment.id,
             fragment: fragment.message.clone(),
             known_by: query.cluster.known_by(fragment.id),
             parameters: filled.parameters,
-            flow: Flow::reserve(
-                self.workers,
-                self.gathers(),
-                query.memory,
-                &query.config,
-                task.memory_pool(),
-            )?,
             schema: self.plan.schema(),
             reports: self.reports.clone(),
-        })
+        };
+        Ok(question.with(flow))
     }
+}
+
+fn hash_buckets(buckets: &Buckets) -> HashBuckets {
+    let columns = buckets.columns().iter();
+    HashBuckets {
+        columns: columns.map(|column| to_u32(*column)).collect(),
+        partitions: to_u32(buckets.partitions()),
+        rounds: to_u32(buckets.rounds()),
+    }
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Positions and counts are far below 2³².

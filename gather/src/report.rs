@@ -13,6 +13,8 @@ use volary_flight_proto::ids::WorkerId;
 pub struct WorkerReport {
     /// The worker.
     pub worker: WorkerId,
+    /// The workers whose rows it merges; 0 if they are its own.
+    pub members: u64,
     /// Rows that arrived.
     pub rows: u64,
     /// Messages with rows.
@@ -37,9 +39,10 @@ pub struct WorkerReport {
 
 impl WorkerReport {
     /// Of a worker that is asked now.
-    pub fn new(worker: WorkerId) -> Self {
+    pub fn new(worker: WorkerId, members: u64) -> Self {
         Self {
             worker,
+            members,
             rows: 0,
             batches: 0,
             bytes: 0,
@@ -74,7 +77,7 @@ impl WorkerReport {
                 "the network",
             ),
             (self.decode, "decoding"),
-            (read_late, "the gateway, which read others first"),
+            (read_late, "its reader, which read others first"),
         ];
         let slowest = parts.into_iter().max_by_key(|(time, _)| *time);
         slowest.map_or("nothing", |(_, part)| part)
@@ -85,7 +88,7 @@ impl WorkerReport {
         *self = Self {
             sent_bytes: self.sent_bytes,
             retries: self.retries + 1,
-            ..Self::new(worker)
+            ..Self::new(worker, self.members)
         };
     }
 }
@@ -116,8 +119,8 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 impl Reports {
     /// A worker's report, to be filled while its stream is read. It counts from now on: an operator above that has enough rows, such
     /// as a limit, drops the stream before its end, and some only after the query's last row is out.
-    pub fn begin(&self, worker: WorkerId) -> Arc<Mutex<WorkerReport>> {
-        let report = Arc::new(Mutex::new(WorkerReport::new(worker)));
+    pub fn begin(&self, worker: WorkerId, members: u64) -> Arc<Mutex<WorkerReport>> {
+        let report = Arc::new(Mutex::new(WorkerReport::new(worker, members)));
         self.0.lock().workers.push(Arc::clone(&report));
         report
     }
@@ -160,6 +163,29 @@ impl Reports {
         all
     }
 
+    /// What all of them did, as one that relays says it at its end.
+    pub fn total(&self) -> EndOfStream {
+        let all = self.all();
+        let slowest = self.slowest();
+        let end_of_slowest = slowest.as_ref().and_then(|slowest| slowest.end.as_ref());
+        let total = EndOfStream {
+            sent_bytes: sent_bytes(&all),
+            plan_metrics: end_of_slowest.map_or_else(String::new, |end| end.plan_metrics.clone()),
+            slowest_member: slowest
+                .as_ref()
+                .map_or_else(String::new, |slowest| OneWorker(slowest).to_string()),
+            ..EndOfStream::default()
+        };
+        let ends = all.iter().filter_map(|report| report.end.as_ref());
+        ends.fold(total, |mut total, end| {
+            total.compute_us = total.compute_us.saturating_add(end.compute_us);
+            total.scanned_rows = total.scanned_rows.saturating_add(end.scanned_rows);
+            total.scanned_bytes = total.scanned_bytes.saturating_add(end.scanned_bytes);
+            total.segments = total.segments.saturating_add(end.segments);
+            total
+        })
+    }
+
     /// The worker that took longest.
     pub fn slowest(&self) -> Option<WorkerReport> {
         self.all().into_iter().max_by_key(|report| report.total)
@@ -177,15 +203,31 @@ impl fmt::Display for Reports {
         let Some(slowest) = self.slowest() else {
             return f.write_str("no worker was asked");
         };
-        let sent_bytes = all.iter().map(|report| report.sent_bytes).sum();
-        write!(f, "workers={} plan_bytes={}", all.len(), bytes(sent_bytes))?;
+        match all.iter().map(|report| report.members).sum::<u64>() {
+            0 => write!(f, "workers={}", all.len())?,
+            members => write!(f, "relays={} members={members}", all.len())?,
+        }
+        write!(f, " plan_bytes={}", bytes(sent_bytes(&all)))?;
         let stopped = all.iter().filter(|report| report.end.is_none()).count();
         if stopped > 0 {
             write!(f, " stopped={stopped}")?;
         }
         write!(f, " min/median/max:{}", Spreads(&all))?;
-        write!(f, "\nslowest: {}", OneWorker(&slowest))
+        write!(f, "\nslowest: {}", OneWorker(&slowest))?;
+        match slowest.end.as_ref().filter(|_| slowest.members > 0) {
+            Some(end) => write!(f, "\nslowest of its members: {}", end.slowest_member),
+            None => Ok(()),
+        }
     }
+}
+
+/// Of all tickets, those of relays included.
+fn sent_bytes(all: &[WorkerReport]) -> u64 {
+    let of_relay = |report: &WorkerReport| report.end.as_ref().map_or(0, |end| end.sent_bytes);
+    let sent = all
+        .iter()
+        .map(|report| report.sent_bytes.saturating_add(of_relay(report)));
+    sent.fold(0, u64::saturating_add)
 }
 
 /// Minimum, median and maximum over the workers, of what they measured themselves over those that were read to the end.
@@ -283,7 +325,7 @@ mod tests {
     fn a_stream_that_was_not_read_to_its_end_is_told_of() {
         let reports = Reports::default();
         assert_eq!(reports.to_string(), "no worker was asked");
-        let (first, second) = (reports.begin(WorkerId(1)), reports.begin(WorkerId(2)));
+        let (first, second) = (reports.begin(WorkerId(1), 0), reports.begin(WorkerId(2), 0));
         first.lock().rows = 3;
         second.lock().rows = 10;
         first.lock().sent_bytes = 1000;
@@ -316,7 +358,7 @@ mod tests {
     #[test]
     fn of_a_stream_that_is_opened_again_the_last_attempt_is_told_of() {
         let reports = Reports::default();
-        let report = reports.begin(WorkerId(1));
+        let report = reports.begin(WorkerId(1), 0);
         report.lock().bytes = 200;
         report.lock().sent_bytes = 40;
         report.lock().begin_again(WorkerId(2));
@@ -334,7 +376,7 @@ mod tests {
     fn what_made_the_slowest_worker_slow_is_told() {
         let ms = Duration::from_millis;
         let report = |queued_ms: u64, worker_ms: u64, network: u64, total: u64| {
-            let mut report = WorkerReport::new(WorkerId(1));
+            let mut report = WorkerReport::new(WorkerId(1), 0);
             report.end = Some(EndOfStream {
                 queued_us: queued_ms * 1000,
                 total_us: worker_ms * 1000,
@@ -347,7 +389,7 @@ mod tests {
         assert_eq!(report(5, 100, 105, 110), "its scan");
         assert_eq!(report(1, 10, 105, 110), "the network");
         let read_late = report(1, 100, 10, 110);
-        assert_eq!(read_late, "the gateway, which read others first");
+        assert_eq!(read_late, "its reader, which read others first");
     }
 
     #[test]
@@ -355,7 +397,7 @@ mod tests {
         let idle = Duration::from_secs(10);
         let reports = Reports::default();
         for worker in 0..5 {
-            reports.begin(WorkerId(worker));
+            reports.begin(WorkerId(worker), 0);
         }
         reports.waited(Duration::from_millis(20));
         assert_eq!(reports.patience(idle), idle);
@@ -374,7 +416,7 @@ mod tests {
         let idle = Duration::from_secs(10);
         let reports = Reports::default();
         for worker in 0..3 {
-            reports.begin(WorkerId(worker));
+            reports.begin(WorkerId(worker), 0);
             reports.ended();
         }
         assert_eq!(reports.patience(idle), idle);

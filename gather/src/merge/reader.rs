@@ -14,7 +14,7 @@ use volary_node::buckets::{Buckets, Divided, Piece};
 
 use super::exchange::Exchange;
 use super::steps::Steps;
-use crate::gather::stream::{Rows, WorkerStream};
+use crate::stream::{Rows, WorkerStream};
 
 /// Reads an equal part of the workers, inline.
 pub(super) struct Reader {

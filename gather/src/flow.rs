@@ -11,8 +11,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::cluster::Window;
-use crate::config;
+use crate::connections::Window;
+use crate::limits::Limits;
 
 /// The part of a query's memory that may be on its way; operators above the gather need the rest.
 const SHARE_OF_MEMORY: usize = 2;
@@ -43,17 +43,17 @@ impl Flow {
         streams: usize,
         gathers: usize,
         memory: usize,
-        config: &config::Gather,
+        limits: &Limits,
         pool: &Arc<dyn MemoryPool>,
     ) -> Result<Self> {
         let streams = streams.max(1);
         let reserved = MemoryConsumer::new("rows on their way").register(pool);
         let share = memory / SHARE_OF_MEMORY / gathers.max(1);
         let per_stream = share / streams;
-        let batch = config.batch.bytes();
+        let batch = limits.batch_bytes;
         let mut narrowest = 0;
         for window in Window::WIDEST_FIRST {
-            let ahead = window.bytes(config);
+            let ahead = window.bytes(limits.stream_window_bytes);
             // In powers of two, so that like queries ask for the same.
             let room = per_stream.saturating_sub(ahead);
             let sized = (1 << room.max(1).ilog2())
@@ -64,8 +64,8 @@ impl Flow {
                 Window::Middle | Window::Wide => batch,
             };
             for batch_bytes in [sized.max(least), least] {
-                let bytes_per_stream = ahead + batch_bytes;
-                narrowest = bytes_per_stream * streams;
+                let bytes_per_stream = ahead.saturating_add(batch_bytes);
+                narrowest = bytes_per_stream.saturating_mul(streams);
                 if bytes_per_stream <= per_stream && reserved.try_grow(narrowest).is_ok() {
                     return Ok(Self {
                         window,
@@ -79,18 +79,20 @@ impl Flow {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
             format!(
-                "the answers of {streams} workers take {} while they are on their way, and a query that may hold {} has {} for them, less what it and others hold now; raise query_memory (gateway.query.memory), ask fewer workers, or retry when less runs",
+                "the answers of {streams} workers take {} while they are on their way, and who may hold {} has {} for them, less what is held by others now; raise {}, ask fewer workers, or retry when less runs",
                 ByteSize(narrowest as u64),
                 ByteSize(memory as u64),
                 ByteSize(share as u64),
+                limits.memory_setting,
             ),
         ))
     }
 
     /// So many bytes of rows by bucket come at once; of more than that, a worker says first how much it has, and then waits until the
     /// others have said so, too. They fit into what is reserved for its stream.
-    pub fn small_bytes(&self, config: &config::Gather) -> usize {
-        self.batch_bytes.max(self.window.bytes(config) / 2)
+    pub fn small_bytes(&self, limits: &Limits) -> usize {
+        let window = self.window.bytes(limits.stream_window_bytes);
+        self.batch_bytes.max(window / 2)
     }
 
     /// The share of one stream, to be held as long as it is open.
@@ -110,14 +112,29 @@ impl Flow {
 mod tests {
     use datafusion::execution::memory_pool::GreedyMemoryPool;
 
+    use std::time::Duration;
+
+    use volary_node::message_limit::MessageLimit;
+
     use super::*;
 
     const KIB: usize = 1 << 10;
     const MIB: usize = 1 << 20;
+    const LIMITS: Limits = Limits {
+        idle_timeout: Duration::ZERO,
+        retry_for: Duration::ZERO,
+        batch_bytes: 128 * KIB,
+        stream_window_bytes: 2 * MIB,
+        message: MessageLimit {
+            bytes: MIB,
+            setting: "",
+        },
+        memory_setting: "query_memory",
+    };
 
     fn flow(streams: usize, memory: usize, free: usize) -> Result<Flow> {
         let pool = Arc::new(GreedyMemoryPool::new(free)) as _;
-        Flow::reserve(streams, 1, memory, &config::Gather::default(), &pool)
+        Flow::reserve(streams, 1, memory, &LIMITS, &pool)
     }
 
     #[test]
@@ -138,7 +155,7 @@ mod tests {
     #[test]
     fn gathers_of_one_query_divide_its_memory() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(24 * MIB));
-        let flow = || Flow::reserve(3, 2, 24 * MIB, &config::Gather::default(), &pool).unwrap();
+        let flow = || Flow::reserve(3, 2, 24 * MIB, &LIMITS, &pool).unwrap();
         let flows = [flow(), flow()];
         assert!(pool.reserved() <= 12 * MIB);
         drop(flows);
@@ -158,7 +175,7 @@ mod tests {
     #[test]
     fn a_stream_that_ends_gives_its_share_back() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(256 * MIB));
-        let flow = Flow::reserve(3, 1, 256 * MIB, &config::Gather::default(), &pool).unwrap();
+        let flow = Flow::reserve(3, 1, 256 * MIB, &LIMITS, &pool).unwrap();
         let reserved = pool.reserved();
         let shares: Vec<_> = (0..3).map(|_| flow.share().unwrap()).collect();
         assert_eq!(pool.reserved(), reserved);

@@ -1,0 +1,411 @@
+//! Relays: what it is worth that workers merge the rows of others for the gateway.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use datafusion::common::ScalarValue;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use volary_cli::client::Client;
+use volary_gateway::shard_key::shard_of_scalar;
+
+use super::Table;
+use super::explained::{size, text};
+use super::running::{Layout, Running};
+use crate::bench::{Bench, Size};
+use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::procfs::{Observed, Work};
+use crate::results::{Label, Measured, Sample};
+use crate::statistics::percentile;
+
+pub(super) const TABLE: Table = Table {
+    name: "relays",
+    title: "Relays: merging on some of the workers",
+    method: "Real workers in four processes behind a gateway in a process of its own, one shard each with the same number of rows (2,000), warm; statements go through Flight SQL, in sessions that differ in SET relays: off (the gateway alone merges what all workers send), auto (cost decides), and numbers of relays: a third of the square root of the number of workers, the root, and three times the root. In parentheses: how many EXPLAIN says there are; 0 is flat. What to look at is the processor time of the gateway: it is what a cluster of many workers waits for. Latency does not show what it would show there: all nodes share the processors of this one machine, so that relays, which would have processors of their own and work at the same time, take turns with the gateway and with each other, and what they do makes the query longer. Processor time is of the whole gateway, and of all processes of workers together, relays included; by query, over several queries, less what the same processes use in the same time when nobody asks. p50: of what the client, which is in the measuring process, waits for all rows. Streams: those that the gateway reads; received: their number times the bytes of the one in the middle, as EXPLAIN ANALYZE says. Statements: count is a count(*) with a filter, one row of each worker; 10 groups and 2000 groups are a GROUP BY whose groups all workers have; top 100 is an ORDER BY with a LIMIT, over rows that are spread over the workers; different groups are a GROUP BY of 100 groups of each worker that no other worker has, of which the gateway sends one row.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+/// Each number of relays has its own connections between workers, with a file at both ends: where a process may open 20,000 files, two
+/// processes are too few.
+const HOSTS: usize = 4;
+const OFF: &str = "off";
+const AUTO: &str = "auto";
+const FEW_GROUPS: usize = 10;
+/// Of each worker.
+const DIFFERENT_GROUPS: usize = 100;
+const TOP: usize = 100;
+/// As EXPLAIN names it.
+const GATHER: &str = "GatherExec: ";
+/// As EXPLAIN ANALYZE names them: the smallest stream's, those of the one in the middle, the largest one's.
+const BYTES: &str = " bytes=";
+
+async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+    let workers = bench.fan_out();
+    let rows = bench.size.pick(200, 2_000, 2_000);
+    let layout = Layout::many_in(bench, "relays", workers, HOSTS);
+    let mut running = layout.start().await?;
+    running.run(&table(workers, rows)?).await?;
+    let processes = Processes::of(&running);
+    let mut sessions = Vec::new();
+    for setting in settings(workers) {
+        sessions.push(Session::open(running.address(), setting).await?);
+    }
+    let mut measured = Vec::new();
+    for statement in statements(bench.size, rows) {
+        measured.extend(of_statement(bench, &processes, &mut sessions, &statement).await?);
+    }
+    drop(sessions);
+    running.shutdown()?;
+    Ok(measured)
+}
+
+async fn of_statement(
+    bench: &Bench,
+    processes: &Processes,
+    sessions: &mut [Session],
+    statement: &Statement,
+) -> Result<Vec<Measured>> {
+    let mut candidates = Vec::with_capacity(sessions.len());
+    for session in sessions {
+        let plan = explained(&mut session.client, "EXPLAIN", statement).await?;
+        let label = label(statement, &session.setting, Gathering::of(&plan)?);
+        let queries = Queries {
+            client: &mut session.client,
+            statement,
+            processes,
+            idle: Duration::from_millis(bench.size.pick(50, 200, 500)),
+        };
+        candidates.push(Candidate::new(label, queries));
+    }
+    in_turns(bench.long_turns(), candidates).await
+}
+
+/// Statements that make a table `t` with a shard for each worker. Each worker has so many rows: one of each `many`, which counts from 0;
+/// `few` is its last digit, and `v` counts all rows from 0, so that neighbours are on different workers.
+fn table(workers: usize, rows: usize) -> Result<[String; 2]> {
+    let keys = keys(workers)?.into_iter().enumerate();
+    let chosen: Vec<_> = keys
+        .map(|(place, key)| format!("({key}, {place})"))
+        .collect();
+    Ok([
+        format!(
+            "CREATE TABLE t (k BIGINT, few BIGINT, many BIGINT, v BIGINT) WITH (shard_key = 'k', shards = {workers})"
+        ),
+        format!(
+            "INSERT INTO t SELECT chosen.k, series.n % {FEW_GROUPS} AS few, series.n AS many, series.n * {workers} + chosen.place AS v FROM (VALUES {}) AS chosen (k, place) CROSS JOIN generate_series(0, {}) AS series (n)",
+            chosen.join(", "),
+            rows.saturating_sub(1)
+        ),
+    ])
+}
+
+/// A shard key for each shard: keys that only count would leave workers with few rows, and some with none.
+fn keys(shards: usize) -> Result<Vec<i64>> {
+    let count = u32::try_from(shards)?;
+    let mut keys = BTreeMap::new();
+    let mut key = 0;
+    while keys.len() < shards {
+        let shard = shard_of_scalar(&ScalarValue::Int64(Some(key)), count)?;
+        keys.entry(shard).or_insert(key);
+        key += 1;
+    }
+    Ok(keys.into_values().collect())
+}
+
+/// How sessions set their relays; the first one is what the others are compared with.
+fn settings(workers: usize) -> Vec<String> {
+    let root = workers.isqrt();
+    let mut counts = [root / 3, root, root * 3]
+        .map(|count| count.min(workers).max(1))
+        .to_vec();
+    counts.dedup();
+    let words = [OFF, AUTO].map(str::to_owned).into_iter();
+    words
+        .chain(counts.iter().map(ToString::to_string))
+        .collect()
+}
+
+/// A statement, and what is known of it.
+struct Statement {
+    name: String,
+    sql: String,
+    /// Of its answer.
+    rows: usize,
+    /// How often it is asked in a turn.
+    times: u32,
+}
+
+/// Over a table with so many rows of each worker.
+fn statements(size: Size, rows: usize) -> [Statement; 5] {
+    let (often, seldom) = (size.pick(2, 4, 6), size.pick(1, 2, 3));
+    let statement = |name: String, sql: String, rows: usize, times: u32| Statement {
+        name,
+        sql,
+        rows,
+        times,
+    };
+    let grouped =
+        |column: &str| format!("SELECT {column}, count(*), sum(v) FROM t GROUP BY {column}");
+    [
+        statement(
+            "count".to_owned(),
+            "SELECT count(*) FROM t WHERE v > 0".to_owned(),
+            1,
+            often,
+        ),
+        statement(
+            format!("{FEW_GROUPS} groups"),
+            grouped("few"),
+            FEW_GROUPS,
+            often,
+        ),
+        statement(format!("{rows} groups"), grouped("many"), rows, seldom),
+        statement(
+            format!("top {TOP}"),
+            format!("SELECT v, k FROM t ORDER BY v LIMIT {TOP}"),
+            TOP,
+            seldom,
+        ),
+        statement(
+            "different groups".to_owned(),
+            format!(
+                "SELECT count(*), sum(c) FROM (SELECT v, count(*) AS c FROM t WHERE many < {DIFFERENT_GROUPS} GROUP BY v) AS g"
+            ),
+            1,
+            seldom,
+        ),
+    ]
+}
+
+fn label(statement: &Statement, setting: &str, gathering: Gathering) -> Label {
+    let relays = gathering.relays;
+    let label = Label::new(name(statement, setting, relays))
+        .with("statement", statement.name.as_str())
+        .with("setting", setting)
+        .with("relays", relays)
+        .with("workers", gathering.workers);
+    if setting == OFF {
+        label
+    } else {
+        label.beside(name(statement, OFF, 0))
+    }
+}
+
+fn name(statement: &Statement, setting: &str, relays: usize) -> String {
+    format!("{}, relays: {setting} ({relays})", statement.name)
+}
+
+/// A session whose statements have such relays.
+struct Session {
+    client: Client,
+    setting: String,
+}
+
+impl Session {
+    async fn open(address: &str, setting: String) -> Result<Self> {
+        let mut client = Client::connect(&format!("grpc://{address}")).await?;
+        client.collect(&format!("SET relays = '{setting}'")).await?;
+        Ok(Self { client, setting })
+    }
+}
+
+/// The processes of a fleet.
+struct Processes {
+    gateway: Observed,
+    hosts: Vec<Observed>,
+}
+
+/// What they had done at some time.
+struct FleetWork {
+    gateway: Work,
+    hosts: Vec<Work>,
+}
+
+/// Processor time that they took between two times.
+struct Taken {
+    gateway: Duration,
+    workers: Duration,
+}
+
+impl Processes {
+    fn of(running: &Running) -> Self {
+        Self {
+            gateway: running.gateway(),
+            hosts: running.hosts(),
+        }
+    }
+
+    fn work(&self) -> Result<FleetWork> {
+        let hosts = self.hosts.iter().map(Observed::work);
+        Ok(FleetWork {
+            gateway: self.gateway.work()?,
+            hosts: hosts.collect::<Result<_>>()?,
+        })
+    }
+}
+
+impl FleetWork {
+    fn since(&self, earlier: &Self) -> Taken {
+        let hosts = self.hosts.iter().zip(&earlier.hosts);
+        Taken {
+            gateway: self.gateway.since(&earlier.gateway).processor_time,
+            workers: hosts
+                .map(|(now, then)| now.since(then).processor_time)
+                .sum(),
+        }
+    }
+}
+
+/// A statement in a session, again and again.
+struct Queries<'a> {
+    client: &'a mut Client,
+    statement: &'a Statement,
+    processes: &'a Processes,
+    /// For so long it is looked at what the processes do when nobody asks.
+    idle: Duration,
+}
+
+impl Measure for Queries<'_> {
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+        async move {
+            // First, as others had their turns since: what is measured then is as warm for all.
+            let analysed = explained(self.client, "EXPLAIN ANALYZE", self.statement).await?;
+            let streams = Gathering::of(&analysed)?.streams() as f64;
+            let received = median_bytes(&analysed)? as f64 * streams;
+            let before = self.processes.work()?;
+            tokio::time::sleep(self.idle).await;
+            let idle = self.processes.work()?.since(&before);
+            let mut latencies_ms = Vec::new();
+            let before = self.processes.work()?;
+            let started = Instant::now();
+            for _ in 0..self.statement.times {
+                latencies_ms.push(answer_ms(self.client, self.statement).await?);
+            }
+            let total = started.elapsed();
+            let busy = self.processes.work()?.since(&before);
+            let idle_times = total.as_secs_f64() / self.idle.as_secs_f64();
+            let of_one = |busy: Duration, idle: Duration| {
+                let taken = busy.saturating_sub(idle.mul_f64(idle_times));
+                taken.as_secs_f64() * 1e3 / f64::from(self.statement.times)
+            };
+            Ok(Sample::new()
+                .with("gateway_processor_ms", of_one(busy.gateway, idle.gateway))
+                .with("workers_processor_ms", of_one(busy.workers, idle.workers))
+                .with("p50_ms", percentile(&latencies_ms, 50))
+                .with("streams", streams)
+                .with("received_kib", received / 1024.0))
+        }
+        .boxed_local()
+    }
+}
+
+/// How long the answer takes.
+async fn answer_ms(client: &mut Client, statement: &Statement) -> Result<f64> {
+    let started = Instant::now();
+    let answer = client.collect(&statement.sql).await?;
+    let took = started.elapsed();
+    ensure!(
+        answer.num_rows() == statement.rows,
+        "{} rows, not {}: {}",
+        answer.num_rows(),
+        statement.rows,
+        statement.sql
+    );
+    Ok(took.as_secs_f64() * 1e3)
+}
+
+/// What EXPLAIN, or EXPLAIN ANALYZE, shows of a statement.
+async fn explained(client: &mut Client, explain: &str, statement: &Statement) -> Result<String> {
+    let shown = client
+        .collect(&format!("{explain} {}", statement.sql))
+        .await?;
+    text(&shown)
+}
+
+/// Who is asked for the rows of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gathering {
+    workers: usize,
+    /// 0 if the gateway asks all workers by itself.
+    relays: usize,
+}
+
+impl Gathering {
+    /// As EXPLAIN shows it.
+    fn of(explained: &str) -> Result<Self> {
+        let shown = gather(explained)?.lines().next().unwrap_or_default();
+        let number = |key: &str| {
+            let mut parts = shown.split(", ");
+            parts.find_map(|part| part.strip_prefix(key)?.parse::<usize>().ok())
+        };
+        Ok(Self {
+            workers: number("workers=").context("EXPLAIN shows a gather without workers")?,
+            relays: number("relays=").unwrap_or(0),
+        })
+    }
+
+    /// Those that the gateway reads.
+    fn streams(self) -> usize {
+        if self.relays > 0 {
+            self.relays
+        } else {
+            self.workers
+        }
+    }
+}
+
+/// What a gateway receives in the stream in the middle.
+fn median_bytes(explained: &str) -> Result<u64> {
+    let sizes = gather(explained)?.split_once(BYTES);
+    let median = sizes.and_then(|(_, sizes)| sizes.split('/').nth(1));
+    size(median.with_context(|| format!("EXPLAIN ANALYZE does not say{BYTES}: {explained}"))?)
+}
+
+/// What is said of the gather, and of all that comes after it.
+fn gather(explained: &str) -> Result<&str> {
+    let (_, gather) = explained
+        .split_once(GATHER)
+        .with_context(|| format!("EXPLAIN shows no gather: {explained}"))?;
+    Ok(gather)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shard_has_a_key() {
+        let keys = keys(100).unwrap();
+        let shards = keys
+            .iter()
+            .map(|key| shard_of_scalar(&ScalarValue::Int64(Some(*key)), 100).unwrap());
+        assert!(shards.eq(0..100), "{keys:?}");
+    }
+
+    #[test]
+    fn numbers_of_relays_lie_around_the_square_root_of_the_workers() {
+        assert_eq!(settings(2_160), ["off", "auto", "15", "46", "138"]);
+        assert_eq!(settings(8), ["off", "auto", "1", "2", "6"]);
+        assert_eq!(settings(1), ["off", "auto", "1"]);
+    }
+
+    #[test]
+    fn the_gateway_reads_relays_where_there_are_some() {
+        let streams = |gather: &str| {
+            let text = format!("FinalExec, output_bytes=1 B\n  GatherExec: {gather}\n");
+            Gathering::of(&text).unwrap().streams()
+        };
+        assert_eq!(streams("workers=9, relays=3, ends because, relays=5"), 3);
+        assert_eq!(streams("workers=9, ordered\n  relays=3"), 9);
+        assert!(Gathering::of("ShardScanExec: workers=1").is_err());
+        assert!(Gathering::of("GatherExec: ordered").is_err());
+    }
+
+    #[test]
+    fn the_bytes_of_the_stream_in_the_middle_are_found() {
+        let text = "bytes=1 B\nGatherExec: workers=2\n| plan_bytes=9 B min/median/max: rows=1/2/3 bytes=4 B/1.5 KiB/2 KiB x=1 B/2 B/3 B";
+        assert_eq!(median_bytes(text).unwrap(), 1_536);
+        assert!(median_bytes("GatherExec: plan_bytes=9 B").is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! Calls of workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::Action;
+use bytes::Bytes;
+use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
+use volary_flight_proto::fragment::FragmentId;
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::{KnownBy, Peers, Window, worker_error};
+use volary_node::channel::NodeClient;
+
+use super::Cluster;
+
+/// Until a command is answered: the largest one deletes a table's files.
+const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
+
+impl Cluster {
+    /// A client of a worker, at the address of its last join, also if that was before this gateway started. It connects when it
+    /// is used.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if the worker has never joined.
+    pub fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
+        let state = self.catalog.state();
+        let record = state.worker(worker).ok_or_else(|| never_joined(worker))?;
+        self.connections.get(worker, window, &record.address)
+    }
+
+    /// Sends a command to a worker and returns its answer.
+    ///
+    /// # Errors
+    /// Those of the worker and of the way to it, with the worker's name; `DEADLINE_EXCEEDED` if it does not answer.
+    pub async fn control(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
+        let sent = tokio::time::timeout(CONTROL_DEADLINE, self.send(worker, command)).await;
+        let answer = sent.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!("no answer to a command within {CONTROL_DEADLINE:?}; retry, and look into the worker's log"),
+            ))
+        });
+        answer.map_err(|error| error.at(self.name(worker)))
+    }
+
+    async fn send(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
+        let mut client = self.client(worker, Window::Narrow)?;
+        let control = Control {
+            worker_id: worker.0,
+            command: Some(command),
+            cluster_id: self.id().to_string(),
+        };
+        let body = self
+            .sealer
+            .seal(Purpose::Control, &control, CONTROL_DEADLINE);
+        let action = Action::new(CONTROL_ACTION, body);
+        let answer = client.do_action(action).await.map_err(worker_error)?;
+        let first = answer.into_inner().message().await.map_err(worker_error)?;
+        Ok(first.map(|result| result.body).unwrap_or_default())
+    }
+}
+
+fn never_joined(worker: WorkerId) -> Error {
+    Error::unavailable(format!(
+        "worker {worker} has never joined this cluster; start it and retry"
+    ))
+}
+
+impl Peers for Cluster {
+    fn cluster_id(&self) -> ClusterId {
+        self.id()
+    }
+
+    fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
+        Self::client(self, worker, window)
+    }
+
+    fn address(&self, worker: WorkerId) -> Result<String> {
+        let state = self.catalog.state();
+        let record = state.worker(worker).ok_or_else(|| never_joined(worker))?;
+        Ok(record.address.clone())
+    }
+
+    fn name(&self, worker: WorkerId) -> String {
+        Self::name(self, worker)
+    }
+
+    fn sort_live_first(&self, workers: &mut [WorkerId]) {
+        self.members.sort_live_first(workers);
+    }
+
+    fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
+        self.known_fragments.get(fragment)
+    }
+}

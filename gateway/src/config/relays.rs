@@ -1,0 +1,106 @@
+//! How many workers relay.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use volary_flight_proto::Error;
+
+/// How many workers merge the rows of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Relays {
+    /// As many as are estimated to be fastest; none where the gateway alone is.
+    Auto,
+    /// None.
+    Off,
+    /// So many.
+    Count(NonZeroUsize),
+}
+
+impl FromStr for Relays {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            other => other.parse().map(Self::Count).map_err(|_| {
+                Error::invalid(format!(
+                    "\"{text}\" is no number of relays; write auto, off, or a number from 1 on"
+                ))
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Relays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Off => f.write_str("off"),
+            Self::Count(count) => count.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Relays {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Relays {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrText;
+        impl Visitor<'_> for NumberOrText {
+            type Value = Relays;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("auto, off, or a number from 1 on")
+            }
+
+            fn visit_i64<E: de::Error>(self, count: i64) -> Result<Relays, E> {
+                self.visit_str(&count.to_string())
+            }
+
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<Relays, E> {
+                self.visit_str(&count.to_string())
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Relays, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(NumberOrText)
+    }
+}
+
+impl JsonSchema for Relays {
+    fn schema_name() -> Cow<'static, str> {
+        "Relays".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_are_read_as_they_are_written() {
+        for text in ["auto", "off", "1", "46"] {
+            assert_eq!(text.parse::<Relays>().unwrap().to_string(), text);
+        }
+        for nonsense in ["", "0", "-1", "many", "1.5"] {
+            let refused = nonsense.parse::<Relays>().unwrap_err();
+            assert!(refused.message().contains("auto, off"), "{refused}");
+        }
+    }
+}

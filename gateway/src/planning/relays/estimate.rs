@@ -1,0 +1,72 @@
+//! How many rows workers have to merge, from what the catalog knows.
+
+use datafusion::common::stats::Precision;
+use datafusion::common::{ScalarValue, Statistics};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::cost::Merge;
+use crate::gather::GatherExec;
+
+/// Partial aggregates without groups.
+pub(super) fn of_one_row(gather: &GatherExec) -> Merge {
+    merge(gather, 1.0, 1.0)
+}
+
+/// The first rows of each worker, of which so many are of use.
+pub(super) fn first_rows(gather: &GatherExec, fetch: usize) -> Merge {
+    let rows = fetch.max(1) as f64;
+    merge(gather, rows, rows)
+}
+
+/// Partial aggregates of groups. Where it is not known how many groups there are, each row may be one.
+///
+/// # Errors
+/// If an operator cannot say what it knows.
+pub(super) fn grouped(gather: &GatherExec) -> Result<Merge> {
+    let fragment = gather.fragment();
+    let statistics = |plan| StatisticsContext::new().compute(plan, &StatisticsArgs::new());
+    let (rows, groups) = match fragment.downcast_ref::<AggregateExec>() {
+        Some(partial) => {
+            let input = statistics(partial.input().as_ref())?;
+            let keys = partial.group_expr().expr().iter();
+            let keys = keys.map(|(key, _)| key.downcast_ref::<Column>());
+            let values = keys.map(|key| values_of(&input, key?.index()));
+            (input.num_rows, values.product())
+        }
+        None => (statistics(fragment.as_ref())?.num_rows, None),
+    };
+    let rows = rows.get_value().map_or(f64::MAX, |rows| *rows as f64);
+    let groups = groups.map_or(rows, |groups: f64| groups.min(rows)).max(1.0);
+    let of_worker = rows / gather.targets().len().max(1) as f64;
+    // Each row belongs to any group with the same probability.
+    let met = groups * -(-of_worker / groups).exp_m1();
+    Ok(merge(gather, met.max(1.0), groups))
+}
+
+fn merge(gather: &GatherExec, rows: f64, distinct: f64) -> Merge {
+    Merge {
+        workers: gather.targets().len() as f64,
+        rows,
+        distinct,
+        cores: gather.partitions() as f64,
+    }
+}
+
+/// How many values a column may have.
+fn values_of(statistics: &Statistics, column: usize) -> Option<f64> {
+    let column = statistics.column_statistics.get(column)?;
+    if let Some(count) = column.distinct_count.get_value() {
+        return Some(*count as f64);
+    }
+    let number = |bound: &Precision<ScalarValue>| {
+        let bound = bound.get_value()?;
+        let is_whole = bound.data_type().is_integer() || bound.data_type().is_temporal();
+        let number = is_whole.then(|| bound.cast_to(&arrow::datatypes::DataType::Int64))?;
+        i64::try_from(number.ok()?).ok()
+    };
+    let (min, max) = (number(&column.min_value)?, number(&column.max_value)?);
+    Some((max as f64 - min as f64 + 1.0).max(1.0))
+}

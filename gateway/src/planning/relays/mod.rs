@@ -1,0 +1,219 @@
+//! Merges that would be too much for the gateway alone are done by relays: some workers merge the rows of the others.
+//!
+//! What can be merged on the way stays what it was: partial aggregates stay partial ones, and of the first rows of each worker the first
+//! ones stay. So the plan above the gather does not change, nor does the fragment below it.
+
+/// What a merge costs, with relays and without.
+mod cost;
+/// How many rows workers have to merge.
+mod estimate;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use volary_gather::members::MembersExec;
+use volary_gather::merge::BucketMergeExec;
+
+use crate::config;
+use crate::engine::settings::Limits;
+use crate::fragment::{ShardScanExec, encode};
+use crate::gather::GatherExec;
+use crate::gather::relays::Relays;
+use crate::planning::targets;
+use cost::Merge;
+
+/// A relay holds the first rows until it has seen all; the gateway merges those that come in order without holding them.
+const MOST_FIRST_ROWS: usize = 10_000;
+
+/// Puts relays below gathers, where rows can be merged and that is estimated to be faster, or asked for. It is the last rule: others
+/// look at what a gather is.
+#[derive(Debug)]
+pub struct RelayTree;
+
+impl PhysicalOptimizerRule for RelayTree {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let wanted = Limits::relays(options);
+        if wanted == config::Relays::Off {
+            return Ok(plan);
+        }
+        let relayed = plan.transform_up(|node| {
+            Ok(match relayed(&node, wanted)? {
+                Some(relayed) => Transformed::yes(relayed),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(relayed.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "RelayTree"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The same operator above a gather by relays; `None` if that one stays as it is.
+fn relayed(
+    node: &Arc<dyn ExecutionPlan>,
+    wanted: config::Relays,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(gather) = node.downcast_ref::<GatherExec>() {
+        return Ok(first_rows(gather, wanted)?.map(|gather| Arc::new(gather) as _));
+    }
+    let aggregate = match node.downcast_ref::<BucketMergeExec<GatherExec>>() {
+        Some(merge) => merge.aggregate(),
+        None => node,
+    };
+    let Some(aggregate) = aggregate.downcast_ref::<AggregateExec>() else {
+        return Ok(None);
+    };
+    // Below an aggregate without groups, all rows come together.
+    let [input] = node.children()[..] else {
+        return Ok(None);
+    };
+    let coalescing = input.downcast_ref::<CoalescePartitionsExec>();
+    let below = coalescing.map_or(input, CoalescePartitionsExec::input);
+    let Some(gather) = below.downcast_ref::<GatherExec>() else {
+        return Ok(None);
+    };
+    let Some(gather) = reduced(aggregate, gather, wanted)? else {
+        return Ok(None);
+    };
+    let gather: Arc<dyn ExecutionPlan> = Arc::new(gather);
+    let gather = match coalescing {
+        Some(_) => with_child(input, gather)?,
+        None => gather,
+    };
+    with_child(node, gather).map(Some)
+}
+
+fn with_child(
+    node: &Arc<dyn ExecutionPlan>,
+    child: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let unchanged = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+    Arc::clone(node).replace_children(vec![child], unchanged)
+}
+
+/// The gather whose relays merge partial aggregates; `None` if they cannot, or need not.
+fn reduced(
+    aggregate: &AggregateExec,
+    gather: &GatherExec,
+    wanted: config::Relays,
+) -> Result<Option<GatherExec>> {
+    let merges = matches!(
+        aggregate.mode(),
+        AggregateMode::Final | AggregateMode::FinalPartitioned
+    );
+    let by_bucket = gather.is_by_bucket();
+    let has_groups = !aggregate.group_expr().is_empty();
+    let schema = gather.schema();
+    let mut fields = schema.fields().iter();
+    let is_flat = !fields.any(|field| field.data_type().is_nested());
+    if !merges || by_bucket != has_groups || !is_flat || !gather.has_no_order() {
+        return Ok(None);
+    }
+    let Some(count) = count(wanted, gather, || {
+        if has_groups {
+            estimate::grouped(gather)
+        } else {
+            Ok(estimate::of_one_row(gather))
+        }
+    })?
+    else {
+        return Ok(None);
+    };
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(AggregateExec::try_new(
+        AggregateMode::PartialReduce,
+        aggregate.group_expr().clone(),
+        aggregate.aggr_expr().to_vec(),
+        vec![None; aggregate.aggr_expr().len()],
+        members(gather),
+        aggregate.input_schema(),
+    )?);
+    with_relays(gather, plan, count)
+}
+
+/// The gather whose relays leave the first rows only; `None` if they cannot, or need not.
+fn first_rows(gather: &GatherExec, wanted: config::Relays) -> Result<Option<GatherExec>> {
+    let (Some(ordering), Some(fetch)) = (gather.ordering(), gather.fetch_per_worker()) else {
+        return Ok(None);
+    };
+    if fetch > MOST_FIRST_ROWS {
+        return Ok(None);
+    }
+    let Some(count) = count(wanted, gather, || Ok(estimate::first_rows(gather, fetch)))? else {
+        return Ok(None);
+    };
+    let sort = SortExec::new(ordering.clone(), members(gather))
+        .with_fetch(Some(fetch))
+        .with_preserve_partitioning(true);
+    with_relays(gather, Arc::new(sort), count)
+}
+
+/// How many relays there are to be; `None` for none.
+fn count(
+    wanted: config::Relays,
+    gather: &GatherExec,
+    merge: impl FnOnce() -> Result<Merge>,
+) -> Result<Option<usize>> {
+    let workers = gather.targets().len();
+    Ok(match wanted {
+        config::Relays::Off => None,
+        // One has nobody to merge with, and may be one of several that have the same rows.
+        _ if workers < 2 => None,
+        config::Relays::Count(count) => Some(count.get().min(workers)),
+        config::Relays::Auto if workers < cost::FEWEST_WORKERS => None,
+        config::Relays::Auto => merge()?.relays(),
+    })
+}
+
+fn members(gather: &GatherExec) -> Arc<dyn ExecutionPlan> {
+    Arc::new(MembersExec::new(gather.schema(), None, 1))
+}
+
+/// `None` if the plan cannot be sent, or gives other rows than the fragment.
+fn with_relays(
+    gather: &GatherExec,
+    plan: Arc<dyn ExecutionPlan>,
+    count: usize,
+) -> Result<Option<GatherExec>> {
+    let types = |plan: &dyn ExecutionPlan| -> Vec<_> {
+        let schema = plan.schema();
+        let fields = schema.fields().iter();
+        fields.map(|field| field.data_type().clone()).collect()
+    };
+    let fits = types(plan.as_ref()) == types(gather) && encode::can_encode_node(&plan);
+    if !fits {
+        return Ok(None);
+    }
+    let turn = turn(gather)?;
+    Ok(Some(gather.relayed(Relays { plan, count, turn })))
+}
+
+/// The same for a statement that comes again, with other values too: relays keep its fragment, and their connections.
+fn turn(gather: &GatherExec) -> Result<usize> {
+    let mut hasher = DefaultHasher::new();
+    for scan in targets::scans_of(gather.fragment())? {
+        if let Some(scan) = scan.downcast_ref::<ShardScanExec>() {
+            scan.table().id().hash(&mut hasher);
+            scan.projection().hash(&mut hasher);
+        }
+    }
+    // The lower bits are as good as any.
+    Ok(hasher.finish() as usize)
+}

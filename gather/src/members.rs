@@ -1,0 +1,174 @@
+//! The rows of other workers, on one that relays.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
+};
+use futures::{TryStreamExt, stream};
+use parking_lot::Mutex;
+
+use crate::flow::Flow;
+use crate::merge::Source;
+use crate::request::{Question, Request};
+use crate::stream::{WorkerStream, worker_stream};
+use crate::target::Target;
+
+/// The leaf of what a relay runs: the rows of its members. On a gateway, which plans with it, it has none.
+#[derive(Debug)]
+pub struct MembersExec {
+    members: Option<Arc<Members>>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// The workers that a relay reads.
+#[derive(Debug)]
+pub struct Members {
+    targets: Vec<Target>,
+    question: Question,
+    memory: usize,
+    made: Mutex<Option<Arc<Request>>>,
+}
+
+impl Members {
+    /// Each of `targets` is asked this. `memory`: bytes that may be on their way, and be merged.
+    pub fn new(targets: Vec<Target>, question: Question, memory: usize) -> Self {
+        Self {
+            targets,
+            question,
+            memory,
+            made: Mutex::new(None),
+        }
+    }
+
+    /// Made when the first stream opens, as memory for all of them is reserved with it.
+    fn request(&self, task: &TaskContext) -> volary_flight_proto::Result<Arc<Request>> {
+        let mut made = self.made.lock();
+        if let Some(made) = made.as_ref() {
+            return Ok(Arc::clone(made));
+        }
+        let (streams, limits) = (self.targets.len(), &self.question.limits);
+        let flow = Flow::reserve(streams, 1, self.memory, limits, task.memory_pool())?;
+        let request = Arc::new(self.question.clone().with(flow));
+        *made = Some(Arc::clone(&request));
+        Ok(request)
+    }
+}
+
+impl MembersExec {
+    /// Rows of these columns, in so many partitions.
+    pub fn new(schema: SchemaRef, members: Option<Arc<Members>>, partitions: usize) -> Self {
+        let count = members.as_ref().map_or(1, |members| members.targets.len());
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(partitions.min(count).max(1)),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            members,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+}
+
+impl Source for MembersExec {
+    fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
+        let Some(members) = &self.members else {
+            return internal_err!("the members of a relay are read where they are not known");
+        };
+        let partitions = self.properties.output_partitioning().partition_count();
+        let streams = Target::part_of(&members.targets, partition, partitions);
+        let streams = streams.iter().map(|target| {
+            let (members, task) = (Arc::clone(members), Arc::clone(task));
+            worker_stream(move || members.request(&task).map(Some), target.clone())
+        });
+        Ok(streams.collect())
+    }
+
+    fn memory(&self, _: &TaskContext) -> Result<usize> {
+        Ok(self.members.as_ref().map_or(0, |members| members.memory))
+    }
+}
+
+impl DisplayAs for MembersExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MembersExec")?;
+        match &self.members {
+            Some(members) => write!(f, ": workers={}", members.targets.len()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for MembersExec {
+    fn name(&self) -> &'static str {
+        "MembersExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let streams = self.open(partition, &task)?.into_iter();
+        let streams = streams.map(|stream| stream.map_ok(|rows| rows.batch));
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let rows = stream::select_all(streams).map_err(Into::into).inspect_ok(
+            move |batch: &RecordBatch| {
+                metrics.record_output(batch.num_rows());
+            },
+        );
+        let rows = RecordBatchStreamAdapter::new(self.schema(), rows);
+        Ok(Box::pin(cooperative(rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

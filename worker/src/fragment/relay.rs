@@ -1,0 +1,178 @@
+//! Merging the rows of other workers for a gateway.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use volary_flight_proto::fragment::{Fragment, FragmentId, MemberRows, Relayed};
+use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
+use volary_flight_proto::seal::Sealer;
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, Result, ipc};
+use volary_gather::members::{Members, MembersExec};
+use volary_gather::report::Reports;
+use volary_gather::request::Question;
+use volary_gather::{KnownBy, Limits, Peers, Target, Window};
+use volary_node::channel::NodeClient;
+
+use crate::context::WorkerContext;
+
+/// The part of the worker's memory that the rows of all relayed fragments may take.
+const SHARE_OF_MEMORY: usize = 4;
+/// The widest window of a stream from another worker: what is merged is small, or it would not be relayed.
+pub const STREAM_WINDOW_BYTES: usize = 256 << 10;
+/// The largest batch that members are asked for.
+const MAX_BATCH_BYTES: usize = 64 << 20;
+/// How long a member that cannot be had is tried again. The gateway tries longer, with all of the fragment: it learns the new address of a
+/// worker that starts again, and this one does not.
+const RETRY_FOR: Duration = Duration::from_secs(1);
+
+/// The members of a ticket, and what they are to run.
+#[derive(Debug)]
+pub struct Relaying {
+    context: Arc<WorkerContext>,
+    relayed: Relayed,
+    query_id: QueryId,
+    snapshot: Snapshot,
+    parameters: Bytes,
+    members: Vec<Target>,
+    addresses: BTreeMap<WorkerId, String>,
+    reports: Reports,
+}
+
+impl Relaying {
+    /// What the ticket asks for; `None` if its fragment is about the worker's own rows.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the ticket does not fit its fragment.
+    pub fn of(
+        context: &Arc<WorkerContext>,
+        fragment: &Fragment,
+        ticket: &FragmentTicket,
+    ) -> Result<Option<Self>> {
+        let Some(relayed) = &fragment.relayed else {
+            return Ok(None);
+        };
+        if ticket.members.is_empty() {
+            return Err(Error::invalid("a relay is to merge the rows of no worker"));
+        }
+        let members = ticket.members.iter().map(|member| Target {
+            worker: WorkerId(member.worker_id),
+            others: Vec::new(),
+            scans: member.scans.clone(),
+            members: Vec::new(),
+        });
+        let addresses = ticket.members.iter();
+        let addresses =
+            addresses.map(|member| (WorkerId(member.worker_id), member.address.clone()));
+        Ok(Some(Self {
+            context: Arc::clone(context),
+            relayed: relayed.clone(),
+            query_id: ticket.query_id()?,
+            snapshot: ticket
+                .snapshot
+                .clone()
+                .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
+            parameters: ticket.parameters.clone(),
+            members: members.collect(),
+            addresses: addresses.collect(),
+            reports: Reports::default(),
+        }))
+    }
+
+    /// The leaf that reads the members, in so many partitions at the most.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the columns cannot be decoded.
+    pub fn leaf(&self, rows: &MemberRows, partitions: usize) -> Result<MembersExec> {
+        let context = &self.context;
+        let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
+        let fragment_id = FragmentId::of(&self.relayed.fragment);
+        let question = Question {
+            query_id: self.query_id,
+            snapshot: self.snapshot.clone(),
+            peers: Arc::new(MemberPeers {
+                context: Arc::clone(context),
+                addresses: self.addresses.clone(),
+            }),
+            limits: self.limits(),
+            fragment_id,
+            fragment: self.relayed.fragment.clone(),
+            known_by: context.known_fragments.get(fragment_id),
+            parameters: self.parameters.clone(),
+            schema: Arc::clone(&schema),
+            reports: self.reports.clone(),
+        };
+        // Places are bounded, so that the fragments that relay leave others their part.
+        let memory = context.config.memory.limit.bytes() / SHARE_OF_MEMORY;
+        let memory = memory / context.relaying.running().max(1);
+        let members = Members::new(self.members.clone(), question, memory);
+        Ok(MembersExec::new(
+            schema,
+            Some(Arc::new(members)),
+            partitions,
+        ))
+    }
+
+    /// What the members said.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
+    }
+
+    /// Deadlines are those of the gateway, sizes the worker's own.
+    fn limits(&self) -> Limits {
+        let relayed = &self.relayed;
+        let batch_bytes = usize::try_from(relayed.batch_bytes).unwrap_or(usize::MAX);
+        Limits {
+            idle_timeout: Duration::from_millis(relayed.idle_timeout_ms.into()),
+            retry_for: RETRY_FOR,
+            batch_bytes: batch_bytes.min(MAX_BATCH_BYTES),
+            stream_window_bytes: STREAM_WINDOW_BYTES,
+            message: self.context.config.message_limit(),
+            memory_setting: "worker.memory.limit",
+        }
+    }
+}
+
+/// The workers that a ticket names. Nothing is known of others, nor of who lives.
+#[derive(Debug)]
+struct MemberPeers {
+    context: Arc<WorkerContext>,
+    addresses: BTreeMap<WorkerId, String>,
+}
+
+impl Peers for MemberPeers {
+    fn cluster_id(&self) -> ClusterId {
+        self.context.cluster_id
+    }
+
+    fn sealer(&self) -> &Sealer {
+        &self.context.sealer
+    }
+
+    fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
+        let address = self.address(worker)?;
+        self.context.connections.get(worker, window, &address)
+    }
+
+    fn address(&self, worker: WorkerId) -> Result<String> {
+        let address = self.addresses.get(&worker).cloned();
+        address
+            .ok_or_else(|| Error::internal(format!("worker {worker} is no member of the fragment")))
+    }
+
+    fn name(&self, worker: WorkerId) -> String {
+        match self.addresses.get(&worker) {
+            Some(address) => format!("worker {worker} at {address}"),
+            None => format!("worker {worker}"),
+        }
+    }
+
+    fn sort_live_first(&self, _: &mut [WorkerId]) {}
+
+    fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
+        self.context.known_fragments.get(fragment)
+    }
+}
