@@ -117,7 +117,7 @@ def floor(results: Results) -> Figure:
 def relays(results: Results) -> Figure:
     """A panel per metric: bars of the settings, by statement, in terms of what it takes without relays."""
     labels = {
-        "gateway_processor_ms": "processor time of the gateway",
+        "gateway_processor_with_idle_ms": "processor time of the gateway",
         "workers_processor_ms": "processor time of the workers",
         "p50_ms": "median time on one machine",
     }

@@ -106,8 +106,14 @@ fn show(spread: Spread) -> String {
     )
 }
 
+/// No metric is as large; in terms of nothing, something is.
+const BEYOND: f64 = 1e12;
+
 /// With about three digits that tell something.
 fn figure(value: f64) -> String {
+    if value > BEYOND {
+        return "∞".to_owned();
+    }
     let decimals = if value.abs() >= 100.0 {
         0
     } else if value.abs() >= 10.0 {
