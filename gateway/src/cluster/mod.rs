@@ -23,13 +23,12 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_gather::KnownFragments;
 use volary_gather::connections::Connections;
-use volary_gather::{KnownBy, KnownFragments};
 
 use crate::catalog::Catalog;
 use crate::config::Config;
@@ -101,19 +100,9 @@ impl Cluster {
         }
     }
 
-    /// The workers that have been sent a fragment, and need not be sent it again.
-    pub fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
-        self.known_fragments.get(fragment)
-    }
-
     /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()
-    }
-
-    /// Puts workers that live before others; otherwise they stay in their order.
-    pub fn sort_live_first(&self, workers: &mut [WorkerId]) {
-        self.members.sort_live_first(workers);
     }
 
     /// Refuses what needs all of these workers if one of them has not answered for too long.

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
-use volary_gather::Window;
+use volary_gather::{Peers, Window};
 
 use super::*;
 use crate::catalog::{DefinitionKind, RedbStore, TableDefinition};

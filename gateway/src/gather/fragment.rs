@@ -13,10 +13,10 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use parking_lot::Mutex;
 use prost::Message;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
-use volary_gather::Request;
 use volary_gather::flow::Flow;
 use volary_gather::report::Reports;
 use volary_gather::request::Question;
+use volary_gather::{Peers, Request};
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 use volary_flight_proto::ids::WorkerId;
-use volary_gather::Target;
+use volary_gather::{Peers, Target};
 
 use crate::cluster::Cluster;
 

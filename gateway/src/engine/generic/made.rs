@@ -89,8 +89,7 @@ pub(super) async fn generic(
     }))
 }
 
-/// Whether the query reads tables only, and calls nothing that is computed
-/// while it is planned, such as `now()`.
+/// Whether the query reads tables only, and calls nothing that is computed while it is planned, such as `now()`.
 fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
     let mut is_the_same = true;
     plan.apply_with_subqueries(|node| {

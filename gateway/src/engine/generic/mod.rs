@@ -169,7 +169,7 @@ pub(super) struct Generic {
     types: Vec<DataType>,
     schema: SchemaRef,
     config: SessionConfig,
-    /// That of the query that it was made with: others differ in their ids.
+    /// That of the query that it was made with: others differ in their ids, and in what they see.
     context: Arc<QueryContext>,
     memory: memory::Limit,
     uses: AtomicU32,
