@@ -88,6 +88,15 @@ impl Bench {
         }
     }
 
+    /// The same where a turn is short, and the differences are small.
+    pub fn short_turns(&self) -> Turns {
+        let turns = self.turns();
+        Turns {
+            counted: turns.counted * 3,
+            ..turns
+        }
+    }
+
     /// The same where a turn takes so long, and begins with a start of its own, that none warms up and three are enough.
     pub fn long_turns(&self) -> Turns {
         Turns {

@@ -94,6 +94,13 @@ unique_id!(
     /// A cluster. Every data directory names the cluster it belongs to.
     ClusterId, "cluster id", new_v4
 );
+
+impl ClusterId {
+    /// The last 8 bytes of it, big-endian. They tell clusters apart where the whole of it would be too long.
+    pub fn short(self) -> u64 {
+        self.0.as_u64_pair().1
+    }
+}
 unique_id!(
     /// One SQL statement being run: it is in every log line and error that the statement causes, on every node.
     QueryId, "query id", now_v7

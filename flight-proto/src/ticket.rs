@@ -5,7 +5,9 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::fragment::{FragmentId, ScanShards};
-use crate::ids::{ClusterId, QueryId};
+#[cfg(doc)]
+use crate::ids::ClusterId;
+use crate::ids::QueryId;
 use crate::snapshot::Snapshot;
 
 /// What a gateway redeems at a worker: a fragment, the values of its parameters, the shards it runs on, and the snapshot it sees.
@@ -17,9 +19,9 @@ pub struct FragmentTicket {
     /// The query, for logs and errors: the 16 bytes of its id.
     #[prost(bytes = "bytes", tag = "1")]
     pub query_id: Bytes,
-    /// The cluster: the 16 bytes of its id.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub cluster_id: Bytes,
+    /// The cluster, [in short](ClusterId::short).
+    #[prost(fixed64, tag = "2")]
+    pub cluster: u64,
     /// The worker that the ticket is for.
     #[prost(uint64, tag = "3")]
     pub worker_id: u64,
@@ -69,15 +71,14 @@ impl FragmentTicket {
     /// # Errors
     /// `INVALID_ARGUMENT` if it is no id.
     pub fn query_id(&self) -> Result<QueryId> {
-        uuid(&self.query_id, "query").map(QueryId)
-    }
-
-    /// The cluster.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` if it is no id.
-    pub fn cluster_id(&self) -> Result<ClusterId> {
-        uuid(&self.cluster_id, "cluster").map(ClusterId)
+        let id = Uuid::from_slice(&self.query_id).map_err(|source| {
+            Error::with_source(
+                ErrorCode::InvalidArgument,
+                "the query id of a fragment ticket cannot be read; run the same release on all nodes",
+                source,
+            )
+        })?;
+        Ok(QueryId(id))
     }
 
     /// The fragment.
@@ -87,16 +88,6 @@ impl FragmentTicket {
     pub fn fragment_id(&self) -> Result<FragmentId> {
         FragmentId::try_from(&self.fragment_id[..])
     }
-}
-
-fn uuid(bytes: &[u8], what: &str) -> Result<Uuid> {
-    Uuid::from_slice(bytes).map_err(|source| {
-        Error::with_source(
-            ErrorCode::InvalidArgument,
-            format!("the {what} id of a fragment ticket cannot be read; run the same release on all nodes"),
-            source,
-        )
-    })
 }
 
 /// What a client redeems at a gateway: a query that was planned. Valid on every gateway of the cluster: one that does not
@@ -164,25 +155,21 @@ mod tests {
 
     #[test]
     fn the_ids_of_a_fragment_ticket_are_read_and_nonsense_is_refused() {
-        let (query, cluster) = (QueryId::new(), ClusterId::new());
+        let query = QueryId::new();
         let fragment = FragmentId::of(b"a fragment");
         let ticket = FragmentTicket {
             query_id: Bytes::copy_from_slice(query.0.as_bytes()),
-            cluster_id: Bytes::copy_from_slice(cluster.0.as_bytes()),
             fragment_id: fragment.to_bytes(),
             ..FragmentTicket::default()
         };
         assert_eq!(ticket.query_id().unwrap(), query);
-        assert_eq!(ticket.cluster_id().unwrap(), cluster);
         assert_eq!(ticket.fragment_id().unwrap(), fragment);
         let nonsense = FragmentTicket {
             query_id: vec![1; 15].into(),
-            cluster_id: vec![1; 36].into(),
             ..FragmentTicket::default()
         };
         for error in [
             nonsense.query_id().unwrap_err(),
-            nonsense.cluster_id().unwrap_err(),
             nonsense.fragment_id().unwrap_err(),
         ] {
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");

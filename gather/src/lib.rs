@@ -10,6 +10,8 @@
 pub mod connections;
 /// How much of a gather's rows is on its way at a time.
 pub mod flow;
+/// Streams read in turns.
+pub mod in_turns;
 /// Which workers know which fragments.
 pub mod known_fragments;
 /// Deadlines and sizes.
@@ -30,6 +32,7 @@ pub mod stream;
 pub mod target;
 
 pub use connections::{Connections, Window, worker_error};
+pub use in_turns::InTurns;
 pub use known_fragments::{KnownBy, KnownFragments};
 pub use limits::Limits;
 pub use peers::Peers;

@@ -18,10 +18,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions,
 };
-use futures::{TryStreamExt, stream};
+use futures::TryStreamExt;
 use parking_lot::Mutex;
 
 use crate::flow::Flow;
+use crate::in_turns::InTurns;
 use crate::merge::Source;
 use crate::request::{Question, Request};
 use crate::stream::{WorkerStream, worker_stream};
@@ -159,11 +160,10 @@ impl ExecutionPlan for MembersExec {
         let streams = self.open(partition, &task)?.into_iter();
         let streams = streams.map(|stream| stream.map_ok(|rows| rows.batch));
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let rows = stream::select_all(streams).map_err(Into::into).inspect_ok(
-            move |batch: &RecordBatch| {
-                metrics.record_output(batch.num_rows());
-            },
-        );
+        let rows = InTurns::new(streams).map_err(Into::into);
+        let rows = rows.inspect_ok(move |batch: &RecordBatch| {
+            metrics.record_output(batch.num_rows());
+        });
         let rows = RecordBatchStreamAdapter::new(self.schema(), rows);
         Ok(Box::pin(cooperative(rows)))
     }

@@ -248,7 +248,7 @@ impl Reader {
         });
         let ticket = FragmentTicket {
             query_id: Bytes::copy_from_slice(request.query_id.0.as_bytes()),
-            cluster_id: Bytes::copy_from_slice(peers.cluster_id().0.as_bytes()),
+            cluster: peers.cluster_id().short(),
             worker_id: self.worker.0,
             fragment_id: request.fragment_id.to_bytes(),
             fragment: (form == Form::Whole).then(|| request.fragment.clone()),

@@ -604,7 +604,7 @@ NO_TICKET = (pa.ArrowInvalid, "INVALID_ARGUMENT: this is not a ticket of Volary,
         (lambda ticket: ticket[:4] + b"\xff" * 8 + ticket[12:], UNSEALED),
         (lambda ticket: ticket[:20] + bytes([ticket[20] ^ 1]) + ticket[21:], UNSEALED),
         (lambda ticket: ticket[:-1] + bytes([ticket[-1] ^ 1]), UNSEALED),
-        (lambda ticket: ticket[:2] + b"\x09" + ticket[3:], (pa.ArrowInvalid, "version 9, this node reads version 1")),
+        (lambda ticket: ticket[:2] + b"\x09" + ticket[3:], (pa.ArrowInvalid, "version 9, this node reads version 2")),
     ],
     ids=[
         "a byte short",

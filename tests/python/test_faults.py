@@ -334,6 +334,27 @@ def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Proc
     until(lambda: pair.nodes("state")[worker.id] == "alive", "the worker is shown as alive again")
 
 
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stopped_worker_is_named_whether_it_relays_or_is_relayed(pair: Processes, stopped: int) -> None:
+    """One of the two relays for both."""
+    worker = pair.workers[stopped]
+    query = "SELECT count(v), sum(k) FROM birds WHERE k >= 0"
+    with pair.connect() as connection:
+        connection.sql("SET relays = 1")
+        (_, plan), *_ = connection.sql(f"EXPLAIN {query}").rows()[1:]
+        assert "GatherExec: workers=2, relays=1" in plan
+        worker.running().signal(signal.SIGSTOP)
+        # A relay's failure is its worker's: it is tried again.
+        with (
+            within(2 * DEADLINE_SECONDS),
+            pytest.raises((volary.DeadlineExceededError, volary.UnavailableError)) as caught,
+        ):
+            connection.sql(query).rows()
+        assert_names(caught.value, worker)
+        worker.running().signal(signal.SIGCONT)
+        assert connection.sql(query).rows() == [(ROWS, SUM)]
+
+
 @pytest.mark.parametrize("before", ["", "EXPLAIN ANALYZE ", "INSERT INTO pairs "])
 def test_a_join_of_the_gateway_that_makes_no_rows_ends_with_its_client(tmp_path: Path, before: str) -> None:
     with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}) as processes:

@@ -1,6 +1,6 @@
 //! The worker: owns shards on its own disk and serves them over Flight.
 //!
-//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`], and run. Rows that arrive
+//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`], and run; [`scan`] reads the segments. Rows that arrive
 //! go through [`write`] into [`storage`]. [`membership`] joins a gateway and answers its questions.
 
 /// Settings.
@@ -11,6 +11,8 @@ pub mod context;
 pub mod fragment;
 /// Joining a gateway, and reporting to those that ask.
 pub mod membership;
+/// Scans of segments.
+pub mod scan;
 /// The process: start, serve, stop.
 pub mod server;
 /// The Flight service that gateways call.

@@ -49,7 +49,8 @@ impl WorkerService {
     /// Checks what is cheap to check; all else is the stream's.
     fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
-        self.check_addressee(&ticket.cluster_id()?.to_string(), ticket.worker_id)?;
+        let own = self.context.cluster_id.short();
+        self.check_addressee(ticket.cluster == own, ticket.worker_id)?;
         run::messages(Arc::clone(&self.context), ticket)
     }
 
@@ -97,13 +98,13 @@ impl WorkerService {
             .as_ref()
             .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
-        self.check_addressee(&request.cluster_id, request.worker_id)?;
+        self.check_addressee(self.is_own(&request.cluster_id), request.worker_id)?;
         Ok(request)
     }
 
     async fn control(&self, body: &[u8]) -> Result<Bytes> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
-        self.check_addressee(&command.cluster_id, command.worker_id)?;
+        self.check_addressee(self.is_own(&command.cluster_id), command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
@@ -127,17 +128,22 @@ impl WorkerService {
 
     /// An address may have been another node's before, also one of another cluster with the same secret: the seal alone does
     /// not say whom a call is for, and the numbers of workers, tables and writes are small in every cluster.
-    fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
+    fn check_addressee(&self, own_cluster: bool, worker_id: u64) -> Result<()> {
         let context = &self.context;
-        if cluster_id == context.cluster_id.to_string() && worker_id == context.id.0 {
+        if own_cluster && worker_id == context.id.0 {
             return Ok(());
         }
+        let cluster = if own_cluster { "it" } else { "another cluster" };
         Err(Error::unavailable(format!(
-            "this is worker {} of cluster {}, and the call is for worker {} of cluster {cluster_id}; the gateway learns the new address with that worker's next join",
+            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address with that worker's next join",
             context.id,
             context.cluster_id,
             WorkerId(worker_id)
         )))
+    }
+
+    fn is_own(&self, cluster_id: &str) -> bool {
+        cluster_id == self.context.cluster_id.to_string()
     }
 }
 

@@ -61,7 +61,7 @@ async fn of_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Measured>> {
     }
     let target_bytes = Gather::default().batch.bytes();
     candidates.push(candidate(OPERATORS_ROWS, Some(target_bytes))?);
-    let mut measured = in_turns(bench.turns(), candidates).await?;
+    let mut measured = in_turns(bench.short_turns(), candidates).await?;
     compare_with_fastest(&mut measured);
     Ok(measured)
 }

@@ -25,11 +25,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties, ReplaceChildrenOptions,
 };
-use futures::{StreamExt, TryStreamExt, stream};
-use volary_gather::Target;
+use futures::{StreamExt, TryStreamExt};
 use volary_gather::merge::Source;
 use volary_gather::report::Reports;
 use volary_gather::stream::{WorkerStream, worker_stream};
+use volary_gather::{InTurns, Target};
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
@@ -336,7 +336,7 @@ impl ExecutionPlan for GatherExec {
             .collect();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let (Some(ordering), true) = (self.ordering(), streams.len() > 1) else {
-            let rows = stream::select_all(streams).map_err(Into::into);
+            let rows = InTurns::new(streams).map_err(Into::into);
             let counted = rows.inspect_ok(move |batch: &RecordBatch| {
                 metrics.record_output(batch.num_rows());
             });

@@ -123,7 +123,7 @@ fn workers_send_only_rows_with_a_partner() {
             assert!(sent <= 60, "{sent} rows sent:\n{text}");
             let shown = cluster.sql(&analyze(QUERIES[1])).await.unwrap();
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
-            assert!(text.contains("scanned_rows=0"), "{text}");
+            assert!(text.contains("no worker was asked"), "{text}");
         }
         clusters.stop().await;
     });

@@ -48,7 +48,7 @@ impl Fixture {
         let nodes = cluster.nodes();
         let ticket = FragmentTicket {
             query_id: bytes_of(QueryId::new().0.as_bytes()),
-            cluster_id: bytes_of(nodes.gateway().cluster_id().0.as_bytes()),
+            cluster: nodes.gateway().cluster_id().short(),
             worker_id: nodes.worker_id(0).unwrap().0,
             fragment_id: FragmentId::of(b"a plan that no worker knows").to_bytes(),
             snapshot: Some(Snapshot::default()),
@@ -125,8 +125,6 @@ fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
         let mut altered = genuine.to_vec();
         altered[40] ^= 1;
         let denied = ErrorCode::PermissionDenied;
-        let other = ClusterId::new();
-        let of_other = format!("of cluster {other}");
         for (ticket, code, said) in [
             (with_other_secret, denied, "was not sealed by this cluster"),
             (altered.into(), denied, "altered or truncated"),
@@ -140,9 +138,9 @@ fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
                 "the call is for worker",
             ),
             (
-                fixture.sealed(|ticket| ticket.cluster_id = bytes_of(other.0.as_bytes())),
+                fixture.sealed(|ticket| ticket.cluster = ClusterId::new().short()),
                 ErrorCode::Unavailable,
-                of_other.as_str(),
+                "of another cluster",
             ),
             (
                 fixture.sealed(|ticket| ticket.query_id = Bytes::from_static(b"a query")),

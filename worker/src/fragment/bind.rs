@@ -22,8 +22,8 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
-use super::reads::SegmentReaders;
 use super::relay::Relaying;
+use crate::scan::{SegmentReaders, SegmentSource};
 use crate::storage::{Segment, Storage};
 
 /// Where the writer of segments begins another page of a column: Parquet's defaults.
@@ -159,14 +159,15 @@ impl Binder {
         let mut parquet = self.parquet.clone();
         parquet.global.enable_page_index = have_pages;
         let store = ObjectStoreUrl::local_filesystem();
-        let readers = SegmentReaders::new(
+        let readers = Arc::new(SegmentReaders::new(
             self.runtime_env.object_store(&store)?,
             self.runtime_env.cache_manager.get_file_metadata_cache(),
-        );
+        ));
         let source = ParquetSource::new(TableSchema::from(schema))
             .with_table_parquet_options(parquet)
             .with_pushdown_filters(scan.late_materialisation)
-            .with_parquet_file_reader_factory(Arc::new(readers));
+            .with_parquet_file_reader_factory(Arc::<SegmentReaders>::clone(&readers));
+        let source = SegmentSource::new(source, readers);
         let projection = scan
             .projection
             .iter()

@@ -27,6 +27,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::key_set::KeySetExpr;
 
 use super::bind::Binder;
+use super::filtered_scan;
 
 #[cfg(test)]
 mod tests;
@@ -60,6 +61,11 @@ impl PhysicalProtoConverterExtension for AllowList {
                 format!("a fragment may not contain {name}"),
             )
             .into());
+        }
+        if let Some(PhysicalPlanType::Filter(filter)) = &node.physical_plan_type
+            && let Some(scan) = filtered_scan::late_scan(filter)
+        {
+            return filtered_scan::decode(filter, scan, context, self);
         }
         node.try_into_physical_plan_with_context(context, self)
     }

@@ -13,6 +13,8 @@ pub mod bucket_order;
 pub mod decode;
 /// What fragments run in.
 pub mod environment;
+/// Filters that their scans apply.
+pub(crate) mod filtered_scan;
 /// Small answers in one piece.
 pub mod in_one_piece;
 /// Signs of life between the messages of a fragment.
@@ -21,8 +23,6 @@ pub mod keep_alive;
 pub mod kept;
 /// The rules that need to know the segments.
 pub mod optimize;
-/// Reads of segments.
-pub mod reads;
 /// Merging the rows of other workers for a gateway.
 pub mod relay;
 /// Executing a fragment, and streaming its rows.

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::metadata::{
+    CachedParquetMetaData, DFParquetMetadata,
+};
 use datafusion::error::Result as DfResult;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_plan::metrics::{
@@ -30,7 +32,7 @@ use parquet::file::metadata::ParquetMetaData;
 use rustix::io::{ReadWriteFlags, preadv2};
 
 /// More than this is worth a thread of its own.
-const MOST_AT_ONCE: u64 = 512 << 10;
+pub(super) const MOST_AT_ONCE: u64 = 512 << 10;
 
 /// Makes the readers of segments, which are files of the local file system.
 #[derive(Debug)]
@@ -48,6 +50,22 @@ impl SegmentReaders {
             metadata,
             paths: LocalFileSystem::new(),
         }
+    }
+
+    /// What is known of the file; `None` if it was not read yet.
+    pub(super) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
+        let known = self.metadata.get(&file.location)?;
+        if !known.is_valid_for(file) {
+            return None;
+        }
+        let known = known.file_metadata.as_any();
+        let known = known.downcast_ref::<CachedParquetMetaData>()?;
+        Some(Arc::clone(known.parquet_metadata()))
+    }
+
+    /// Opens the file.
+    pub(super) fn open(&self, file: &ObjectMeta) -> DfResult<File> {
+        Ok(File::open(self.paths.path_to_filesystem(&file.location)?)?)
     }
 }
 
@@ -108,7 +126,7 @@ impl SegmentReader {
 }
 
 /// `None` if a part of it would have to be waited for, or cannot be read.
-fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
+pub(super) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     let mut bytes = vec![0; length];
     let mut filled = 0;

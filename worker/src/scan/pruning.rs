@@ -1,0 +1,157 @@
+//! Segments without a row of interest.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::datasource::physical_plan::parquet::BloomFilterStatistics;
+use datafusion::physical_expr_common::physical_expr::{PhysicalExpr, snapshot_generation};
+use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use parking_lot::Mutex;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::bloom_filter::Sbbf;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+
+/// What a scan's predicate says of segments by their statistics. It is made once for all of them; filters that change while the query
+/// runs (of joins and top-k) are followed.
+#[derive(Debug)]
+pub(super) struct Pruning {
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    table_schema: SchemaRef,
+    max_in_list: usize,
+    made: Mutex<Made>,
+}
+
+#[derive(Debug, Default)]
+struct Made {
+    /// Of the predicate; none if nothing was made yet.
+    generation: Option<u64>,
+    pruning: Option<Arc<PruningPredicate>>,
+}
+
+impl Pruning {
+    pub(super) fn new(
+        predicate: Option<Arc<dyn PhysicalExpr>>,
+        table_schema: SchemaRef,
+        max_in_list: usize,
+    ) -> Self {
+        Self {
+            predicate,
+            table_schema,
+            max_in_list,
+            made: Mutex::default(),
+        }
+    }
+
+    /// The predicate as it is now; `None` if it excludes nothing.
+    pub(super) fn current(&self) -> Option<Arc<PruningPredicate>> {
+        let predicate = self.predicate.as_ref()?;
+        let generation = Some(snapshot_generation(predicate));
+        let mut made = self.made.lock();
+        if made.generation != generation {
+            made.generation = generation;
+            made.pruning = PruningPredicateBuilder::new()
+                .with_file_schema(Arc::clone(&self.table_schema))
+                .with_max_in_list_size(self.max_in_list)
+                .build(Arc::clone(predicate));
+        }
+        made.pruning.clone()
+    }
+}
+
+/// Whether statistics leave room for a row that the predicate accepts.
+pub(super) fn may_match(predicate: &PruningPredicate, statistics: &impl PruningStatistics) -> bool {
+    let matches = predicate.prune(statistics);
+    matches.map_or(true, |matches| matches.into_iter().any(|matches| matches))
+}
+
+/// Bounds and numbers of the only row group of a segment.
+pub(super) struct RowGroupStatistics<'a> {
+    pub(super) metadata: &'a ParquetMetaData,
+    pub(super) row_group: &'a RowGroupMetaData,
+    pub(super) table_schema: &'a SchemaRef,
+}
+
+impl RowGroupStatistics<'_> {
+    fn of<T>(
+        &self,
+        column: &Column,
+        read: impl FnOnce(StatisticsConverter<'_>) -> parquet::errors::Result<T>,
+    ) -> Option<T> {
+        let parquet_schema = self.metadata.file_metadata().schema_descr();
+        let converter =
+            StatisticsConverter::try_new(&column.name, self.table_schema, parquet_schema);
+        converter.and_then(read).ok()
+    }
+}
+
+impl PruningStatistics for RowGroupStatistics<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.of(column, |converter| {
+            converter.row_group_mins([self.row_group])
+        })
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.of(column, |converter| {
+            converter.row_group_maxes([self.row_group])
+        })
+    }
+
+    fn num_containers(&self) -> usize {
+        1
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let counts = self.of(column, |converter| {
+            converter.row_group_null_counts([self.row_group])
+        });
+        counts.map(|counts| Arc::new(counts) as ArrayRef)
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows = u64::try_from(self.row_group.num_rows()).ok()?;
+        Some(Arc::new(UInt64Array::from(vec![rows])))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+/// The bloom filters of the columns that the predicate compares with values, where there are any.
+pub(super) fn bloom_filters(
+    predicate: &PruningPredicate,
+    segment: &RowGroupStatistics<'_>,
+    read: impl Fn(&ColumnChunkMetaData) -> Option<Sbbf>,
+) -> Option<BloomFilterStatistics> {
+    let mut filters = None;
+    for name in predicate.literal_columns() {
+        let converter = segment.of(&Column::new_unqualified(&name), |converter| {
+            Ok(converter.parquet_column_index())
+        });
+        let Some(column) = converter
+            .flatten()
+            .map(|leaf| segment.row_group.column(leaf))
+        else {
+            continue;
+        };
+        if column.bloom_filter_offset().is_some()
+            && let Some(filter) = read(column)
+        {
+            let described = column.column_descr();
+            filters
+                .get_or_insert_with(BloomFilterStatistics::new)
+                .insert(
+                    name,
+                    filter,
+                    described.physical_type(),
+                    described.type_length(),
+                );
+        }
+    }
+    filters
+}

@@ -1,0 +1,331 @@
+//! Small segments, in one go.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::DataFusionError;
+use datafusion::error::Result;
+use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::pruning::PruningPredicate;
+use datafusion::physical_plan::filter::batch_filter;
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, PruningMetrics,
+};
+use object_store::ObjectMeta;
+use object_store::path::Path;
+use parking_lot::Mutex;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+
+use super::in_memory::{Chunk, InMemory, bloom_filter};
+use super::layout::Layout;
+use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
+use super::reads::{MOST_AT_ONCE, SegmentReaders, read_cached};
+
+/// In larger segments it may pay to read some pages only, or some columns only for some rows.
+const MOST_ROWS: i64 = 32 << 10;
+/// Fewer rows are read sooner than a bloom filter that excludes them.
+const TINY_ROWS: i64 = 1 << 10;
+/// So many of them are read sooner than it is prepared to tell which have no row of interest.
+const FEW_TINY: usize = 2;
+/// A scan that reads nothing for so long lets others have their turn.
+const EXCLUDED_AT_A_TIME: usize = 64;
+
+/// What a scan does with its small segments.
+#[derive(Debug)]
+pub(super) struct SmallSegments {
+    readers: Arc<SegmentReaders>,
+    table_schema: SchemaRef,
+    /// The table's columns that are read, ascending.
+    columns: Vec<usize>,
+    /// What holds of the rows that are wanted; nothing where the plan above the scan says so. One after another: what is not wanted for one
+    /// reason is not asked for the next, which may be an error for it.
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    projector: Projector,
+    pruning: Pruning,
+    batch_rows: usize,
+    layout: Mutex<Option<Arc<Layout>>>,
+    /// Tiny segments that were looked at.
+    tiny: AtomicUsize,
+    excluded: AtomicUsize,
+    metrics: Metrics,
+}
+
+/// What was asked of a scan.
+pub(super) struct Asked<'a> {
+    pub(super) table_schema: SchemaRef,
+    /// Over the table's columns.
+    pub(super) projection: &'a ProjectionExprs,
+    /// Over the table's columns.
+    pub(super) predicate: Option<Arc<dyn PhysicalExpr>>,
+    /// Whether the predicate is the scan's to apply, to each row.
+    pub(super) filters_rows: bool,
+    pub(super) max_in_list: usize,
+    pub(super) batch_rows: usize,
+}
+
+#[derive(Debug)]
+struct Metrics {
+    segments: Count,
+    scanned: Count,
+    by_statistics: PruningMetrics,
+    by_bloom_filter: PruningMetrics,
+}
+
+/// What becomes of a segment.
+pub(super) enum Segment {
+    /// It has no row of interest. `rest`: it was one of many, and others should have their turn.
+    Excluded { rest: bool },
+    /// These are its rows.
+    Rows(Rows),
+    /// It is not small, or not in memory.
+    Large,
+}
+
+impl SmallSegments {
+    /// # Errors
+    /// If the projection is not one of the table's.
+    pub(super) fn new(
+        asked: Asked<'_>,
+        readers: Arc<SegmentReaders>,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> Result<Self> {
+        let table_schema = asked.table_schema;
+        let filter = asked.predicate.as_ref().filter(|_| asked.filters_rows);
+        let filters = filter.map(split_conjunction).unwrap_or_default();
+        let mut columns = asked.projection.column_indices();
+        for filter in &filters {
+            columns.extend(collect_columns(filter).iter().map(|column| column.index()));
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        let schema = Arc::new(table_schema.project(&columns)?);
+        let of_read = |expression| reassign_expr_columns(expression, &schema);
+        let filters = filters
+            .into_iter()
+            .map(|filter| of_read(Arc::clone(filter)));
+        let filters = filters.collect::<Result<_>>()?;
+        let projector = asked.projection.clone().try_map_exprs(of_read)?;
+        Ok(Self {
+            readers,
+            projector: projector.make_projector(&schema)?,
+            filters,
+            pruning: Pruning::new(
+                asked.predicate,
+                Arc::clone(&table_schema),
+                asked.max_in_list,
+            ),
+            batch_rows: asked.batch_rows,
+            layout: Mutex::default(),
+            tiny: AtomicUsize::new(0),
+            excluded: AtomicUsize::new(0),
+            metrics: Metrics::new(metrics, partition),
+            table_schema,
+            columns,
+        })
+    }
+
+    /// What becomes of the segment of this file.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub(super) fn open(self: &Arc<Self>, file: &ObjectMeta) -> Result<Segment> {
+        let Some(metadata) = self.readers.metadata_at_hand(file) else {
+            return Ok(Segment::Large);
+        };
+        let row_group = match metadata.row_groups() {
+            [row_group] if row_group.num_rows() <= MOST_ROWS => row_group,
+            _ => return Ok(Segment::Large),
+        };
+        let layout = self.layout(&metadata);
+        let Some(columns) = &layout.columns else {
+            return Ok(Segment::Large);
+        };
+        let ranges = columns.leaves.iter();
+        let ranges = ranges.map(|leaf| row_group.column(*leaf).byte_range());
+        let lengths = ranges.clone().map(|(_, length)| length);
+        let bytes = lengths.fold(0, u64::saturating_add);
+        if bytes > MOST_AT_ONCE {
+            return Ok(Segment::Large);
+        }
+        let statistics = RowGroupStatistics {
+            metadata: &metadata,
+            row_group,
+            table_schema: &self.table_schema,
+        };
+        let pruning = self.pruning_of(row_group);
+        if let Some(predicate) = &pruning
+            && self.is_excluded_by_bounds(predicate, &statistics)
+        {
+            return Ok(self.excluded());
+        }
+        let Ok(opened) = self.readers.open(file) else {
+            return Ok(Segment::Large);
+        };
+        if let Some(predicate) = &pruning
+            && self.is_excluded_by_bloom_filters(predicate, &statistics, &opened)
+        {
+            return Ok(self.excluded());
+        }
+        let mut chunks = Vec::with_capacity(columns.leaves.len());
+        for (start, length) in ranges {
+            match read_cached(&opened, &(start..start.saturating_add(length))) {
+                Some(bytes) => chunks.push(Arc::new(Chunk { start, bytes })),
+                None => return Ok(Segment::Large),
+            }
+        }
+        let rows = usize::try_from(row_group.num_rows()).unwrap_or_default();
+        let in_memory = InMemory {
+            metadata: &metadata,
+            row_group,
+            leaves: &columns.leaves,
+            chunks,
+            rows,
+        };
+        let batch_rows = self.batch_rows.min(rows).max(1);
+        let batches = ParquetRecordBatchReader::try_new_with_row_groups(
+            &columns.levels,
+            &in_memory,
+            batch_rows,
+            None,
+        );
+        let batches = batches.map_err(|error| damaged(&file.location, error))?;
+        self.metrics.segments.add(1);
+        self.metrics
+            .scanned
+            .add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(Segment::Rows(Rows {
+            file: file.location.clone(),
+            batches,
+            scan: Arc::clone(self),
+        }))
+    }
+
+    /// What excludes a segment with these rows, if it is worth asking.
+    fn pruning_of(&self, row_group: &RowGroupMetaData) -> Option<Arc<PruningPredicate>> {
+        let is_tiny = row_group.num_rows() < TINY_ROWS;
+        if is_tiny && self.tiny.fetch_add(1, Ordering::Relaxed) < FEW_TINY {
+            return None;
+        }
+        self.pruning.current()
+    }
+
+    fn is_excluded_by_bounds(
+        &self,
+        predicate: &PruningPredicate,
+        statistics: &RowGroupStatistics<'_>,
+    ) -> bool {
+        let excluded = !may_match(predicate, statistics);
+        count(&self.metrics.by_statistics, excluded);
+        excluded
+    }
+
+    fn is_excluded_by_bloom_filters(
+        &self,
+        predicate: &PruningPredicate,
+        statistics: &RowGroupStatistics<'_>,
+        file: &File,
+    ) -> bool {
+        if statistics.row_group.num_rows() < TINY_ROWS {
+            return false;
+        }
+        let read = |column: &ColumnChunkMetaData| bloom_filter(column, file);
+        let Some(filters) = bloom_filters(predicate, statistics, read) else {
+            return false;
+        };
+        let excluded = !may_match(predicate, &filters);
+        count(&self.metrics.by_bloom_filter, excluded);
+        excluded
+    }
+
+    fn excluded(&self) -> Segment {
+        let before = self.excluded.fetch_add(1, Ordering::Relaxed);
+        Segment::Excluded {
+            rest: (before + 1).is_multiple_of(EXCLUDED_AT_A_TIME),
+        }
+    }
+
+    fn layout(&self, metadata: &Arc<ParquetMetaData>) -> Arc<Layout> {
+        let mut kept = self.layout.lock();
+        let file = metadata.file_metadata().schema_descr();
+        if let Some(layout) = &*kept
+            && layout.is_of(file)
+        {
+            return Arc::clone(layout);
+        }
+        let layout = Arc::new(Layout::new(metadata, &self.table_schema, &self.columns));
+        *kept = Some(Arc::clone(&layout));
+        layout
+    }
+}
+
+impl Metrics {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let builder = || MetricBuilder::new(metrics).with_type(MetricType::Summary);
+        Self {
+            segments: builder().counter("small_segments", partition),
+            scanned: builder()
+                .with_category(MetricCategory::Bytes)
+                .counter("bytes_scanned", partition),
+            by_statistics: builder().pruning_metrics("row_groups_pruned_statistics", partition),
+            by_bloom_filter: builder().pruning_metrics("row_groups_pruned_bloom_filter", partition),
+        }
+    }
+}
+
+fn count(metric: &PruningMetrics, excluded: bool) {
+    if excluded {
+        metric.add_pruned(1);
+    } else {
+        metric.add_matched(1);
+    }
+}
+
+fn damaged(file: &Path, error: ParquetError) -> DataFusionError {
+    DataFusionError::from(error).context(format!("segment /{file} cannot be read"))
+}
+
+/// The rows of a segment, in batches.
+pub(super) struct Rows {
+    file: Path,
+    batches: ParquetRecordBatchReader,
+    scan: Arc<SmallSegments>,
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}
+
+impl Rows {
+    fn wanted(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
+        for filter in &self.scan.filters {
+            if batch.num_rows() == 0 {
+                break;
+            }
+            batch = batch_filter(&batch, filter)?;
+        }
+        self.scan.projector.project_batch(&batch)
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.batches.next()?;
+        Some(
+            batch
+                .map_err(|error| damaged(&self.file, error.into()))
+                .and_then(|batch| self.wanted(batch)),
+        )
+    }
+}

@@ -1,0 +1,230 @@
+//! Which segments are read how.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileSource, ParquetSource,
+};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::Result;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr_common::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::ObjectStore;
+
+use super::reads::SegmentReaders;
+use super::small::{Asked, Rows, Segment, SmallSegments};
+
+/// A Parquet source that reads small segments by itself, and leaves the large ones, and all that plans are made with, to DataFusion's.
+#[derive(Clone)]
+pub struct SegmentSource {
+    parquet: Arc<dyn FileSource>,
+    readers: Arc<SegmentReaders>,
+    batch_rows: usize,
+}
+
+impl SegmentSource {
+    /// Of a source that reads with `readers`.
+    pub fn new(parquet: ParquetSource, readers: Arc<SegmentReaders>) -> Self {
+        Self {
+            parquet: Arc::new(parquet),
+            readers,
+            batch_rows: usize::MAX,
+        }
+    }
+
+    fn over(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+        Arc::new(Self {
+            parquet,
+            ..self.clone()
+        })
+    }
+
+    fn small(&self, partition: usize) -> Result<Option<SmallSegments>> {
+        let Some(parquet) = self.parquet.downcast_ref::<ParquetSource>() else {
+            return Ok(None);
+        };
+        let Some(projection) = parquet.projection() else {
+            return Ok(None);
+        };
+        let options = &parquet.table_parquet_options().global;
+        let asked = Asked {
+            table_schema: Arc::clone(self.parquet.table_schema().table_schema()),
+            projection,
+            predicate: self.parquet.filter(),
+            filters_rows: options.pushdown_filters,
+            max_in_list: parquet.max_in_list_size(),
+            batch_rows: self.batch_rows,
+        };
+        let readers = Arc::clone(&self.readers);
+        SmallSegments::new(asked, readers, self.parquet.metrics(), partition).map(Some)
+    }
+}
+
+impl FileSource for SegmentSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.parquet.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let large = self.parquet.create_morselizer(store, config, partition)?;
+        Ok(Box::new(Segments {
+            small: self.small(partition)?.map(Arc::new),
+            large: Arc::from(large),
+        }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.parquet.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self {
+            parquet: self.parquet.with_batch_size(batch_rows),
+            batch_rows,
+            ..self.clone()
+        })
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.parquet.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.parquet.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.parquet.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.parquet.file_type()
+    }
+
+    fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parquet.fmt_extra(format, f)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let pushed = self.parquet.try_pushdown_filters(filters, config)?;
+        Ok(FilterPushdownPropagation {
+            filters: pushed.filters,
+            updated_node: pushed.updated_node.map(|parquet| self.over(parquet)),
+        })
+    }
+
+    fn try_pushdown_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn FileSource>>> {
+        let pushed = self.parquet.try_pushdown_projection(projection)?;
+        Ok(pushed.map(|parquet| self.over(parquet)))
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.parquet.apply_expressions(visit)
+    }
+}
+
+/// The segments of a partition.
+#[derive(Debug)]
+struct Segments {
+    small: Option<Arc<SmallSegments>>,
+    large: Arc<dyn Morselizer>,
+}
+
+impl Morselizer for Segments {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        match &self.small {
+            Some(small) => Ok(Box::new(Unopened {
+                small: Arc::clone(small),
+                large: Arc::clone(&self.large),
+                file,
+            })),
+            None => self.large.plan_file(file),
+        }
+    }
+}
+
+/// A segment that was not looked at yet.
+#[derive(Debug)]
+struct Unopened {
+    small: Arc<SmallSegments>,
+    large: Arc<dyn Morselizer>,
+    file: PartitionedFile,
+}
+
+impl MorselPlanner for Unopened {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        // A part of a file is none of ours.
+        let segment = match &self.file.range {
+            None => self.small.open(&self.file.object_meta)?,
+            Some(_) => Segment::Large,
+        };
+        Ok(match segment {
+            Segment::Excluded { rest: false } => None,
+            Segment::Excluded { rest: true } => {
+                let rest = async {
+                    tokio::task::yield_now().await;
+                    Ok(Box::new(Nothing) as Box<dyn MorselPlanner>)
+                };
+                Some(MorselPlan::new().with_pending_planner(rest))
+            }
+            Segment::Rows(rows) => {
+                Some(MorselPlan::new().with_morsels(vec![Box::new(SmallSegment(rows))]))
+            }
+            Segment::Large => {
+                let planner = self.large.plan_file(self.file)?;
+                Some(MorselPlan::new().with_planners(vec![planner]))
+            }
+        })
+    }
+}
+
+/// A segment without rows of interest.
+#[derive(Debug)]
+struct Nothing;
+
+impl MorselPlanner for Nothing {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        Ok(None)
+    }
+}
+
+/// The rows of a small segment.
+#[derive(Debug)]
+struct SmallSegment(Rows);
+
+impl Morsel for SmallSegment {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        futures::stream::iter(self.0).boxed()
+    }
+}
