@@ -49,8 +49,11 @@ impl WorkerService {
     /// Checks what is cheap to check; all else is the stream's.
     fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
-        let own = self.context.cluster_id.short();
-        self.check_addressee(ticket.cluster == own, ticket.worker_id)?;
+        // A ticket says the cluster in short only, which tells apart and does not name.
+        if ticket.cluster != self.context.cluster_id.short() {
+            return Err(self.not_the_addressee(ticket.worker_id, "another cluster"));
+        }
+        self.check_worker(ticket.worker_id)?;
         run::messages(Arc::clone(&self.context), ticket)
     }
 
@@ -98,13 +101,13 @@ impl WorkerService {
             .as_ref()
             .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
-        self.check_addressee(self.is_own(&request.cluster_id), request.worker_id)?;
+        self.check_addressee(&request.cluster_id, request.worker_id)?;
         Ok(request)
     }
 
     async fn control(&self, body: &[u8]) -> Result<Bytes> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
-        self.check_addressee(self.is_own(&command.cluster_id), command.worker_id)?;
+        self.check_addressee(&command.cluster_id, command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
@@ -128,22 +131,27 @@ impl WorkerService {
 
     /// An address may have been another node's before, also one of another cluster with the same secret: the seal alone does
     /// not say whom a call is for, and the numbers of workers, tables and writes are small in every cluster.
-    fn check_addressee(&self, own_cluster: bool, worker_id: u64) -> Result<()> {
-        let context = &self.context;
-        if own_cluster && worker_id == context.id.0 {
-            return Ok(());
+    fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
+        if cluster_id == self.context.cluster_id.to_string() {
+            return self.check_worker(worker_id);
         }
-        let cluster = if own_cluster { "it" } else { "another cluster" };
-        Err(Error::unavailable(format!(
-            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address with that worker's next join",
-            context.id,
-            context.cluster_id,
-            WorkerId(worker_id)
-        )))
+        Err(self.not_the_addressee(worker_id, &format!("cluster {cluster_id}")))
     }
 
-    fn is_own(&self, cluster_id: &str) -> bool {
-        cluster_id == self.context.cluster_id.to_string()
+    fn check_worker(&self, worker_id: u64) -> Result<()> {
+        if worker_id == self.context.id.0 {
+            return Ok(());
+        }
+        Err(self.not_the_addressee(worker_id, &format!("cluster {}", self.context.cluster_id)))
+    }
+
+    fn not_the_addressee(&self, worker_id: u64, cluster: &str) -> Error {
+        Error::unavailable(format!(
+            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address with that worker's next join",
+            self.context.id,
+            self.context.cluster_id,
+            WorkerId(worker_id)
+        ))
     }
 }
 
