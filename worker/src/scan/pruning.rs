@@ -130,13 +130,10 @@ pub(super) fn bloom_filters(
 ) -> Option<BloomFilterStatistics> {
     let mut filters = None;
     for name in predicate.literal_columns() {
-        let converter = segment.of(&Column::new_unqualified(&name), |converter| {
+        let leaf = segment.of(&Column::new_unqualified(&name), |converter| {
             Ok(converter.parquet_column_index())
         });
-        let Some(column) = converter
-            .flatten()
-            .map(|leaf| segment.row_group.column(leaf))
-        else {
+        let Some(column) = leaf.flatten().map(|leaf| segment.row_group.column(leaf)) else {
             continue;
         };
         if column.bloom_filter_offset().is_some()

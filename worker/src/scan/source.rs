@@ -59,15 +59,15 @@ impl SegmentSource {
         };
         let options = &parquet.table_parquet_options().global;
         let asked = Asked {
-            table_schema: Arc::clone(self.parquet.table_schema().table_schema()),
+            table_schema: Arc::clone(parquet.table_schema().table_schema()),
             projection,
-            predicate: self.parquet.filter(),
+            predicate: parquet.filter(),
             filters_rows: options.pushdown_filters,
             max_in_list: parquet.max_in_list_size(),
             batch_rows: self.batch_rows,
         };
         let readers = Arc::clone(&self.readers);
-        SmallSegments::new(asked, readers, self.parquet.metrics(), partition).map(Some)
+        SmallSegments::new(asked, readers, parquet.metrics(), partition).map(Some)
     }
 }
 
