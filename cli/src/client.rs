@@ -5,7 +5,7 @@ use arrow::datatypes::{Int64Type, Schema, SchemaRef};
 use arrow_flight::HandshakeRequest;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
@@ -106,7 +106,30 @@ impl Client {
     ///
     /// # Errors
     /// Those of the statement.
-    pub fn run<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Rows>> {
+    pub async fn run(&mut self, sql: &str) -> Result<Rows> {
+        let rows = self.run_unchecked(sql).await?;
+        let columns = rows.schema.fields().len();
+        let batches = rows.batches;
+        Ok(Rows {
+            schema: rows.schema,
+            batches: batches
+                .and_then(move |batch| ready(as_announced(batch, columns)))
+                .boxed(),
+        })
+    }
+
+    /// Runs a statement to its end and counts its rows, also of a server that announces other columns than it sends.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn count(&mut self, sql: &str) -> Result<usize> {
+        let rows = self.run_unchecked(sql).await?.batches;
+        rows.try_fold(0, |rows, batch| ready(Ok(rows + batch.num_rows())))
+            .await
+    }
+
+    /// The batches may have other columns than the schema.
+    fn run_unchecked<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Rows>> {
         async move {
             let info = self
                 .inner
@@ -148,6 +171,18 @@ impl Client {
     }
 }
 
+/// A server that is not ours may send other rows than it has said.
+fn as_announced(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
+    if columns > 0 && batch.num_columns() != columns {
+        return Err(Error::internal(format!(
+            "the gateway has announced {columns} columns, and sends {}: {}",
+            batch.num_columns(),
+            batch.schema()
+        )));
+    }
+    Ok(batch)
+}
+
 fn failed(error: FlightError) -> Error {
     error.into()
 }
@@ -164,7 +199,24 @@ fn address(uri: &str) -> Result<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
     use super::*;
+
+    #[test]
+    fn rows_of_other_columns_than_announced_are_an_error() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+        assert_eq!(as_announced(batch.clone(), 1).unwrap(), batch);
+        assert!(as_announced(batch.clone(), 0).is_ok());
+        let error = as_announced(batch, 2).unwrap_err();
+        assert!(
+            error.message().contains("2 columns, and sends 1"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn uris_are_read_with_and_without_a_scheme() {

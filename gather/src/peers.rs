@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use volary_flight_proto::Result;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::Sealer;
+use volary_flight_proto::{Error, Result};
 use volary_node::channel::NodeClient;
 
 use crate::connections::Window;
@@ -34,6 +34,11 @@ pub trait Peers: fmt::Debug + Send + Sync {
 
     /// A worker's name and address, for messages: `worker w3 at 127.0.0.1:7203`.
     fn name(&self, worker: WorkerId) -> String;
+
+    /// What a worker's failure is told as: with the worker's name in front.
+    fn failure(&self, worker: WorkerId, error: Error) -> Error {
+        error.at(self.name(worker))
+    }
 
     /// Puts workers that live before others; otherwise they stay in their order.
     fn sort_live_first(&self, workers: &mut [WorkerId]);

@@ -91,7 +91,7 @@ fn read(request: Arc<Request>, target: Target) -> Result<WorkerStream> {
             match reader.next().await {
                 Ok(Some(rows)) => Ok(Some((rows, Some(reader)))),
                 Ok(None) => Ok(None),
-                Err(error) => Err(reader.name(error)),
+                Err(error) => Err(reader.failure(error)),
             }
         },
     )))
@@ -369,7 +369,7 @@ impl Reader {
         )))
     }
 
-    fn name(&self, error: Error) -> Error {
-        error.at(self.request.peers.name(self.worker))
+    fn failure(&self, error: Error) -> Error {
+        self.request.peers.failure(self.worker, error)
     }
 }

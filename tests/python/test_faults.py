@@ -351,6 +351,9 @@ def test_a_stopped_worker_is_named_whether_it_relays_or_is_relayed(pair: Process
         ):
             connection.sql(query).rows()
         assert_names(caught.value, worker)
+        # If it is the other one that has asked it, that may be why.
+        asked_by_other = f"worker {pair.workers[1 - stopped].id} at " in caught.value.message
+        assert asked_by_other == ("if workers cannot reach each other, SET relays = 'off'" in caught.value.message)
         worker.running().signal(signal.SIGCONT)
         assert connection.sql(query).rows() == [(ROWS, SUM)]
 

@@ -10,7 +10,7 @@ use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::{Error, Result, ipc};
+use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::{Members, MembersExec};
 use volary_gather::report::Reports;
 use volary_gather::request::Question;
@@ -167,6 +167,17 @@ impl Peers for MemberPeers {
         match self.addresses.get(&worker) {
             Some(address) => format!("worker {worker} at {address}"),
             None => format!("worker {worker}"),
+        }
+    }
+
+    fn failure(&self, worker: WorkerId, error: Error) -> Error {
+        let name = self.name(worker);
+        match error.code() {
+            // Where gateways reach all workers and these do not reach each other, every relayed query fails.
+            ErrorCode::Unavailable | ErrorCode::DeadlineExceeded => error.at(format!(
+                "{name}, whose rows it merges (if workers cannot reach each other, SET relays = 'off')"
+            )),
+            _ => error.at(name),
         }
     }
 
