@@ -117,7 +117,7 @@ def floor(results: Results) -> Figure:
 def relays(results: Results) -> Figure:
     """A panel per metric: bars of the settings, by statement, in terms of what it takes without relays."""
     labels = {
-        "gateway_processor_with_idle_ms": "processor time of the gateway",
+        "gateway_processor_ms": "processor time of the gateway",
         "workers_processor_ms": "processor time of the workers",
         "p50_ms": "median time on one machine",
     }
@@ -154,16 +154,14 @@ def point(results: Results) -> Figure:
 
 
 def groups(results: Results) -> Figure:
-    """Memory and time over the number of groups, with and without a limit."""
+    """Memory and time over the number of groups, with and without a limit, and as far as it is not given back."""
     figure, all_axes = panels(2)
     labels = {"bytes_per_group": "growth of the gateway, bytes per group", "total_s": "time, s"}
     counts = [f"{count:,}" for count in grouped(results.variants, "groups")]
     for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
         series = {
-            "256 MiB" if limited else "unlimited": {
-                f"{variant.parameters['groups']:,}": variant.spread(metric) for variant in variants
-            }
-            for limited, variants in grouped(results.variants, "limited").items()
+            str(memory): {f"{variant.parameters['groups']:,}": variant.spread(metric) for variant in variants}
+            for memory, variants in grouped(results.variants, "memory").items()
         }
         bars(axes, counts, series)
         axes.set_xlabel("groups")

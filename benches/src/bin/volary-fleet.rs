@@ -86,6 +86,7 @@ fn run_fleet(up: Up) -> Result<()> {
         workers: up.workers,
         hosts: up.hosts,
         worker_memory: host::WORKER_MEMORY,
+        gateway_environment: Vec::new(),
     })?;
     println!(
         "volary-fleet: {} workers after {:.1} s, gateway process {}, listening on grpc://{}",

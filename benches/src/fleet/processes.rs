@@ -25,6 +25,8 @@ pub struct FleetOptions {
     pub hosts: usize,
     /// What each of them may hold.
     pub worker_memory: MemorySize,
+    /// Environment variables of the gateway, besides those that there are.
+    pub gateway_environment: Vec<(&'static str, &'static str)>,
 }
 
 /// A gateway and its workers. Dropping it ends them.
@@ -44,6 +46,7 @@ impl Fleet {
         std::fs::create_dir_all(&options.data_dir)?;
         let mut gateway = Command::new(&options.program);
         gateway
+            .envs(options.gateway_environment.iter().copied())
             .arg("gateway")
             .arg("--data-dir")
             .arg(options.data_dir.join("gateway"));

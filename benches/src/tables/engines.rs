@@ -30,7 +30,7 @@ impl Engine for Loaded {
     const NAME: &'static str = "Volary";
 
     fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>> {
-        async move { Ok(self.client.collect(sql).await?.num_rows()) }.boxed_local()
+        async move { Ok(self.client.count(sql).await?) }.boxed_local()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::statistics::percentile;
 pub(super) const TABLE: Table = Table {
     name: "relays",
     title: "Relays: merging on some of the workers",
-    method: "Real workers in four processes behind a gateway in a process of its own, one shard each with the same number of rows (2,000), warm; statements go through Flight SQL, in sessions that differ in SET relays: off (the gateway alone merges what all workers send), auto (cost decides), and numbers of relays: a third of the square root of the number of workers, the root, and three times the root. In parentheses: how many EXPLAIN says there are; 0 is flat. What to look at is the processor time of the gateway: it is what a cluster of many workers waits for. Latency does not show what it would show there: all nodes share the processors of this one machine, so that relays, which would have processors of their own and work at the same time, take turns with the gateway and with each other, and what they do makes the query longer. Processor time is of the whole gateway, and of all processes of workers together, relays included; by query, over several queries, less what the same processes use in the same time when nobody asks; with_idle: all of it, as gateways ask thousands of workers for their reports, and do that less while they are busy. p50: of what the client, which is in the measuring process, waits for all rows. Streams: those that the gateway reads; received: their number times the bytes of the one in the middle, as EXPLAIN ANALYZE says. Statements: count is a count(*) with a filter, one row of each worker; 10 groups and 2000 groups are a GROUP BY whose groups all workers have; top 100 is an ORDER BY with a LIMIT, over rows that are spread over the workers; different groups are a GROUP BY of 100 groups of each worker that no other worker has, of which the gateway sends one row.",
+    method: "Real workers in four processes behind a gateway in a process of its own, one shard each with the same number of rows (2,000), warm; statements go through Flight SQL, in sessions that differ in SET relays: off (the gateway alone merges what all workers send), auto (cost decides), and numbers of relays: a third of the square root of the number of workers, the root, and three times the root. In parentheses: how many EXPLAIN says there are; 0 is flat. What to look at is the processor time of the gateway: it is what a cluster of many workers waits for. Latency does not show what it would show there: all nodes share the processors of this one machine, so that relays, which would have processors of their own and work at the same time, take turns with the gateway and with each other, and what they do makes the query longer. Processor time is of the whole gateway, and of all processes of workers together, relays included; by query, over several queries, with what they do besides: the gateway asks thousands of workers for their reports. p50: of what the client, which is in the measuring process, waits for all rows. Streams: those that the gateway reads; received: their number times the bytes of the one in the middle, as EXPLAIN ANALYZE says. Statements: count is a count(*) with a filter, one row of each worker; 10 groups and 2000 groups are a GROUP BY whose groups all workers have; top 100 is an ORDER BY with a LIMIT, over rows that are spread over the workers; different groups are a GROUP BY of 100 groups of each worker that no other worker has, of which the gateway sends one row.",
     run: |bench| run(bench).boxed_local(),
 };
 
@@ -74,7 +74,6 @@ async fn of_statement(
             client: &mut session.client,
             statement,
             processes,
-            idle: Duration::from_millis(bench.size.pick(50, 500, 2_000)),
         };
         candidates.push(Candidate::new(label, queries));
     }
@@ -262,8 +261,6 @@ struct Queries<'a> {
     client: &'a mut Client,
     statement: &'a Statement,
     processes: &'a Processes,
-    /// For so long it is looked at what the processes do when nobody asks.
-    idle: Duration,
 }
 
 impl Measure for Queries<'_> {
@@ -273,29 +270,17 @@ impl Measure for Queries<'_> {
             let analysed = explained(self.client, "EXPLAIN ANALYZE", self.statement).await?;
             let streams = Gathering::of(&analysed)?.streams() as f64;
             let received = median_bytes(&analysed)? as f64 * streams;
-            let before = self.processes.work()?;
-            tokio::time::sleep(self.idle).await;
-            let idle = self.processes.work()?.since(&before);
             let mut latencies_ms = Vec::new();
             let before = self.processes.work()?;
-            let started = Instant::now();
             for _ in 0..self.statement.times {
                 latencies_ms.push(answer_ms(self.client, self.statement).await?);
             }
-            let total = started.elapsed();
-            let busy = self.processes.work()?.since(&before);
-            let idle_times = total.as_secs_f64() / self.idle.as_secs_f64();
-            let of_one = |busy: Duration, idle: Duration| {
-                let taken = busy.saturating_sub(idle.mul_f64(idle_times));
-                taken.as_secs_f64() * 1e3 / f64::from(self.statement.times)
-            };
+            let taken = self.processes.work()?.since(&before);
+            let of_one =
+                |taken: Duration| taken.as_secs_f64() * 1e3 / f64::from(self.statement.times);
             Ok(Sample::new()
-                .with("gateway_processor_ms", of_one(busy.gateway, idle.gateway))
-                .with(
-                    "gateway_processor_with_idle_ms",
-                    of_one(busy.gateway, Duration::ZERO),
-                )
-                .with("workers_processor_ms", of_one(busy.workers, idle.workers))
+                .with("gateway_processor_ms", of_one(taken.gateway))
+                .with("workers_processor_ms", of_one(taken.workers))
                 .with("p50_ms", percentile(&latencies_ms, 50))
                 .with("streams", streams)
                 .with("received_kib", received / 1024.0))

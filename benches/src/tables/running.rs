@@ -60,8 +60,15 @@ impl Layout {
                 workers,
                 hosts: hosts.min(workers),
                 worker_memory,
+                gateway_environment: Vec::new(),
             },
         }
+    }
+
+    /// The same, whose gateway has this environment variable.
+    pub(super) fn with_environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.options.gateway_environment.push((name, value));
+        self
     }
 
     /// How many workers there are.

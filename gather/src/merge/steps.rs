@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 /// Bytes of partial results that are merged at a time. Their hash tables take about as much again, and small ones stay in the
 /// processor's caches.
-const STEP_BYTES: RangeInclusive<usize> = (1 << 20)..=(16 << 20);
+const STEP_BYTES: RangeInclusive<usize> = (1 << 20)..=(4 << 20);
 /// The part of a query's memory that a step's partial results may take.
 const SHARE_OF_MEMORY: usize = 8;
 
@@ -45,8 +45,9 @@ mod tests {
         assert_eq!(Steps::new(128, 0, 1 << 30).count(), 1);
         assert_eq!(Steps::new(128, 1 << 20, 1 << 30).count(), 1);
         assert_eq!(Steps::new(128, 1 << 30, 64 << 20).count(), 128);
-        assert_eq!(Steps::new(128, 1 << 30, 256 << 20).count(), 64);
-        assert_eq!(Steps::new(128, 1 << 30, usize::MAX).count(), 64);
+        assert_eq!(Steps::new(128, 64 << 20, 256 << 20).count(), 16);
+        assert_eq!(Steps::new(128, 64 << 20, 16 << 20).count(), 32);
+        assert_eq!(Steps::new(128, 64 << 20, usize::MAX).count(), 16);
         assert_eq!(Steps::new(128, usize::MAX, 1).count(), 128);
     }
 
