@@ -119,7 +119,8 @@ pub struct Gather {
     pub stream_window: MemorySize,
     /// The largest message that is taken from a worker.
     pub max_message: MemorySize,
-    /// A join's small side narrows the scans of its other side if it has at most so many different keys; 0: never by a list.
+    /// A join's small side narrows the scans of its other side by a list if it has at most about so many different keys (of a join on
+    /// several: combinations of them); 0: never by a list.
     pub runtime_filter_keys: usize,
     /// How many workers merge the rows of the others for the gateway, where rows can be merged: `auto` estimates whether that is faster,
     /// `off` lets the gateway merge by itself, and a number is how many there are in any case. A session sets it with `SET relays`. Workers

@@ -1,19 +1,27 @@
 //! Filter pushdown that does not take one column for another.
 //!
-//! DataFusion 55 finds a filter's columns in the input of an operator by their names (apache/datafusion#25244), so that of two
-//! columns of one name, as joins give them, the first is filtered. Here filters stay above such operators.
+//! DataFusion 55 finds a filter's columns in the input of an operator by their names (mended after it: apache/datafusion#25259). Of two
+//! columns of one name, as joins give them, the first is filtered; a filter on a key of a semi join goes to a column of that name on its other
+//! side, whichever that is; and one on a group to a column that has the name that the group is given. Here filters stay above
+//! such operators.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-/// DataFusion's `FilterPushdown`, for the largest subtrees in which all operators below the root have columns of different names. (A root is
-/// given no filters; those that it makes itself are of its inputs.)
+/// DataFusion's `FilterPushdown`, for the largest subtrees in which all operators below the root have columns that are told from others by
+/// their names. (A root is given no filters; those that it makes itself are of its inputs.)
 #[derive(Debug)]
 pub struct PushdownByUniqueNames(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
@@ -44,11 +52,54 @@ impl PhysicalOptimizerRule for PushdownByUniqueNames {
 }
 
 fn are_unique_throughout(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    are_unique(&plan.schema()) && plan.children().into_iter().all(are_unique_throughout)
+    are_unique(&plan.schema())
+        && lead_to_the_same_columns(plan)
+        && plan.children().into_iter().all(are_unique_throughout)
+}
+
+/// Whether a name of a column, where filters on it are taken to a child, is that of the same values there.
+fn lead_to_the_same_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        let (left, right) = (join.left().schema(), join.right().schema());
+        let mut keys = join.on().iter();
+        return match join.join_type() {
+            JoinType::LeftSemi => keys.all(|(left, partner)| leads_to(left, &right, partner)),
+            JoinType::RightSemi => keys.all(|(partner, right)| leads_to(right, &left, partner)),
+            _ => true,
+        };
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let input = aggregate.input().schema();
+        let mut groups = aggregate.group_expr().expr().iter();
+        return groups.all(|(group, name)| leads_by_name_to(name, &input, group));
+    }
+    if plan.is::<UnionExec>() {
+        let names =
+            |of: &Schema| -> Vec<_> { of.fields().iter().map(|f| f.name().clone()).collect() };
+        let names_of_union = names(&plan.schema());
+        return plan
+            .children()
+            .into_iter()
+            .all(|child| names(&child.schema()) == names_of_union);
+    }
+    true
+}
+
+/// Whether a key's name is that of no column of the other side but its partner.
+fn leads_to(key: &Arc<dyn PhysicalExpr>, other: &Schema, partner: &Arc<dyn PhysicalExpr>) -> bool {
+    key.downcast_ref::<Column>()
+        .is_none_or(|key| leads_by_name_to(key.name(), other, partner))
+}
+
+fn leads_by_name_to(name: &str, input: &Schema, expected: &Arc<dyn PhysicalExpr>) -> bool {
+    input.column_with_name(name).is_none_or(|(found, _)| {
+        let expected = expected.downcast_ref::<Column>();
+        expected.is_some_and(|expected| expected.index() == found)
+    })
 }
 
 /// Whether no two columns have one name.
-pub fn are_unique(schema: &Schema) -> bool {
+fn are_unique(schema: &Schema) -> bool {
     let mut names = HashSet::with_capacity(schema.fields().len());
     schema
         .fields()

@@ -1,6 +1,7 @@
 //! The plan node.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use volary_node::buckets::Buckets;
 use super::context::QueryContext;
 use super::fragment::{Fragment, PreparedFragment};
 use super::relays::Relays;
+use super::runtime_filter::known_keys;
 
 /// Runs a fragment on its workers and gives the union of their rows, or their merge where the fragment is ordered.
 ///
@@ -132,6 +134,19 @@ impl GatherExec {
     #[must_use]
     pub fn relayed(&self, relays: Relays) -> Self {
         self.with_fragment(self.fragment.relayed(relays))
+    }
+
+    /// The same, whose workers are sent what these filters of joins say by then. `None` if that is as it was: it has all of them already,
+    /// or has a limit, and the rows that this leaves are chosen before the join sees them.
+    pub fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
+        if self.fragment.fetch().is_some() {
+            return None;
+        }
+        let has = self.fragment.filters().iter();
+        let has: HashSet<_> = has.map(|filter| filter.expression_id()).collect();
+        let new = |filter: &Arc<dyn PhysicalExpr>| !has.contains(&filter.expression_id());
+        let filters: Vec<_> = filters.into_iter().filter(new).collect();
+        (!filters.is_empty()).then(|| self.with_fragment(self.fragment.narrowed_by(filters)))
     }
 
     /// The same, as one of so many in a query: they divide its memory.
@@ -249,11 +264,7 @@ impl DisplayAs for GatherExec {
             write!(f, ", by bucket of columns {:?}", buckets.columns())?;
         }
         if !self.fragment.filters().is_empty() {
-            let keys = self
-                .fragment
-                .filters()
-                .iter()
-                .flat_map(|filter| filter.children());
+            let keys = self.fragment.filters().iter().flat_map(known_keys);
             let keys: Vec<_> = keys.map(ToString::to_string).collect();
             write!(f, ", narrowed at run time by [{}]", keys.join(", "))?;
         }
@@ -315,13 +326,13 @@ impl ExecutionPlan for GatherExec {
             .collect();
         // No promise that no other rows come.
         let answer = FilterPushdownPropagation::all_unsupported(result);
-        // The rows that a limit leaves are chosen before the join sees them.
-        let is_limited = self.fragment.fetch().is_some();
-        if phase != FilterPushdownPhase::Post || dynamic.is_empty() || is_limited {
+        if phase != FilterPushdownPhase::Post {
             return Ok(answer);
         }
-        let narrowed = self.with_fragment(self.fragment.narrowed_by(dynamic));
-        Ok(answer.with_updated_node(Arc::new(narrowed)))
+        Ok(match self.narrowed_by(dynamic) {
+            Some(narrowed) => answer.with_updated_node(Arc::new(narrowed)),
+            None => answer,
+        })
     }
 
     fn execute(

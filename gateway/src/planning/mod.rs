@@ -25,6 +25,8 @@ pub mod generic_plan;
 pub mod join_order;
 /// Joins that can run on the workers.
 pub mod joins;
+/// Each key of a join narrows what it can.
+pub mod key_filters;
 /// Whether an expression is a shard key.
 pub mod key_reference;
 /// Where a worker should read a filter's columns first.

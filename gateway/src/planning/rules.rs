@@ -17,6 +17,7 @@ use crate::planning::cut::Cut;
 use crate::planning::gather_count::GatherCount;
 use crate::planning::join_order::LocalJoinsFirst;
 use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
+use crate::planning::key_filters::KeyFilters;
 use crate::planning::not_in::NotInOfNulls;
 use crate::planning::relays::RelayTree;
 
@@ -50,7 +51,12 @@ pub fn physical_rules() -> Vec<Rule> {
                 rules.push(rule);
             }
             name if name.starts_with("FilterPushdown") => {
+                // After the cut, the joins above it have made their filters.
+                let is_last = name.ends_with("(Post)");
                 rules.push(Arc::new(PushdownByUniqueNames(rule)));
+                if is_last {
+                    rules.push(Arc::new(KeyFilters));
+                }
             }
             _ => rules.push(rule),
         }
@@ -101,7 +107,8 @@ pub fn planner_config(
     optimizer.prefer_existing_union = true;
     // The keys of a join's build side are known before its other side is asked, and travel in the tickets.
     optimizer.enable_join_dynamic_filter_pushdown = true;
-    optimizer.hash_join_inlist_pushdown_max_distinct_values = runtime_filter_keys;
+    optimizer.hash_join_inlist_pushdown_max_distinct_values =
+        keys_of_partition(runtime_filter_keys, target_partitions);
     optimizer.hash_join_inlist_pushdown_max_size = MAX_KEYS_BYTES;
     // Other filters change while rows arrive, and tickets do not. Workers make their own.
     optimizer.enable_topk_dynamic_filter_pushdown = false;
@@ -115,9 +122,23 @@ pub fn planner_config(
     config.set_u64("datafusion.execution.max_spill_file_size_bytes", 1)
 }
 
+/// How many keys a partition of a join lists at most: what all of them together make too long to be sent is not made. Hashes do not
+/// divide keys quite equally.
+fn keys_of_partition(all: usize, partitions: usize) -> usize {
+    let equal = all.div_ceil(partitions.max(1));
+    equal + equal / 8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partitions_of_a_join_share_the_keys_that_may_be_sent() {
+        assert_eq!(keys_of_partition(0, 16), 0);
+        assert_eq!(keys_of_partition(3, 2), 2);
+        assert_eq!(keys_of_partition(16_384, 16), 1_152);
+    }
 
     #[test]
     fn joins_are_ordered_after_they_are_made() {
@@ -159,6 +180,8 @@ mod tests {
                 "OutputRequirements"
             ]
         );
+        assert_eq!(at("KeyFilters"), at("FilterPushdown(Post)") + 1);
+        assert!(at("Cut") < at("KeyFilters"));
         assert!(at("PushdownSort") < at("Cut"));
         assert!(at("Cut") < at("SanityCheckPlan"));
         assert_eq!(at("BucketMerge"), rules.len() - 2);

@@ -70,7 +70,7 @@ async fn tables() -> Clusters {
     clusters
 }
 
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 26] = [
     "SELECT s.id, i.name FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'item 7'",
     // Nothing on the small side: nobody is asked for the other one.
     "SELECT s.id FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'no such item'",
@@ -93,7 +93,36 @@ const QUERIES: [&str; 14] = [
     // A limit chooses its rows before they are joined.
     "SELECT count(*) FROM (SELECT * FROM sales ORDER BY id LIMIT 100) s JOIN items i ON s.item = i.item \
      WHERE i.name LIKE 'item 1%'",
+    // Several keys of which one is computed, or that come from several tables: each narrows what it can.
+    LEAST_PRICE,
+    "SELECT i.item FROM items i WHERE i.name LIKE 'item 1_' AND i.item > (SELECT max(s.shop) + 1 FROM sales s WHERE s.item = i.item)",
+    "SELECT i.item, t.n FROM items i JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) t \
+     ON (i.item IS NOT DISTINCT FROM t.item) AND ((i.item % 9) IS NOT DISTINCT FROM t.n) WHERE i.name < 'item 2' OR i.item IS NULL",
+    "SELECT s.id, c.city FROM sales s JOIN shops c ON s.shop + 1 = c.shop JOIN items i ON s.item = i.item AND c.shop = i.item % 90 \
+     WHERE i.name LIKE 'item 1%'",
+    "SELECT i.item, t.n FROM items i LEFT JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) t ON i.item = t.item AND i.item % 9 = t.n \
+     WHERE i.name = 'item 7'",
+    // Names that are not those of the same values below a semi join, an aggregate, and the branches of a union.
+    "SELECT t.item FROM (SELECT s.item FROM sales s WHERE EXISTS (SELECT 1 FROM sales r WHERE r.shop = s.item AND r.item > s.shop)) t \
+     JOIN items i ON t.item = i.item WHERE i.name = 'item 7'",
+    "SELECT t.item FROM (SELECT s.item, count(*) AS n FROM sales s WHERE EXISTS \
+       (SELECT 1 FROM sales r WHERE r.shop = s.item AND r.item > s.shop) GROUP BY s.item) t \
+     JOIN items i ON t.item = i.item AND t.n = i.item - 2 WHERE i.name = 'item 7'",
+    "SELECT i.item FROM items i JOIN (SELECT CAST(x AS VARCHAR) AS k, count(*) AS n FROM (SELECT item + 0 AS x FROM sales) \
+       GROUP BY CAST(x AS VARCHAR)) t ON t.k = CAST(i.item AS VARCHAR) AND t.n = i.item % 9 WHERE i.name < 'item 2'",
+    "SELECT i.item FROM items i JOIN (SELECT CAST(x AS VARCHAR) AS k, count(*) AS n FROM (SELECT item + 0 AS x FROM sales) \
+       GROUP BY CAST(x AS VARCHAR)) t ON t.k = CAST(i.item AS VARCHAR) WHERE i.name < 'item 2'",
+    "SELECT t.id FROM (SELECT id, item, shop FROM sales UNION ALL SELECT id, shop, item FROM sales) t \
+     JOIN items i ON t.item = i.item AND t.shop = i.item % 90 WHERE i.name LIKE 'item 1_'",
+    // Keys that cannot be computed for rows that a condition leaves out.
+    "SELECT t.id FROM (SELECT id, 10 / shop AS k FROM sales WHERE shop <> 0) t JOIN shops c ON t.k = c.shop WHERE c.city = 'city 2'",
+    "SELECT t.q, t.p FROM (SELECT 10 / shop AS q, min(price) AS p FROM sales WHERE shop <> 0 GROUP BY 1) t \
+     JOIN items i ON t.q = i.item AND t.p = i.price WHERE i.name < 'item 2'",
 ];
+
+/// The subquery's rows are compared by a key and by their minimum, and the key alone narrows what it reads.
+const LEAST_PRICE: &str = "SELECT i.item, s.id FROM items i JOIN sales s ON s.item = i.item WHERE i.name = 'item 7' \
+     AND s.price = (SELECT min(other.price) FROM sales other WHERE other.item = i.item)";
 
 #[test]
 fn answers_are_those_of_one_process() {
@@ -121,6 +150,10 @@ fn workers_send_only_rows_with_a_partner() {
             // 25 sales of 20,000 are of one of the five items with that name.
             let sent = rows_sent(&text);
             assert!(sent <= 60, "{sent} rows sent:\n{text}");
+            let shown = cluster.sql(&analyze(LEAST_PRICE)).await.unwrap();
+            let text = shown.column(1).as_string::<i32>().value(0).to_owned();
+            // Both gathers of sales are.
+            assert_eq!(text.matches("IN (5 values)").count(), 2, "{text}");
             let shown = cluster.sql(&analyze(QUERIES[1])).await.unwrap();
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
             assert!(text.contains("no worker was asked"), "{text}");

@@ -7,10 +7,16 @@
 
 /// What can be said of the keys that find a partner.
 mod condition;
-/// Where the filter goes within a fragment.
+/// Which expressions cannot fail.
+mod fallible;
+/// What a filter of several keys says of one of them.
+mod one_key;
+/// Where a filter goes within a fragment.
 mod place;
 /// What joins say.
 mod reader;
+/// How far down a plan filters may go that only leave out rows.
+mod take_down;
 #[cfg(test)]
 mod tests;
 /// Which conditions leave out enough to be sent.
@@ -27,8 +33,11 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListEx
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use futures::FutureExt;
 
+pub use one_key::{known_keys, of_each_key};
 pub use place::place;
+pub use take_down::{Stay, take_down};
 
+use fallible::may_fail;
 use reader::{Keep, Reader};
 
 type Expr = Arc<dyn PhysicalExpr>;
@@ -90,7 +99,11 @@ pub fn narrowed(
             Keep::None => return Ok(Narrowed::None),
             Keep::Where(conditions) => {
                 for condition in worth::sending(&conditions, statistics) {
-                    parts.push(condition.into_expression(schema)?);
+                    let part = condition.into_expression(schema)?;
+                    // Workers evaluate it before other conditions.
+                    if !may_fail(&part, schema) {
+                        parts.push(part);
+                    }
                 }
             }
         }

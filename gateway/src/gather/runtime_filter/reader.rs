@@ -14,6 +14,7 @@ use datafusion::physical_expr::utils::split_conjunction;
 
 use super::Expr;
 use super::condition::Condition;
+use super::one_key::is_known;
 
 /// What a filter keeps, as a conjunction.
 pub(super) enum Keep {
@@ -75,7 +76,7 @@ impl Reader {
         let (left, right) = (binary.left(), binary.right());
         if *binary.op() == Operator::Or {
             // `key IS NULL OR …`, where NULL keys can match.
-            if !only_null_checks(left) {
+            if !only_null_checks(left) || !is_known(left) {
                 return Keep::All;
             }
             return match self.read(right) {
@@ -91,7 +92,7 @@ impl Reader {
         };
         let (key, bound) = (Arc::clone(left), bound.value().clone());
         match binary.op() {
-            _ if bound.is_null() => Keep::All,
+            _ if bound.is_null() || !is_known(&key) => Keep::All,
             Operator::GtEq => Keep::Where(vec![Condition::AtLeast(key, bound)]),
             Operator::LtEq => Keep::Where(vec![Condition::AtMost(key, bound)]),
             _ => Keep::All,
@@ -99,6 +100,7 @@ impl Reader {
     }
 
     /// A list of several keys together becomes one list for each key: they can be compared with statistics, and encoded.
+    /// Nothing is kept of keys that are not known where the filter is.
     fn read_list(&self, list: &InListExpr) -> Keep {
         if list.negated() {
             return Keep::All;
@@ -137,7 +139,7 @@ impl Reader {
     fn keep_lists(&self, conditions: Vec<Condition>) -> Keep {
         let kept: Vec<_> = conditions
             .into_iter()
-            .filter(|condition| self.is_short(condition))
+            .filter(|condition| self.is_of_use(condition))
             .collect();
         if kept.is_empty() {
             Keep::All
@@ -146,8 +148,12 @@ impl Reader {
         }
     }
 
-    fn is_short(&self, condition: &Condition) -> bool {
-        !matches!(condition, Condition::In(_, set) if set.len() > self.max_values)
+    /// Whether a list, if it is one, is short enough and of a key that is known.
+    fn is_of_use(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::In(key, set) => set.len() <= self.max_values && is_known(key),
+            _ => true,
+        }
     }
 
     /// The union: conditions that every branch has on the same key, widened to hold for all of them.
@@ -164,7 +170,7 @@ impl Reader {
                 Some(so_far) => so_far
                     .into_iter()
                     .filter_map(|left| conditions.iter().find_map(|right| left.clone().or(right)))
-                    .filter(|condition| self.is_short(condition))
+                    .filter(|condition| self.is_of_use(condition))
                     .collect(),
             });
         }

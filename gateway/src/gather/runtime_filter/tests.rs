@@ -1,7 +1,9 @@
+use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray, StructArray};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
 use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{binary, case, col, in_list, is_null, lit};
 
 use super::*;
@@ -155,4 +157,94 @@ fn a_join_that_is_not_ready_keeps_all_rows() {
     let filter: Expr = Arc::new(dynamic);
     let narrowed = narrowed(&[filter], &schema(), &statistics(), 10).unwrap();
     assert_eq!(narrowed.to_string(), "all rows");
+}
+
+/// Of rows of two keys, as a hash join on both writes it: `k` and `name` together are in the list.
+fn of_two_keys(rows: &[(i64, &str)]) -> Arc<DynamicFilterPhysicalExpr> {
+    let schema = schema();
+    let name = col("name", &schema).unwrap();
+    let row = ScalarFunctionExpr::try_new(
+        datafusion::functions::core::r#struct(),
+        vec![key(), Arc::clone(&name)],
+        &schema,
+        Arc::default(),
+    );
+    let value = |(k, name): &(i64, &str)| {
+        let k: ArrayRef = Arc::new(Int64Array::from(vec![*k]));
+        let name: ArrayRef = Arc::new(StringArray::from(vec![*name]));
+        let fields = [("c0", k), ("c1", name)].map(|(field, column)| {
+            let field = Field::new(field, column.data_type().clone(), true);
+            (Arc::new(field), column)
+        });
+        lit(ScalarValue::Struct(Arc::new(StructArray::from(
+            fields.to_vec(),
+        ))))
+    };
+    let rows_list = Arc::new(
+        InListExpr::try_new(
+            Arc::new(row.unwrap()),
+            rows.iter().map(value).collect(),
+            false,
+            &schema,
+        )
+        .unwrap(),
+    );
+    let least = rows.iter().map(|(k, _)| *k).min().unwrap();
+    let first = rows.iter().map(|(_, name)| *name).min().unwrap();
+    let from_first = binary(Arc::clone(&name), Operator::GtEq, lit(first), &schema).unwrap();
+    let filter = conjunction([compare(Operator::GtEq, least), from_first, rows_list]);
+    let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![key(), name], lit(true)));
+    dynamic.update(filter).unwrap();
+    dynamic.mark_complete();
+    dynamic
+}
+
+#[test]
+fn a_filter_on_two_keys_says_something_of_each_alone() {
+    let both = of_two_keys(&[(40, "a"), (70, "b"), (900, "b")]);
+    let says = |filter: &Expr| {
+        let narrowed = narrowed(std::slice::from_ref(filter), &schema(), &statistics(), 10);
+        narrowed.unwrap().to_string()
+    };
+    let whole: Expr = Arc::clone(&both) as _;
+    assert_eq!(
+        says(&whole),
+        "k@0 >= 40 AND name@1 >= a AND k@0 IN (3 values) AND name@1 IN (2 values)"
+    );
+    let each = of_each_key(&both).unwrap();
+    let said: Vec<_> = each.iter().map(says).collect();
+    assert_eq!(
+        said,
+        [
+            "k@0 >= 40 AND k@0 IN (3 values)",
+            "name@1 >= a AND name@1 IN (2 values)"
+        ]
+    );
+    let keys = each.iter().map(|filter| known_keys(filter).count());
+    assert_eq!(keys.collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn a_key_that_is_not_there_keeps_the_rows_that_its_null_would() {
+    let schema = schema();
+    let name = col("name", &schema).unwrap();
+    let nulls = binary(
+        is_null(key()).unwrap(),
+        Operator::Or,
+        is_null(Arc::clone(&name)).unwrap(),
+        &schema,
+    );
+    let filter = binary(
+        nulls.unwrap(),
+        Operator::Or,
+        compare(Operator::GtEq, 40),
+        &schema,
+    );
+    let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![key(), name], lit(true)));
+    dynamic.update(filter.unwrap()).unwrap();
+    dynamic.mark_complete();
+    for filter in of_each_key(&dynamic).unwrap() {
+        let narrowed = narrowed(&[filter], &schema, &statistics(), 10).unwrap();
+        assert_eq!(narrowed.to_string(), "all rows");
+    }
 }

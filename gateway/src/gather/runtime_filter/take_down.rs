@@ -1,0 +1,230 @@
+//! How far down a plan filters may go that only leave out rows.
+//!
+//! DataFusion 55 does that for its own filters, but finds their columns by name (apache/datafusion#25259): on the side of a semi join that is not
+//! put out, and below an aggregate, that may be another one. Here columns are found by their positions.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinSide, JoinType};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
+
+use super::Expr;
+use super::fallible::may_fail;
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// What becomes of an operator, and of the filters that go no further down than to above it.
+pub type Stay<'a> = &'a dyn Fn(Plan, Vec<Expr>) -> Result<Plan>;
+
+/// What each column of an operator is in the rows of one of its children.
+type Columns = Vec<Origin>;
+
+/// What a column is made of.
+enum Origin {
+    /// This, over the rows of the child.
+    Expression(Expr),
+    /// What might fail for rows that are left out above. The planner of a worker would take a filter on it there, so that there must be none.
+    Fallible,
+    /// Nothing of this child, or what must not be computed once more.
+    Nothing,
+}
+
+/// Where a filter goes.
+enum Way {
+    Down(Expr),
+    Stays,
+    Ends,
+}
+
+/// Takes filters over the rows of `plan` as far down as they may go. Where some go no further, `stay` is given the operator
+/// and those, as they are there. What might fail there is left out.
+///
+/// # Errors
+/// Those of `stay`; if an operator or a filter cannot be rebuilt.
+pub fn take_down(plan: Plan, filters: Vec<Expr>, stay: Stay<'_>) -> Result<Plan> {
+    let children = of_children(&plan);
+    let mut below = vec![Vec::new(); children.len()];
+    let mut left = Vec::new();
+    for filter in filters {
+        let mut stays = true;
+        for (columns, below) in children.iter().zip(&mut below) {
+            match over(columns, &filter)? {
+                Way::Down(filter) => {
+                    below.push(filter);
+                    stays = false;
+                }
+                Way::Ends => stays = false,
+                Way::Stays => {}
+            }
+        }
+        if stays {
+            left.push(filter);
+        }
+    }
+    let mut inputs: Vec<_> = plan.children().into_iter().cloned().collect();
+    for (input, filters) in inputs.iter_mut().zip(below) {
+        if !filters.is_empty() {
+            *input = take_down(Arc::clone(input), filters, stay)?;
+        }
+    }
+    let plan = replace_children_if_necessary(plan, inputs)?;
+    if left.is_empty() {
+        return Ok(plan);
+    }
+    stay(plan, left)
+}
+
+/// The filter over the rows of a child, if all of its columns are there.
+fn over(columns: &Columns, filter: &Expr) -> Result<Way> {
+    let (mut are_there, mut is_safe) = (true, true);
+    let over = Arc::clone(filter).transform_up(|part| {
+        let Some(column) = part.downcast_ref::<Column>() else {
+            return Ok(Transformed::no(part));
+        };
+        match columns.get(column.index()) {
+            Some(Origin::Expression(expression)) => {
+                return Ok(Transformed::yes(Arc::clone(expression)));
+            }
+            Some(Origin::Fallible) => is_safe = false,
+            Some(Origin::Nothing) | None => are_there = false,
+        }
+        Ok(Transformed::no(part))
+    })?;
+    Ok(match (are_there, is_safe) {
+        (_, false) => Way::Ends,
+        (true, true) => Way::Down(over.data),
+        (false, true) => Way::Stays,
+    })
+}
+
+/// For each child into which filters may go; none if they may go into none.
+fn of_children(plan: &Plan) -> Vec<Columns> {
+    // Below a limit, a filter would choose other rows.
+    if plan.fetch().is_some() {
+        return Vec::new();
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        return vec![match filter.projection() {
+            Some(projection) => projection
+                .iter()
+                .map(|at| column(filter.input(), *at))
+                .collect(),
+            None => all(filter.input()),
+        }];
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let schema = projection.input().schema();
+        let computed = projection.expr().iter().map(|column| &column.expr);
+        return vec![computed.map(|from| computed_of(from, &schema)).collect()];
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        return of_groups(aggregate).into_iter().collect();
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return of_sides(join);
+    }
+    let has_its_inputs_rows = plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<SortExec>()
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<UnionExec>();
+    if has_its_inputs_rows {
+        return plan.children().into_iter().map(all).collect();
+    }
+    Vec::new()
+}
+
+/// A filter on what is grouped by leaves out whole groups.
+fn of_groups(aggregate: &AggregateExec) -> Option<Columns> {
+    let grouped = aggregate.group_expr();
+    // Without groups, a row comes of no rows, too; and a limit chooses among the groups.
+    let is_empty = |nulls: &Vec<bool>| nulls.iter().all(|is_null| *is_null);
+    let has_none = grouped.expr().is_empty() || grouped.groups().iter().any(is_empty);
+    if has_none || aggregate.limit_options().is_some() {
+        return None;
+    }
+    let schema = aggregate.input().schema();
+    let columns = grouped.expr().iter().enumerate();
+    let columns = columns.map(|(at, (expression, _))| {
+        let is_null = |nulls: &Vec<bool>| nulls.get(at).copied().unwrap_or(true);
+        if grouped.groups().iter().any(is_null) {
+            return Origin::Nothing;
+        }
+        computed_of(expression, &schema)
+    });
+    Some(columns.collect())
+}
+
+/// A filter on a side of which each row is put out, or not, by itself.
+fn of_sides(join: &HashJoinExec) -> Vec<Columns> {
+    use JoinType::{
+        Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi,
+    };
+    let (left, right) = (join.left(), join.right());
+    let (_, columns) = build_join_schema(&left.schema(), &right.schema(), join.join_type());
+    let put_out: Vec<_> = match &join.projection {
+        Some(projection) => projection.iter().map(|at| columns.get(*at)).collect(),
+        None => columns.iter().map(Some).collect(),
+    };
+    let of = |side: JoinSide, input: &Plan, may_go: bool| -> Columns {
+        let from_there = put_out
+            .iter()
+            .map(|from| from.filter(|from| from.side == side));
+        from_there
+            .map(|from| match from.filter(|_| may_go) {
+                Some(from) => column(input, from.index),
+                None => Origin::Nothing,
+            })
+            .collect()
+    };
+    let (to_left, to_right) = match join.join_type() {
+        Inner => (true, true),
+        Left | LeftSemi | LeftAnti | LeftMark => (true, false),
+        Right | RightSemi | RightAnti | RightMark => (false, true),
+        Full => (false, false),
+    };
+    vec![
+        of(JoinSide::Left, left, to_left),
+        of(JoinSide::Right, right, to_right),
+    ]
+}
+
+fn all(input: &Plan) -> Columns {
+    let columns = 0..input.schema().fields().len();
+    columns.map(|at| column(input, at)).collect()
+}
+
+fn column(input: &Plan, at: usize) -> Origin {
+    match input.schema().fields().get(at) {
+        Some(field) => Origin::Expression(Arc::new(Column::new(field.name(), at))),
+        None => Origin::Nothing,
+    }
+}
+
+/// What is computed once more must come out as it did.
+fn computed_of(expression: &Expr, input: &Schema) -> Origin {
+    if is_volatile(expression) {
+        Origin::Nothing
+    } else if may_fail(expression, input) {
+        Origin::Fallible
+    } else {
+        Origin::Expression(Arc::clone(expression))
+    }
+}

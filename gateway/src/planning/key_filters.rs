@@ -1,0 +1,77 @@
+//! Each key of a join narrows what it can.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
+
+use crate::gather::GatherExec;
+use crate::gather::runtime_filter::{of_each_key, take_down};
+
+/// Takes what a join on several keys will know of each of them to the gathers that its filter as a whole does not reach: below an
+/// aggregate that computes one of the keys (a correlated subquery's minimum), and to each of the tables that the keys come from.
+#[derive(Debug)]
+pub struct KeyFilters;
+
+impl PhysicalOptimizerRule for KeyFilters {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(plan.transform_up(narrow_by_each_key)?.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "KeyFilters"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn narrow_by_each_key(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(join) = node.downcast_ref::<HashJoinExec>() else {
+        return Ok(Transformed::no(node));
+    };
+    let (build, probe) = (join.left(), join.right());
+    // Not all others have a least and a greatest value, which the join would look for.
+    let has_bounds = |key: &Arc<dyn PhysicalExpr>| {
+        let data_type = key.data_type(&probe.schema());
+        data_type.is_ok_and(|data_type| !data_type.is_nested())
+    };
+    if join.on().len() < 2 || !join.on().iter().all(|(_, key)| has_bounds(key)) {
+        return Ok(Transformed::no(node));
+    }
+    let mut narrowed = Arc::clone(probe);
+    for filter in join.dynamic_expressions_produced() {
+        if let Ok(filter) = Arc::downcast::<DynamicFilterPhysicalExpr>(filter) {
+            narrowed = take_down(narrowed, of_each_key(&filter)?, &narrow_gather)?;
+        }
+    }
+    if Arc::ptr_eq(&narrowed, probe) {
+        return Ok(Transformed::no(node));
+    }
+    let children = vec![Arc::clone(build), narrowed];
+    Ok(Transformed::yes(replace_children_if_necessary(
+        node, children,
+    )?))
+}
+
+/// Filters that stop at anything else than a gather narrow nothing: the join itself will leave those rows out.
+fn narrow_gather(
+    node: Arc<dyn ExecutionPlan>,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let narrowed = node
+        .downcast_ref::<GatherExec>()
+        .and_then(|gather| gather.narrowed_by(filters));
+    Ok(narrowed.map_or(node, |gather| Arc::new(gather) as _))
+}
