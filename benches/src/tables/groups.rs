@@ -24,6 +24,8 @@ pub(super) const TABLE: Table = Table {
 
 const ROWS_PER_GROUP: u64 = 2;
 const SHARDS: usize = 16;
+/// A worker sorts its part of them in its memory.
+const ROWS_PER_INSERT: usize = 20_000_000;
 const LIMIT: &str = "256MiB";
 /// Milliseconds after which mimalloc gives freed memory back.
 const GIVE_BACK: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "1");
@@ -45,17 +47,17 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
 async fn of_groups(bench: &Bench, groups: u64) -> Result<Vec<Measured>> {
     let layout = Layout::few(bench, &format!("groups-{groups}"));
     let mut running = layout.start().await?;
-    running
-        .run(&[
-            format!(
-                "CREATE TABLE t (id BIGINT, k BIGINT, v BIGINT, w BIGINT) WITH (shard_key = 'id', shards = {SHARDS})"
-            ),
-            format!(
-                "INSERT INTO t SELECT value, value % {groups}, value % 1000, value AS again FROM generate_series(1, {})",
-                groups * ROWS_PER_GROUP
-            ),
-        ])
-        .await?;
+    let mut statements = vec![format!(
+        "CREATE TABLE t (id BIGINT, k BIGINT, v BIGINT, w BIGINT) WITH (shard_key = 'id', shards = {SHARDS})"
+    )];
+    let rows = groups * ROWS_PER_GROUP;
+    for first in (1..=rows).step_by(ROWS_PER_INSERT) {
+        let last = rows.min(first + ROWS_PER_INSERT as u64 - 1);
+        statements.push(format!(
+            "INSERT INTO t SELECT value, value % {groups}, value % 1000, value AS again FROM generate_series({first}, {last})"
+        ));
+    }
+    running.run(&statements).await?;
     running.shutdown()?;
     let label = |name: String, memory: &str| {
         let label = Label::new(name).with("groups", groups);
