@@ -36,7 +36,7 @@ pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
 /// Filter pushdown that does not take one column for another.
-pub mod unique_names;
+pub mod unambiguous_pushdown;
 
 pub use data_dir::DataDir;
 pub use runtimes::Runtimes;

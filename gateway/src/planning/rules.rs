@@ -9,7 +9,7 @@ use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
-use volary_node::unique_names::PushdownByUniqueNames;
+use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 
 use crate::planning::branch_limits::BranchLimits;
 use crate::planning::bucket_merge::BucketMerge;
@@ -53,7 +53,7 @@ pub fn physical_rules() -> Vec<Rule> {
             name if name.starts_with("FilterPushdown") => {
                 // After the cut, the joins above it have made their filters.
                 let is_last = name.ends_with("(Post)");
-                rules.push(Arc::new(PushdownByUniqueNames(rule)));
+                rules.push(Arc::new(UnambiguousPushdown(rule)));
                 if is_last {
                     rules.push(Arc::new(KeyFilters));
                 }
@@ -95,7 +95,8 @@ pub fn planner_config(
     runtime_filter_keys: usize,
 ) -> SessionConfig {
     // With one partition the planner collects the left side of every join, and no join would be co-located.
-    let mut config = config.with_target_partitions(target_partitions.max(2));
+    let target_partitions = target_partitions.max(2);
+    let mut config = config.with_target_partitions(target_partitions);
     let options = config.options_mut();
     let optimizer = &mut options.optimizer;
     // Sides are collected where a worker can do it by itself (ReferenceJoins), not by size.
@@ -125,7 +126,7 @@ pub fn planner_config(
 /// How many keys a partition of a join lists at most: what all of them together make too long to be sent is not made. Hashes do not
 /// divide keys quite equally.
 fn keys_of_partition(all: usize, partitions: usize) -> usize {
-    let equal = all.div_ceil(partitions.max(1));
+    let equal = all.div_ceil(partitions);
     equal + equal / 8
 }
 

@@ -9,7 +9,7 @@ use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use volary_flight_proto::Result;
-use volary_node::unique_names::PushdownByUniqueNames;
+use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 
 /// Pushes filters into Parquet, and those that are known only while the fragment runs (of joins, top-k and aggregates).
 ///
@@ -20,10 +20,10 @@ pub fn optimize(
     config: &ConfigOptions,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let rules: [&dyn PhysicalOptimizerRule; 3] = [
-        &PushdownByUniqueNames(Arc::new(FilterPushdown::new())),
+        &UnambiguousPushdown(Arc::new(FilterPushdown::new())),
         &EnsureCooperative::new(),
         // It keeps references into the plan, so it is last.
-        &PushdownByUniqueNames(Arc::new(FilterPushdown::new_post_optimization())),
+        &UnambiguousPushdown(Arc::new(FilterPushdown::new_post_optimization())),
     ];
     for rule in rules {
         plan = rule.optimize(plan, config)?;

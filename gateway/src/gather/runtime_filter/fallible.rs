@@ -3,6 +3,7 @@
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr,
     Literal, UnKnownColumn,
@@ -25,7 +26,7 @@ pub(super) fn may_fail(expression: &Expr, schema: &Schema) -> bool {
     let is_safe = is_known
         || expression
             .downcast_ref::<BinaryExpr>()
-            .is_some_and(|binary| is_safe_operator(binary, expression, schema))
+            .is_some_and(|binary| is_safe_operator(binary, schema))
         || expression
             .downcast_ref::<CastExpr>()
             .is_some_and(|cast| is_widening(cast, schema));
@@ -48,12 +49,12 @@ const COMPARISONS: [Operator; 8] = [
 ];
 
 /// Comparisons, and arithmetic that wraps around.
-fn is_safe_operator(binary: &BinaryExpr, expression: &Expr, schema: &Schema) -> bool {
+fn is_safe_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
     let op = *binary.op();
     if op.is_logic_operator() || COMPARISONS.contains(&op) {
         return true;
     }
-    let data_type = expression.data_type(schema);
+    let data_type = binary.data_type(schema);
     let wraps = data_type.is_ok_and(|of| of.is_integer() || of.is_floating());
     let is_positive = |divisor: &Expr| {
         let literal = divisor.downcast_ref::<Literal>().map(Literal::value);
@@ -67,7 +68,7 @@ fn is_safe_operator(binary: &BinaryExpr, expression: &Expr, schema: &Schema) -> 
     }
 }
 
-/// To a type that has all of the values.
+/// To a type that has a value for each of them, if not the same one: floats lose digits.
 fn is_widening(cast: &CastExpr, schema: &Schema) -> bool {
     let Ok(from) = cast.expr().data_type(schema) else {
         return false;
@@ -81,4 +82,82 @@ fn is_widening(cast: &CastExpr, schema: &Schema) -> bool {
         || (from.is_unsigned_integer() && to.is_signed_integer() && from_bytes < to_bytes)
         || (from.is_numeric() && to.is_floating())
         || ((from.is_numeric() || from.is_string()) && to.is_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::Field;
+    use datafusion::physical_expr::expressions::{binary, cast, col, lit};
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::new(vec![
+            Field::new("small", DataType::Int32, true),
+            Field::new("large", DataType::Int64, true),
+            Field::new("price", DataType::Decimal128(10, 2), true),
+            Field::new("name", DataType::Utf8, true),
+        ])
+    }
+
+    fn column(name: &str) -> Expr {
+        col(name, &schema()).unwrap()
+    }
+
+    fn operator(left: Expr, op: Operator, right: Expr) -> Expr {
+        binary(left, op, right, &schema()).unwrap()
+    }
+
+    fn cast_to(of: Expr, to: DataType) -> Expr {
+        cast(of, &schema(), to).unwrap()
+    }
+
+    #[test]
+    fn a_division_is_safe_by_a_positive_number_only() {
+        let divide =
+            |by: Expr| may_fail(&operator(column("large"), Operator::Divide, by), &schema());
+        assert!(!divide(lit(3_i64)));
+        assert!(divide(lit(0_i64)));
+        // The least integer divided by -1 is out of range.
+        assert!(divide(lit(-1_i64)));
+        assert!(divide(column("large")));
+    }
+
+    #[test]
+    fn sums_of_integers_wrap_and_those_of_decimals_may_be_out_of_range() {
+        let sum = |of: &str| operator(column(of), Operator::Plus, column(of));
+        assert!(!may_fail(&sum("large"), &schema()));
+        assert!(may_fail(&sum("price"), &schema()));
+    }
+
+    #[test]
+    fn casts_are_safe_to_types_that_have_room() {
+        let schema = schema();
+        assert!(!may_fail(
+            &cast_to(column("small"), DataType::Int64),
+            &schema
+        ));
+        assert!(!may_fail(
+            &cast_to(column("large"), DataType::Float64),
+            &schema
+        ));
+        assert!(!may_fail(
+            &cast_to(column("large"), DataType::Utf8),
+            &schema
+        ));
+        assert!(may_fail(
+            &cast_to(column("large"), DataType::Int32),
+            &schema
+        ));
+        assert!(may_fail(&cast_to(column("name"), DataType::Int64), &schema));
+    }
+
+    #[test]
+    fn what_is_safe_around_something_that_fails_is_not() {
+        let quotient = operator(column("large"), Operator::Modulo, column("large"));
+        let compared = operator(quotient, Operator::Gt, lit(1_i64));
+        assert!(may_fail(&compared, &schema()));
+        let compared = operator(column("large"), Operator::Gt, lit(1_i64));
+        assert!(!may_fail(&compared, &schema()));
+    }
 }

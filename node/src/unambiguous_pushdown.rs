@@ -20,12 +20,12 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-/// DataFusion's `FilterPushdown`, for the largest subtrees in which all operators below the root have columns that are told from others by
-/// their names. (A root is given no filters; those that it makes itself are of its inputs.)
+/// DataFusion's `FilterPushdown`, for the largest subtrees in which, below the root, a name leads from an operator to no column of its input
+/// but the one that it is made of. (A root is given no filters; those that it makes itself are of its inputs.)
 #[derive(Debug)]
-pub struct PushdownByUniqueNames(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+pub struct UnambiguousPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
-impl PhysicalOptimizerRule for PushdownByUniqueNames {
+impl PhysicalOptimizerRule for UnambiguousPushdown {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -74,15 +74,17 @@ fn lead_to_the_same_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return groups.all(|(group, name)| leads_by_name_to(name, &input, group));
     }
     if plan.is::<UnionExec>() {
-        let names =
-            |of: &Schema| -> Vec<_> { of.fields().iter().map(|f| f.name().clone()).collect() };
-        let names_of_union = names(&plan.schema());
+        let union = plan.schema();
         return plan
             .children()
             .into_iter()
-            .all(|child| names(&child.schema()) == names_of_union);
+            .all(|child| names(&union).eq(names(&child.schema())));
     }
     true
+}
+
+fn names(of: &Schema) -> impl Iterator<Item = &String> {
+    of.fields().iter().map(|field| field.name())
 }
 
 /// Whether a key's name is that of no column of the other side but its partner.
