@@ -1,6 +1,7 @@
 # Every task is one word; CI calls the same ones. CARGO_TARGET_DIR is honoured.
 
 PYTHON ?= python3
+MAVEN  ?= mvn --quiet --batch-mode
 VENV   := .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN    := $(TARGET)/release/volary
@@ -18,7 +19,7 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python lint fmt docs bench bench-quick plots ballista clean-data
+.PHONY: help setup build demo test test-rust test-python test-jdbc lint fmt docs bench bench-quick plots ballista clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +37,7 @@ build: ## Build the binary
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-test: test-rust test-python ## Everything that must pass, Rust and Python
+test: test-rust test-python test-jdbc ## Everything that must pass, Rust, Python and Java
 
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
@@ -46,6 +47,10 @@ test-python: setup ## Types, and all Python tests; they start real processes
 	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
 	$(VENV)/bin/pytest tests/python
+
+test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
+	cargo build --release --workspace --bins
+	$(MAVEN) --file tests/jdbc/pom.xml test
 
 lint: setup ## Clippy and ruff, without a single warning
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -10,8 +10,9 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use tonic::{Code, Status};
 
-/// The longest message that is sent, in bytes. C-core clients lose messages of 8 KiB and more, percent-encoded.
-pub const MAX_MESSAGE_BYTES: usize = 3 * 1024;
+/// The longest message that is sent, in bytes as gRPC encodes them. Clients on gRPC's C core lose messages above 8 KiB, and say
+/// that headers are too large instead.
+pub const MAX_ENCODED_BYTES: usize = 4 * 1024;
 
 /// gRPC's own name for when a call may be sent again, in milliseconds (gRFC A6, "Pushback").
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -242,7 +243,7 @@ impl Error {
         }
     }
 
-    /// The whole text: code, message and causes, cut to [`MAX_MESSAGE_BYTES`].
+    /// The whole text: code, message and causes, cut to [`MAX_ENCODED_BYTES`].
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}", self.code, self.message);
         let mut cause = self.source.as_deref().map(|source| source as &dyn StdError);
@@ -290,18 +291,38 @@ fn about(time: Duration) -> String {
     }
 }
 
-/// Cuts at a character boundary and says so.
+/// Cuts between two characters and says so.
 fn truncate(mut text: String) -> String {
     const MARK: &str = " … (cut)";
-    if text.len() > MAX_MESSAGE_BYTES {
-        let mut end = MAX_MESSAGE_BYTES - MARK.len();
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+    if encoded_bytes(&text) > MAX_ENCODED_BYTES {
+        let room = MAX_ENCODED_BYTES - encoded_bytes(MARK);
+        let mut bytes = 0;
+        let end = text.char_indices().find_map(|(at, character)| {
+            bytes += encoded_bytes_of(character);
+            (bytes > room).then_some(at)
+        });
+        text.truncate(end.unwrap_or(text.len()));
         text.push_str(MARK);
     }
     text
+}
+
+fn encoded_bytes(text: &str) -> usize {
+    text.chars().map(encoded_bytes_of).sum()
+}
+
+/// Bytes of a character in the header `grpc-message`, as tonic writes it: what is no plain ASCII is `%` and two digits for each byte.
+fn encoded_bytes_of(character: char) -> usize {
+    let is_plain = character.is_ascii_graphic()
+        && !matches!(
+            character,
+            '"' | '#' | '%' | '<' | '>' | '`' | '?' | '{' | '}'
+        );
+    if is_plain {
+        1
+    } else {
+        3 * character.len_utf8()
+    }
 }
 
 impl fmt::Display for Error {
@@ -602,10 +623,18 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_at_a_character() {
-        let error = Error::invalid("ä".repeat(MAX_MESSAGE_BYTES));
-        assert!(error.text().len() <= MAX_MESSAGE_BYTES);
-        assert!(error.text().ends_with("(cut)"));
+    fn a_long_message_is_cut_to_what_every_client_reads() {
+        for part in ["ä", "abc ", "%", "x", "🦜"] {
+            let text = Error::invalid(part.repeat(20 << 10)).text();
+            assert!(text.ends_with("(cut)"), "{text}");
+            let status = Status::from(Error::invalid(part.repeat(20 << 10)));
+            let response: tonic::codegen::http::Response<()> = status.into_http();
+            let sent = response.headers()["grpc-message"].len();
+            assert!(sent <= MAX_ENCODED_BYTES, "{part}: {sent}");
+            assert!(sent > MAX_ENCODED_BYTES - 20, "{part}: {sent}");
+        }
+        let short = "x".repeat(MAX_ENCODED_BYTES / 2);
+        assert!(Error::invalid(&short).text().ends_with(&short));
     }
 
     #[test]

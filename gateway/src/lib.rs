@@ -26,6 +26,8 @@ pub mod planning;
 pub mod server;
 /// From the value of a shard key to the shard.
 pub mod shard_key;
+/// What this gateway works on.
+pub mod statements;
 /// The tables about the cluster itself.
 pub mod system_tables;
 

@@ -112,7 +112,8 @@ def test_an_unknown_column_comes_with_the_nearest_names(connection, birds, state
         ("CREATE EXTERNAL TABLE e (k INT) STORED AS CSV LOCATION '/etc/passwd'", ["EXTERNAL TABLE is not supported"]),
         ("CREATE FUNCTION f() RETURNS INT RETURN 1", ["is not supported"]),
         ("CREATE SCHEMA s", ["is not supported"]),
-        ("ROLLBACK", ["nothing to roll back"]),
+        ("ROLLBACK TO SAVEPOINT nest", ["not supported"]),
+        ("USE system", ["named in full"]),
         ("EXPLAIN FORMAT TREE SELECT 1", ["leave FORMAT out"]),
     ],
 )

@@ -305,7 +305,7 @@ def test_a_setting_holds_for_its_connection_alone(cluster, options, send):
         "INSERT INTO {birds} (k) VALUES (NULL)",
         "INSERT INTO {birds} (k) SELECT 1 / (k - 3) FROM {birds}",
         "SET no_such_setting = 1",
-        "ROLLBACK",
+        "USE no_such_schema",
     ],
 )
 def test_every_error_of_a_statement_names_one_query(driver, birds, statement, send):

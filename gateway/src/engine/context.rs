@@ -25,8 +25,10 @@ use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
+use volary_node::admission::Place;
 
 use super::errors::with_advice;
+use super::gate::Gate;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::settings::Limits;
@@ -109,6 +111,7 @@ impl StatementContext {
                 system: Arc::new(SystemSchema::new(
                     Arc::clone(&engine.cluster),
                     engine.loads.clone(),
+                    Arc::clone(&engine.statements),
                     Arc::clone(&catalog),
                 )),
             }),
@@ -137,6 +140,15 @@ impl StatementContext {
     pub fn task(&self) -> Arc<TaskContext> {
         let task = TaskContext::from(&self.state);
         Arc::new(task.with_runtime(Arc::clone(&self.runtime_env)))
+    }
+
+    /// Waits for a place for the statement.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many wait.
+    pub(super) async fn enter(&self, gate: &Gate) -> Result<Place> {
+        gate.enter(self.caller, self.query_id, &self.runtime_env)
+            .await
     }
 
     /// Plans the statement, and before it the views that it reads.

@@ -64,7 +64,7 @@ pub(super) async fn create_table(
             "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
         )));
     }
-    let _place = super::query::enter(&engine.admission, context.caller, context.query_id).await?;
+    let _place = context.enter(&engine.gate).await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;

@@ -19,8 +19,14 @@ mod depth;
 mod errors;
 /// How large a statement becomes by its CTEs and views.
 mod expansion;
+/// Where statements wait until they may run.
+mod gate;
 /// Statements that come again and again.
 mod generic;
+/// INSERT with many rows of parameters.
+mod insert_each;
+/// KILL.
+mod kill;
 /// The columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
 /// The names of the catalog and its schemas.
@@ -41,6 +47,8 @@ pub mod session;
 pub mod settings;
 /// Planning and running one statement.
 mod statement;
+/// BEGIN, COMMIT and ROLLBACK.
+mod transaction;
 /// Walks over a syntax tree.
 mod visit;
 
@@ -52,6 +60,7 @@ use datafusion::execution::session_state::SessionState;
 use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
+pub use insert_each::{Each, ParameterRows};
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 
@@ -59,8 +68,10 @@ use crate::catalog::Catalog;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::load::{self, Loads};
+use crate::statements::Statements;
 use crate::system_tables;
 
+use gate::Gate;
 use generic::GenericPlans;
 use names::{CATALOG, PUBLIC, SYSTEM};
 
@@ -104,7 +115,8 @@ pub struct Engine {
     catalog: Catalog,
     cluster: Arc<Cluster>,
     runtimes: Runtimes,
-    admission: Arc<Admission>,
+    statements: Arc<Statements>,
+    gate: Gate,
     memory: memory::PerQuery,
     loads: Loads,
     generic_plans: GenericPlans,
@@ -127,10 +139,12 @@ impl Engine {
             config.query.max_waiting,
         )
         .with_max_waiting_per_session(config.query.max_waiting_per_session());
+        let statements: Arc<Statements> = Arc::default();
         Self {
             base: base::base_state(&config, Arc::clone(&runtime_env)),
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
-            admission: Arc::new(admission),
+            gate: Gate::new(admission, Arc::clone(&statements)),
+            statements,
             loads: Loads::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
@@ -138,6 +152,11 @@ impl Engine {
             cluster,
             runtimes,
         }
+    }
+
+    /// What it works on.
+    pub fn statements(&self) -> &Arc<Statements> {
+        &self.statements
     }
 
     /// The tables and views that a client may list, with their schemas (DataFusion's own types).

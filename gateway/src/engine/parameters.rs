@@ -74,12 +74,7 @@ impl Parameters {
     /// `INVALID_ARGUMENT` for another number of values, or one that cannot be cast to the type that the plan wants.
     pub(super) fn values(&self, given: Option<&RecordBatch>) -> Result<Vec<ScalarValue>> {
         let count = given.map_or(0, RecordBatch::num_columns);
-        if count != self.0.len() {
-            return Err(Error::invalid(format!(
-                "the statement has {} parameters and {count} values were given",
-                self.0.len()
-            )));
-        }
+        check_count(self.0.len(), count)?;
         let Some(given) = given.filter(|_| count > 0) else {
             return Ok(Vec::new());
         };
@@ -99,6 +94,17 @@ impl Parameters {
             })
             .collect()
     }
+}
+
+/// # Errors
+/// `INVALID_ARGUMENT` if not as many values were given as the statement has parameters.
+pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
+    if parameters == values {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the statement has {parameters} parameters and {values} values were given"
+    )))
 }
 
 /// The plan with values in place of its parameters.

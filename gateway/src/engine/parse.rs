@@ -3,16 +3,18 @@
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Ident, ObjectName,
-    Statement as Ast,
+    Statement as Ast, Use,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::names::{CATALOG, PUBLIC};
-use super::{backtracking, nesting};
+use super::transaction::Transaction;
+use super::{backtracking, kill, nesting};
 use crate::load::CopyFrom;
 
 /// Nesting that the parser follows; what is deeper is refused.
@@ -30,10 +32,12 @@ pub enum Statement {
     CreateTable(Box<CreateTable>),
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
-    /// BEGIN or COMMIT: statements stand for themselves, and dialects send these as a habit.
-    Transaction,
-    /// ROLLBACK, of which nothing can be kept.
-    Rollback,
+    /// BEGIN, COMMIT or ROLLBACK.
+    Transaction(Transaction),
+    /// KILL, of a query.
+    Kill(QueryId),
+    /// USE, of a schema or catalog.
+    Use(Vec<String>),
 }
 
 /// Parses one statement. `?` becomes `$1`, `$2` …
@@ -49,6 +53,9 @@ pub fn parse(sql: &str) -> Result<Statement> {
     nesting::check(tokens.iter().map(|token| &token.token))?;
     backtracking::check(tokens.iter().map(|token| &token.token))?;
     number_placeholders(&mut tokens)?;
+    if let Some(query_id) = kill::parse(&tokens)? {
+        return Ok(Statement::Kill(query_id));
+    }
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
@@ -69,8 +76,12 @@ pub fn parse(sql: &str) -> Result<Statement> {
     Ok(match statement {
         DfStatement::Statement(ast) => match *ast {
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
-            Ast::StartTransaction { .. } | Ast::Commit { .. } => Statement::Transaction,
-            Ast::Rollback { .. } => Statement::Rollback,
+            Ast::StartTransaction { .. } => Statement::Transaction(Transaction::Begin),
+            Ast::Commit { .. } => Statement::Transaction(Transaction::Commit),
+            Ast::Rollback {
+                savepoint: None, ..
+            } => Statement::Transaction(Transaction::Rollback),
+            Ast::Use(of) => Statement::Use(used_name(&of)?),
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
         DfStatement::CreateExternalTable(_) => {
@@ -80,6 +91,24 @@ pub fn parse(sql: &str) -> Result<Statement> {
         }
         other => Statement::Planned(Box::new(other)),
     })
+}
+
+/// The parts of what USE names; none for the default.
+fn used_name(of: &Use) -> Result<Vec<String>> {
+    let (Use::Catalog(name) | Use::Schema(name) | Use::Database(name) | Use::Object(name)) = of
+    else {
+        return match of {
+            Use::Default => Ok(Vec::new()),
+            _ => Err(Error::invalid(format!(
+                "{of} is not supported; write USE and a schema"
+            ))),
+        };
+    };
+    name.0
+        .iter()
+        .map(|part| part.as_ident().map(identifier))
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::invalid(format!("USE takes a name, not {name}")))
 }
 
 /// COPY … TO is DataFusion's own statement.
@@ -104,7 +133,7 @@ fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
     !direction.is_some_and(|token| is_word(&token.token, Keyword::TO))
 }
 
-fn is_word(token: &Token, keyword: Keyword) -> bool {
+pub(super) fn is_word(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -16,11 +16,12 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::Runtimes;
-use volary_node::admission::{Admission, Place};
+use volary_node::admission::Place;
 use volary_node::run::runnable;
 use volary_node::runtimes::CpuStream;
 
 use super::columns::fingerprint_of;
+use super::gate::Gate;
 use super::session::Caller;
 
 /// How long a client may read nothing before its query is ended.
@@ -51,7 +52,7 @@ pub struct Query {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
-    pub(super) admission: Arc<Admission>,
+    pub(super) gate: Gate,
     pub(super) caller: Caller,
 }
 
@@ -67,7 +68,8 @@ impl Query {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub async fn start(self) -> Result<CpuStream> {
-        let place = enter(&self.admission, self.caller, self.id).await?;
+        let env = self.task.runtime_env();
+        let place = self.gate.enter(self.caller, self.id, &env).await?;
         let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();
@@ -84,21 +86,6 @@ impl Query {
             .stream_on_cpu(Box::pin(stream), READER_TIMEOUT);
         Ok(computed.stopping(end))
     }
-}
-
-/// Waits for a place for a statement.
-///
-/// # Errors
-/// `RESOURCE_EXHAUSTED` if too many wait.
-pub(super) async fn enter(
-    admission: &Admission,
-    caller: Caller,
-    query_id: QueryId,
-) -> Result<Place> {
-    let asked = Instant::now();
-    let place = admission.enter_as(&caller).await?;
-    tracing::debug!(%query_id, waited = ?asked.elapsed(), "the statement has its place");
-    Ok(place)
 }
 
 /// Rows with exactly the schema that was announced, and the place of their statement among those that run.

@@ -10,12 +10,14 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
 
 use super::settings;
+use super::transaction::SinceBegin;
 
 /// A client's session: its settings, shared by all calls that carry its token.
 #[derive(Debug, Clone)]
 pub struct Session {
     id: SessionId,
     caller: Caller,
+    pub(super) since_begin: SinceBegin,
     settings: Arc<RwLock<HashMap<String, String>>>,
 }
 
@@ -37,6 +39,7 @@ impl Session {
         Self {
             id,
             caller: Caller::Session(id),
+            since_begin: SinceBegin::default(),
             settings: Arc::new(RwLock::new(settings)),
         }
     }

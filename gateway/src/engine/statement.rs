@@ -20,8 +20,9 @@ use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of}
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::generic::{Found, StatementKey};
+use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
-use super::query::{Planned, Query, enter};
+use super::query::{Planned, Query};
 use super::{Description, Engine, Outcome, Session, definition, parameters};
 use crate::catalog::Table;
 use crate::load;
@@ -95,7 +96,7 @@ impl Engine {
     }
 
     /// Runs `work` on the CPU runtime, within the caller's span. It is boxed before anything holds it: it is large.
-    fn on_cpu<T: Send + 'static>(
+    pub(super) fn on_cpu<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
@@ -161,19 +162,19 @@ async fn execute(
     match statement {
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
-            definition::create_table(&engine, &context, *create)
-                .await
-                .map(Outcome::Done)
+            let rows = definition::create_table(&engine, &context, *create).await?;
+            session.since_begin.has_written();
+            Ok(Outcome::Done(rows))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
-            let _place = enter(&engine.admission, context.caller, query_id).await?;
+            let _place = context.enter(&engine.gate).await?;
             let table = context
                 .catalog
                 .table(&copy.table)
                 .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
             let parts = engine.load_parts();
-            load::copy_from(
+            let rows = load::copy_from(
                 parts,
                 &context.state,
                 context.task(),
@@ -181,17 +182,23 @@ async fn execute(
                 table,
                 &copy,
             )
-            .await
-            .map(|rows| Outcome::Done(Some(rows)))
+            .await?;
+            session.since_begin.has_written();
+            Ok(Outcome::Done(Some(rows)))
         }
-        Statement::Rollback => Err(Error::invalid(
-            "every statement is committed by itself: there is nothing to roll back",
-        )),
-        Statement::Transaction => Ok(Outcome::Done(None)),
+        Statement::Transaction(statement) => {
+            session.since_begin.apply(statement)?;
+            Ok(Outcome::Done(None))
+        }
+        Statement::Kill(id) => kill(&engine, id).map(|()| Outcome::Done(None)),
+        Statement::Use(name) => use_schema(&name).map(|()| Outcome::Done(None)),
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
             let bound = parameters::bind(plan.clone(), values.as_ref())?;
             let outcome = run_plan(&engine, &session, &context, bound).await?;
+            if matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Ddl(_)) {
+                session.since_begin.has_written();
+            }
             if let Outcome::Rows(query) = &outcome {
                 let plans = &engine.generic_plans;
                 let planned = plans.planned(&context, key, plan, query, values.as_ref());
@@ -254,6 +261,32 @@ fn context_of(
     StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)
 }
 
+fn kill(engine: &Engine, id: QueryId) -> Result<()> {
+    if engine.statements.end(id, "KILL has ended it") {
+        return Ok(());
+    }
+    Err(Error::not_found(format!(
+        "query {id} does not run here: it has ended, or runs on another gateway; SELECT query_id FROM system.queries"
+    )))
+}
+
+/// USE: names without a schema are looked for in one schema, so there is nothing to change.
+fn use_schema(name: &[String]) -> Result<()> {
+    let parts: Vec<&str> = name.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        [] | [CATALOG | PUBLIC] | [CATALOG, PUBLIC] => Ok(()),
+        [SYSTEM | INFORMATION_SCHEMA] | [CATALOG, SYSTEM | INFORMATION_SCHEMA] => {
+            Err(Error::invalid(format!(
+                "tables of other schemas than {PUBLIC} are named in full, such as {SYSTEM}.nodes; leave USE out"
+            )))
+        }
+        _ => Err(Error::not_found(format!(
+            "there is no schema {}; tables are in {CATALOG}.{PUBLIC}",
+            parts.join(".")
+        ))),
+    }
+}
+
 fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
     match values {
         Some(values) if values.num_columns() > 0 => Err(Error::invalid(
@@ -274,7 +307,7 @@ fn returns_rows(plan: &LogicalPlan) -> bool {
     )
 }
 
-async fn run_plan(
+pub(super) async fn run_plan(
     engine: &Engine,
     session: &Session,
     context: &StatementContext,
@@ -360,7 +393,7 @@ async fn plan_query(
         plan,
         task: context.task(),
         runtimes: engine.runtimes.clone(),
-        admission: Arc::clone(&engine.admission),
+        gate: engine.gate.clone(),
         caller: context.caller,
     })
 }
@@ -371,7 +404,7 @@ async fn insert(
     table: &Arc<Table>,
     input: &LogicalPlan,
 ) -> Result<u64> {
-    let _place = enter(&engine.admission, context.caller, context.query_id).await?;
+    let _place = context.enter(&engine.gate).await?;
     let plan = context
         .state
         .create_physical_plan(&with_nullable_values(input)?)

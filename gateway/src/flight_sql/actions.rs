@@ -4,6 +4,7 @@ use arrow_flight::sql::Command;
 use arrow_flight::{Action, ActionType};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
+use prost::Message;
 use tonic::Status;
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::session::{
@@ -19,6 +20,7 @@ const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
 const CLOSE_PREPARED_STATEMENT: &str = "ClosePreparedStatement";
 const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
 const CANCEL_QUERY: &str = "CancelQuery";
+const RENEW_FLIGHT_ENDPOINT: &str = "RenewFlightEndpoint";
 const TRANSACTION_ACTIONS: [&str; 4] = [
     "BeginTransaction",
     "EndTransaction",
@@ -27,7 +29,7 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
 ];
 
 /// The actions for clients, and what each one's request and result are.
-const ACTIONS: [(&str, &str); 7] = [
+const ACTIONS: [(&str, &str); 8] = [
     (
         CREATE_PREPARED_STATEMENT,
         "Prepares a statement. Request: ActionCreatePreparedStatementRequest. Result: ActionCreatePreparedStatementResult.",
@@ -55,6 +57,10 @@ const ACTIONS: [(&str, &str); 7] = [
     (
         CANCEL_QUERY,
         "Cancels a query (deprecated). Request: ActionCancelQueryRequest. Result: ActionCancelQueryResult.",
+    ),
+    (
+        RENEW_FLIGHT_ENDPOINT,
+        "Makes a ticket valid for longer. Request: RenewFlightEndpointRequest. Result: FlightEndpoint.",
     ),
 ];
 
@@ -90,9 +96,10 @@ impl FlightSql {
             SET_SESSION_OPTIONS_ACTION => Self::set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
             CLOSE_SESSION_ACTION => self.close_session(call),
+            RENEW_FLIGHT_ENDPOINT => self.renew(&action.body)?,
             CANCEL_FLIGHT_INFO => self.cancel_flight_info(&action.body)?,
             CANCEL_QUERY => match message(&action)? {
-                Command::ActionCancelQueryRequest(request) => self.cancel_query(request)?,
+                Command::ActionCancelQueryRequest(request) => self.cancel_query(&request)?,
                 other => return Err(wrong_body(&action, &other)),
             },
             JOIN_ACTION | LEAVE_ACTION => {
@@ -120,6 +127,20 @@ fn message(action: &Action) -> Result<Command> {
     command(any)
 }
 
+/// The body of an action as a plain message.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is none.
+pub(super) fn decoded<M: Message + Default>(action: &str, body: &Bytes) -> Result<M> {
+    M::decode(body.clone()).map_err(|source| {
+        Error::with_source(
+            ErrorCode::InvalidArgument,
+            format!("the body of {action} cannot be decoded"),
+            source,
+        )
+    })
+}
+
 fn wrong_body(action: &Action, found: &Command) -> Error {
     Error::invalid(format!(
         "the body of {} is a {}",
@@ -144,12 +165,10 @@ fn unknown(action: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use arrow_flight::sql::{
         ActionBeginTransactionRequest, ActionCancelQueryRequest, ProstMessageExt,
     };
-    use prost::Message;
-
-    use super::*;
 
     #[test]
     fn transactions_are_refused_with_what_to_do() {

@@ -16,6 +16,7 @@ use super::stream::with_query;
 use super::types::{PROFILE_OPTION, Profile};
 use super::{FlightSql, cookie};
 use crate::engine::Caller;
+use crate::statements::Issuer;
 
 /// One call of a client.
 #[derive(Debug)]
@@ -37,27 +38,13 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Does the work of one statement until the call's deadline. All of its log lines and errors carry the query's id, also where
-    /// the statement cannot be parsed: a user who reports an error names what the operator has to look for.
-    pub(super) async fn query<T>(
-        &self,
-        id: QueryId,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let span = tracing::info_span!(
-            "statement",
-            query_id = %id,
-            session = %self.session.engine.id(),
-            user = %self.principal.name,
-        );
-        let logged = async {
-            work.await
-                .inspect_err(|error| tracing::debug!(%error, "the statement failed"))
-        };
-        self.deadline
-            .bound(logged.instrument(span))
-            .await
-            .map_err(|error| with_query(error, id))
+    /// Who has sent its statements.
+    pub(super) fn issuer(&self) -> Issuer {
+        Issuer {
+            user: self.principal.name.clone(),
+            session: self.session.engine.id(),
+            client: self.peer,
+        }
     }
 
     /// To be called after a statement was run. A client that has named no session may not take the one that the answer names, and
@@ -76,6 +63,34 @@ impl Call {
 }
 
 impl FlightSql {
+    /// Does the work of one statement until the call's deadline, or until the statement is ended. All of its log lines and errors carry the
+    /// query's id, also where the statement cannot be parsed: a user who reports an error names what the operator has to look for.
+    pub(super) async fn work<T>(
+        &self,
+        call: &Call,
+        id: QueryId,
+        sql: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let listed = self.engine.statements().enter(id, call.issuer(), sql);
+        let span = tracing::info_span!(
+            "statement",
+            query_id = %id,
+            session = %call.session.engine.id(),
+            user = %call.principal.name,
+        );
+        let logged = async {
+            listed
+                .unless_ended(work)
+                .await
+                .inspect_err(|error| tracing::debug!(%error, "the statement failed"))
+        };
+        call.deadline
+            .bound(logged.instrument(span))
+            .await
+            .map_err(|error| with_query(error, id))
+    }
+
     /// Reads the headers of a call.
     ///
     /// # Errors

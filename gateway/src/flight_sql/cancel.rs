@@ -6,17 +6,16 @@ use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus
 use bytes::Bytes;
 use prost::Message;
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
+use super::actions::decoded;
 
 impl FlightSql {
     /// CancelFlightInfo: the body of its answer.
     pub(super) fn cancel_flight_info(&self, body: &Bytes) -> Result<Bytes> {
-        let info = CancelFlightInfoRequest::decode(body.clone())
-            .map_err(|source| undecodable("CancelFlightInfo", source))?
-            .info;
-        let status = self.cancel(info)?;
+        let request: CancelFlightInfoRequest = decoded("CancelFlightInfo", body)?;
+        let status = self.cancel(request.info)?;
         let result = CancelFlightInfoResult {
             status: status.into(),
         };
@@ -24,9 +23,8 @@ impl FlightSql {
     }
 
     /// CancelQuery, its deprecated predecessor: the body of its answer.
-    pub(super) fn cancel_query(&self, request: ActionCancelQueryRequest) -> Result<Bytes> {
-        let info = FlightInfo::decode(request.info)
-            .map_err(|source| undecodable("CancelQuery", source))?;
+    pub(super) fn cancel_query(&self, request: &ActionCancelQueryRequest) -> Result<Bytes> {
+        let info: FlightInfo = decoded("CancelQuery", &request.info)?;
         let result = ActionCancelQueryResult {
             // The two enumerations have the same values.
             result: self.cancel(Some(info))?.into(),
@@ -46,19 +44,12 @@ impl FlightSql {
         }
         let id: QueryId = ticket.query_id.parse()?;
         let waited = self.tickets.take_plan(id).is_some();
-        if self.running.cancel(id) || waited {
+        let statements = self.engine.statements();
+        if statements.end(id, "the client cancelled it") || waited {
             return Ok(CancelStatus::Cancelled);
         }
         Err(Error::not_found(format!(
             "query {id} does not run here: it has ended, or runs on another gateway"
         )))
     }
-}
-
-fn undecodable(action: &str, source: prost::DecodeError) -> Error {
-    Error::with_source(
-        ErrorCode::InvalidArgument,
-        format!("the body of {action} cannot be decoded"),
-        source,
-    )
 }

@@ -45,6 +45,8 @@ mod list;
 mod metadata;
 /// Prepared statements.
 mod prepared;
+/// Tickets that live longer.
+mod renew;
 /// Open result streams.
 mod running;
 /// The Flight service.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::{
     ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
@@ -50,7 +50,8 @@ impl FlightSql {
         refuse_transaction(request.transaction_id.as_ref())?;
         let (id, session) = (QueryId::new(), &call.session.engine);
         let describing = self.engine.describe(session, &request.query, None, id);
-        let description = call.query(id, Box::pin(describing)).await?;
+        let describing = Box::pin(describing);
+        let description = self.work(call, id, &request.query, describing).await?;
         let handle = PreparedStatementHandle {
             sql: request.query,
             parameters: None,
@@ -92,8 +93,8 @@ impl FlightSql {
     }
 }
 
-/// A field for each parameter. Drivers convert values to these types before they send them: nullable, so that NULL can be
-/// sent, and text where the type is not known, because nothing can be put into Null.
+/// A field for each parameter. JDBC converts values to these types before it sends them: nullable, so that NULL can be sent, and text
+/// where the type is not known, because nothing can be put into Null.
 fn parameter_schema(profile: Profile, description: &Description) -> Schema {
     let fields: Vec<_> = description
         .parameters
@@ -104,13 +105,30 @@ fn parameter_schema(profile: Profile, description: &Description) -> Schema {
                 Some(DataType::Null) | None => DataType::Utf8,
                 Some(data_type) => data_type.clone(),
             };
-            map_field(
-                profile,
-                &Field::new(format!("${}", index + 1), data_type, true),
-            )
+            let name = format!("${}", index + 1);
+            let field = map_field(profile, &Field::new(name, data_type, true));
+            match profile {
+                Profile::Classic => {
+                    let data_type = convertible_type(field.data_type());
+                    field.with_data_type(data_type)
+                }
+                Profile::Native => field,
+            }
         })
         .collect();
     Schema::new(fields)
+}
+
+/// The type to which JDBC's converters take a value without another one coming out: they cut integers to their width, and write the
+/// milliseconds of a time whatever its unit is. The engine casts to the parameter's own type, and says what does not fit.
+fn convertible_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 => DataType::Int64,
+        DataType::Float32 => DataType::Float64,
+        DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +144,8 @@ mod tests {
                 None,
                 Some(DataType::Null),
                 Some(DataType::UInt64),
+                Some(DataType::UInt8),
+                Some(DataType::Timestamp(TimeUnit::Nanosecond, None)),
             ],
         };
         let schema = parameter_schema(Profile::Classic, &description);
@@ -140,13 +160,16 @@ mod tests {
                 DataType::Utf8,
                 DataType::Utf8,
                 DataType::Utf8,
-                DataType::Decimal128(20, 0)
+                DataType::Decimal128(20, 0),
+                DataType::Int64,
+                DataType::Timestamp(TimeUnit::Millisecond, None),
             ]
         );
         assert!(schema.fields().iter().all(|field| field.is_nullable()));
         assert_eq!(schema.field(3).name(), "$4");
         let native = parameter_schema(Profile::Native, &description);
         assert_eq!(native.field(2).data_type(), &DataType::Utf8);
+        assert_eq!(native.field(4).data_type(), &DataType::UInt8);
     }
 
     #[test]

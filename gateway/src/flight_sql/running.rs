@@ -3,9 +3,8 @@
 //! A stream whose client has stopped reading is not polled, so a deadline inside of it would never fire. Therefore
 //! the rows stand in a slot that a timer, or a cancellation, empties from outside: that drops the query, on all nodes.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -16,64 +15,46 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tracing::Span;
-use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
 use super::deadline::Deadline;
+use crate::statements::Listed;
 
 /// Messages to a client.
 pub(super) type FlightDataStream = BoxStream<'static, Result<FlightData, Status>>;
 
-/// The open streams of this gateway, by query.
-#[derive(Debug, Default)]
-pub(super) struct Running {
-    slots: Mutex<HashMap<QueryId, Weak<Slot>>>,
-}
-
-impl Running {
-    /// The stream of a query, which ends at the deadline and can be cancelled. Must be called within a runtime.
-    pub(super) fn watch(
-        self: &Arc<Self>,
-        id: QueryId,
-        messages: FlightDataStream,
-        deadline: Deadline,
-    ) -> FlightDataStream {
-        let slot = Arc::new(Slot {
-            state: Mutex::new(State::Open(messages)),
-            reader: AtomicWaker::new(),
-        });
-        self.slots.lock().insert(id, Arc::downgrade(&slot));
-        let timed = Arc::downgrade(&slot);
-        let timer = tokio::spawn(async move {
-            tokio::time::sleep_until(deadline.at()).await;
-            if let Some(slot) = timed.upgrade() {
-                slot.end(deadline.error().at(format_args!("query {id}")));
+/// The stream of a statement, which ends at the deadline and when the statement is ended. Must be called within a runtime.
+pub(super) fn watched(
+    listed: Listed,
+    messages: FlightDataStream,
+    deadline: Deadline,
+) -> FlightDataStream {
+    let slot = Arc::new(Slot {
+        state: Mutex::new(State::Open(messages)),
+        reader: AtomicWaker::new(),
+    });
+    let id = listed.id();
+    let (timed, ending) = (Arc::downgrade(&slot), listed.ending());
+    let timer = tokio::spawn(async move {
+        let error = tokio::select! {
+            () = tokio::time::sleep_until(deadline.at()) => {
+                deadline.error().at(format_args!("query {id}"))
             }
-        });
-        Watched {
-            id,
-            slot,
-            running: Arc::clone(self),
-            timer,
-            span: tracing::info_span!("stream", query_id = %id),
-            started: Instant::now(),
-            bytes: 0,
-        }
-        .boxed()
-    }
-
-    /// Ends the stream of a query; false if there is none here.
-    pub(super) fn cancel(&self, id: QueryId) -> bool {
-        let slot = self.slots.lock().get(&id).and_then(Weak::upgrade);
-        let Some(slot) = slot else {
-            return false;
+            error = ending => error,
         };
-        slot.end(Error::new(
-            ErrorCode::Cancelled,
-            format!("query {id}: the client cancelled it"),
-        ));
-        true
+        if let Some(slot) = timed.upgrade() {
+            slot.end(error);
+        }
+    });
+    Watched {
+        listed,
+        slot,
+        timer,
+        span: tracing::info_span!("stream", query_id = %id),
+        started: Instant::now(),
+        bytes: 0,
     }
+    .boxed()
 }
 
 /// Where the messages of a stream come from, as long as they may come.
@@ -107,9 +88,8 @@ impl std::fmt::Debug for Slot {
 
 /// The stream that the client reads.
 struct Watched {
-    id: QueryId,
+    listed: Listed,
     slot: Arc<Slot>,
-    running: Arc<Running>,
     timer: JoinHandle<()>,
     span: Span,
     started: Instant,
@@ -133,7 +113,10 @@ impl Stream for Watched {
             State::Done => Poll::Ready(None),
         };
         match &polled {
-            Poll::Ready(Some(Ok(message))) => watched.bytes += message.data_body.len(),
+            Poll::Ready(Some(Ok(message))) => {
+                watched.bytes += message.data_body.len();
+                watched.listed.sent(message.data_body.len());
+            }
             Poll::Ready(Some(Err(status))) => {
                 *state = State::Done;
                 tracing::info!(code = ?status.code(), error = status.message(), "the query has failed");
@@ -151,14 +134,6 @@ impl Drop for Watched {
         let _entered = self.span.enter();
         let complete = !matches!(*self.slot.state.lock(), State::Open(_));
         tracing::debug!(bytes = self.bytes, elapsed = ?self.started.elapsed(), complete, "the stream has ended");
-        let mut slots = self.running.slots.lock();
-        // A ticket may be redeemed twice at a time: the entry may be that of the other stream.
-        if slots
-            .get(&self.id)
-            .is_some_and(|slot| slot.as_ptr() == Arc::as_ptr(&self.slot))
-        {
-            slots.remove(&self.id);
-        }
     }
 }
 
@@ -169,8 +144,10 @@ mod tests {
     use futures::stream;
     use tonic::Code;
     use tonic::metadata::MetadataMap;
+    use volary_flight_proto::ids::{QueryId, SessionId};
 
     use super::*;
+    use crate::statements::{Issuer, Statements};
 
     fn endless(guard: Arc<()>) -> FlightDataStream {
         stream::iter([Ok(FlightData::default())])
@@ -186,11 +163,21 @@ mod tests {
         Deadline::of(&MetadataMap::new(), limit)
     }
 
+    fn listed(statements: &Arc<Statements>, id: QueryId) -> Listed {
+        let issuer = Issuer {
+            user: "kea".to_owned(),
+            session: SessionId::new(),
+            client: None,
+        };
+        statements.enter(id, issuer, "SELECT 1")
+    }
+
     #[tokio::test]
     async fn a_deadline_drops_the_query_also_when_nobody_reads() {
-        let (running, guard) = (Arc::new(Running::default()), Arc::new(()));
+        let (statements, guard) = (Arc::default(), Arc::new(()));
         let deadline = within(Duration::from_millis(10));
-        let mut watched = running.watch(QueryId::new(), endless(guard.clone()), deadline);
+        let listed = listed(&statements, QueryId::new());
+        let mut watched = watched(listed, endless(guard.clone()), deadline);
         while Arc::strong_count(&guard) > 1 {
             tokio::task::yield_now().await;
         }
@@ -200,25 +187,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancelled_query_ends_and_is_forgotten() {
-        let (running, id) = (Arc::new(Running::default()), QueryId::new());
+    async fn a_query_that_is_ended_is_dropped_also_when_nobody_reads() {
+        let (statements, id, guard) = (Arc::default(), QueryId::new(), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
-        let mut watched = running.watch(id, endless(Arc::new(())), deadline);
+        let mut watched = watched(listed(&statements, id), endless(guard.clone()), deadline);
         assert!(watched.next().await.unwrap().is_ok());
-        assert!(running.cancel(id));
+        assert!(statements.end(id, "KILL has ended it"));
+        while Arc::strong_count(&guard) > 1 {
+            tokio::task::yield_now().await;
+        }
         let status = watched.next().await.unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Cancelled);
         assert!(status.message().contains(&id.to_string()));
         drop(watched);
-        assert!(!running.cancel(id));
-        assert!(running.slots.lock().is_empty());
+        assert!(!statements.end(id, "again"));
     }
 
     #[tokio::test]
     async fn a_client_that_goes_away_drops_the_query() {
-        let (running, guard) = (Arc::new(Running::default()), Arc::new(()));
+        let (statements, guard) = (Arc::default(), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
-        drop(running.watch(QueryId::new(), endless(guard.clone()), deadline));
+        let listed = listed(&statements, QueryId::new());
+        drop(watched(listed, endless(guard.clone()), deadline));
         assert_eq!(Arc::strong_count(&guard), 1);
+        assert!(statements.all().is_empty());
     }
 }

@@ -18,7 +18,7 @@ use super::descriptor::{self, Described, refuse_transaction};
 use super::handshake::HandshakeStream;
 use super::list::FlightInfoStream;
 use super::metadata::schema_of;
-use super::running::{FlightDataStream, Running};
+use super::running::FlightDataStream;
 use super::sessions::Sessions;
 use super::statement::Statement;
 use super::tickets::Tickets;
@@ -38,7 +38,6 @@ pub struct FlightSql {
     pub(super) config: Arc<Config>,
     pub(super) sessions: Sessions,
     pub(super) tickets: Tickets,
-    pub(super) running: Arc<Running>,
 }
 
 impl FlightSql {
@@ -54,7 +53,6 @@ impl FlightSql {
             cluster,
             sessions: Sessions::new(config.query.max_sessions),
             tickets: Tickets::new(sealer, &config.query),
-            running: Arc::default(),
             config,
         }
     }
@@ -176,8 +174,9 @@ impl FlightService for FlightSql {
 
     async fn do_exchange(
         &self,
-        _request: Request<Streaming<FlightData>>,
+        request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        self.call(&request)?;
         Err(Error::new(
             ErrorCode::Unimplemented,
             "DoExchange is not supported; send SQL",
@@ -196,8 +195,9 @@ impl FlightService for FlightSql {
 
     async fn list_actions(
         &self,
-        _request: Request<Empty>,
+        request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        Ok(Response::new(action_types()))
+        let call = self.call(&request)?;
+        Ok(self.respond(&call, action_types())?)
     }
 }

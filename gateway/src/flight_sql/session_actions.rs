@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use prost::Message;
+use volary_flight_proto::Result;
 use volary_flight_proto::session::close_session_result::Status as CloseStatus;
 use volary_flight_proto::session::session_option_value::OptionValue;
 use volary_flight_proto::session::set_session_options_result::{Error as OptionError, ErrorValue};
@@ -12,9 +13,9 @@ use volary_flight_proto::session::{
     CloseSessionResult, GetSessionOptionsResult, SessionOptionValue, SetSessionOptionsRequest,
     SetSessionOptionsResult,
 };
-use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
+use super::actions::decoded;
 use super::call::Call;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
@@ -27,13 +28,7 @@ const SCHEMA_OPTION: &str = "schema";
 impl FlightSql {
     /// SetSessionOptions: the body of its answer. Options that cannot be set are named in it; the others are set.
     pub(super) fn set_session_options(call: &Call, body: &Bytes) -> Result<Bytes> {
-        let request = SetSessionOptionsRequest::decode(body.clone()).map_err(|source| {
-            Error::with_source(
-                ErrorCode::InvalidArgument,
-                "the body of SetSessionOptions cannot be decoded",
-                source,
-            )
-        })?;
+        let request: SetSessionOptionsRequest = decoded("SetSessionOptions", body)?;
         let mut result = SetSessionOptionsResult::default();
         for (name, value) in request.session_options {
             if let Err(error) = set_option(&call.session, &name, value.option_value) {

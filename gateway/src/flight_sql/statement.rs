@@ -6,7 +6,7 @@ use arrow::array::Int64Array;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
+use arrow_flight::{FlightDescriptor, FlightInfo, Ticket};
 use bytes::Bytes;
 use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
@@ -14,7 +14,7 @@ use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
 
 use super::call::Call;
-use super::running::FlightDataStream;
+use super::running::{FlightDataStream, watched};
 use super::stream::{batch_messages, query_messages, with_query};
 use super::types::{PROFILE_OPTION, Profile, map_schema};
 use super::{FlightSql, arrow_error};
@@ -63,7 +63,7 @@ impl FlightSql {
             match self.execute(call, id, &statement.sql, parameters).await? {
                 Outcome::Rows(query) => {
                     tracing::debug!("the query is planned");
-                    self.planned_info(call, statement, query, descriptor)
+                    self.planned_info(call, &statement, query, descriptor)
                 }
                 Outcome::Done(rows) => {
                     tracing::debug!(rows, "the statement was run");
@@ -71,7 +71,7 @@ impl FlightSql {
                 }
             }
         };
-        call.query(id, work).await
+        self.work(call, id, &statement.sql, work).await
     }
 
     /// Plans a query; runs any other statement.
@@ -92,14 +92,14 @@ impl FlightSql {
     fn planned_info(
         &self,
         call: &Call,
-        statement: Statement,
+        statement: &Statement,
         query: Query,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
         let ticket = QueryTicket {
             query_id: query.id.to_string(),
-            sql: statement.sql,
-            parameters: statement.parameters.unwrap_or_default(),
+            sql: statement.sql.clone(),
+            parameters: statement.parameters.clone().unwrap_or_default(),
             snapshot: Some(query.snapshot.clone()),
             settings: call.session.engine.settings(),
             reads: query.reads.clone(),
@@ -129,7 +129,7 @@ impl FlightSql {
         self.flight_info(call, outcome.schema_ref(), ticket, descriptor)
     }
 
-    /// One endpoint without a location: some clients read the first endpoint only, and this gateway knows the plan.
+    /// What a client redeems for rows of this schema.
     pub(super) fn flight_info(
         &self,
         call: &Call,
@@ -143,11 +143,10 @@ impl FlightSql {
                 .settings
                 .insert(PROFILE_OPTION.to_owned(), call.profile.to_string());
         }
-        let endpoint = FlightEndpoint::new().with_ticket(self.tickets.seal(&ticket));
         Ok(FlightInfo::new()
             .try_with_schema(schema)
             .map_err(arrow_error)?
-            .with_endpoint(endpoint)
+            .with_endpoint(self.tickets.endpoint(&ticket))
             .with_descriptor(descriptor)
             .with_ordered(true))
     }
@@ -163,7 +162,8 @@ impl FlightSql {
         let describing = self
             .engine
             .describe(session, &statement.sql, parameters, id);
-        let description = call.query(id, Box::pin(describing)).await?;
+        let describing = Box::pin(describing);
+        let description = self.work(call, id, &statement.sql, describing).await?;
         Ok(match description.rows {
             Some(rows) => map_schema(call.profile, &rows),
             None => count_schema(),
@@ -187,19 +187,21 @@ impl FlightSql {
         let session = Session::new(std::mem::take(&mut ticket.settings));
         let session = session.called_by(call.session.engine.caller());
         let deadline = call.deadline.within(session.statement_timeout());
+        let statements = self.engine.statements();
+        let listed = statements.enter(id, call.issuer(), &ticket.sql);
         let query = match self.tickets.take_plan(id) {
             Some(query) => query,
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
                 let planning = self.plan_again(id, &session, ticket).instrument(span);
                 deadline
-                    .bound(planning)
+                    .bound(listed.unless_ended(planning))
                     .await
                     .map_err(|error| with_query(error, id))?
             }
         };
         let messages = query_messages(query, profile);
-        Ok(self.running.watch(id, messages, deadline))
+        Ok(watched(listed, messages, deadline))
     }
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another

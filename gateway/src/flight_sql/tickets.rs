@@ -5,11 +5,12 @@
 //! follows at once does not plan again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use arrow_flight::Ticket;
+use arrow_flight::{FlightEndpoint, Ticket};
 use moka::sync::Cache;
 use parking_lot::Mutex;
+use prost_types::Timestamp;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::seal::{Purpose, Sealer};
@@ -62,9 +63,15 @@ impl Tickets {
         }
     }
 
-    /// A ticket for the client.
-    pub(super) fn seal(&self, ticket: &QueryTicket) -> Ticket {
-        Ticket::new(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
+    /// A ticket for the client, as an endpoint without a location that says until when it may be redeemed: some clients read the first
+    /// endpoint only, and this gateway knows the plan.
+    pub(super) fn endpoint(&self, ticket: &QueryTicket) -> FlightEndpoint {
+        let expires = SystemTime::now().checked_add(self.lifetime);
+        let sealed = self.sealer.seal(Purpose::Query, ticket, self.lifetime);
+        FlightEndpoint {
+            expiration_time: expires.map(Timestamp::from),
+            ..FlightEndpoint::new().with_ticket(Ticket::new(sealed))
+        }
     }
 
     /// What the client's ticket says.

@@ -4,6 +4,7 @@ use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::{Command, DoPutUpdateResult};
 use arrow_flight::{FlightData, PutResult};
 use bytes::Bytes;
+use futures::future;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use tonic::Status;
@@ -15,7 +16,7 @@ use super::bind::{batches, single_row};
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction, unimplemented};
 use super::statement::{Statement, count_of};
-use crate::engine::Outcome;
+use crate::engine::{Each, Outcome, ParameterRows};
 
 /// The answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
@@ -78,8 +79,44 @@ impl FlightSql {
             .map(update_result)
     }
 
-    /// Runs the statement for each row, in order; once if there is none.
+    /// Runs the statement for each row; once if there is none.
     async fn update_each(
+        &self,
+        call: &Call,
+        statement: &Statement,
+        batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+    ) -> Result<Bytes> {
+        let mut batches = batches
+            .try_filter(|batch| future::ready(batch.num_columns() > 0 && batch.num_rows() > 0));
+        let Some(first) = call.deadline.bound(batches.try_next()).await? else {
+            return self.update_once(call, statement).await;
+        };
+        let second = match first.num_rows() {
+            1 => call.deadline.bound(batches.try_next()).await?,
+            _ => None,
+        };
+        if first.num_rows() == 1 && second.is_none() {
+            let run = self.run(call, &statement.sql, Some(first));
+            return run.await.map(update_result);
+        }
+        let rows = ParameterRows {
+            schema: first.schema(),
+            batches: stream::iter([first].into_iter().chain(second).map(Ok))
+                .chain(batches)
+                .boxed(),
+        };
+        let id = QueryId::new();
+        let session = &call.session.engine;
+        let inserting = self.engine.insert_each(session, &statement.sql, rows, id);
+        let inserting = Box::pin(inserting);
+        match self.work(call, id, &statement.sql, inserting).await? {
+            Each::Inserted(rows) => Ok(update_result(count_of(Some(rows)))),
+            Each::OneByOne(rows) => self.update_one_by_one(call, statement, rows.batches).await,
+        }
+    }
+
+    /// Runs the statement for each row, in order.
+    async fn update_one_by_one(
         &self,
         call: &Call,
         statement: &Statement,
@@ -88,9 +125,6 @@ impl FlightSql {
         let mut done: usize = 0;
         let mut total: i64 = 0;
         while let Some(batch) = call.deadline.bound(batches.try_next()).await? {
-            if batch.num_columns() == 0 {
-                continue;
-            }
             for row in 0..batch.num_rows() {
                 let run = self.run(call, &statement.sql, Some(batch.slice(row, 1)));
                 let count = run.await.map_err(|error| {
@@ -102,9 +136,6 @@ impl FlightSql {
                 done += 1;
                 total = add_counts(total, count);
             }
-        }
-        if done == 0 {
-            return self.update_once(call, statement).await;
         }
         Ok(update_result(total))
     }
@@ -125,7 +156,7 @@ impl FlightSql {
                 }
             }
         };
-        call.query(id, work).await
+        self.work(call, id, sql, work).await
     }
 }
 

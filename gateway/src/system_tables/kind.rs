@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 /// A table about the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,15 +12,17 @@ pub(super) enum Kind {
     Shards,
     Segments,
     Loads,
+    Queries,
 }
 
 /// All of them, as they are listed.
-pub(super) const KINDS: [Kind; 5] = [
+pub(super) const KINDS: [Kind; 6] = [
     Kind::Nodes,
     Kind::Tables,
     Kind::Shards,
     Kind::Segments,
     Kind::Loads,
+    Kind::Queries,
 ];
 
 impl Kind {
@@ -32,12 +34,14 @@ impl Kind {
             Self::Shards => "shards",
             Self::Segments => "segments",
             Self::Loads => "loads",
+            Self::Queries => "queries",
         }
     }
 
     /// Its columns.
     pub(super) fn schema(self) -> SchemaRef {
-        use DataType::{Boolean, Int64, Utf8};
+        use DataType::{Boolean, Int64, Timestamp, Utf8};
+        use TimeUnit::Microsecond;
         let columns: &[(&str, DataType, bool)] = match self {
             Self::Nodes => &[
                 ("id", Utf8, false),
@@ -84,6 +88,18 @@ impl Kind {
                 ("table_name", Utf8, false),
                 ("rows_written", Int64, false),
                 ("running_ms", Int64, false),
+            ],
+            Self::Queries => &[
+                ("query_id", Utf8, false),
+                ("session_id", Utf8, false),
+                ("user_name", Utf8, false),
+                ("client_address", Utf8, true),
+                ("state", Utf8, false),
+                ("statement", Utf8, false),
+                ("started", Timestamp(Microsecond, Some("UTC".into())), false),
+                ("running_ms", Int64, false),
+                ("sent_bytes", Int64, false),
+                ("memory_bytes", Int64, false),
             ],
         };
         let fields: Vec<_> = columns

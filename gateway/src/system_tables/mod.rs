@@ -21,6 +21,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::catalog::State;
 use crate::cluster::Cluster;
 use crate::load::Loads;
+use crate::statements::Statements;
 
 use kind::{KINDS, Kind};
 
@@ -42,15 +43,22 @@ pub fn all() -> Vec<(&'static str, SchemaRef)> {
 pub struct SystemSchema {
     cluster: Arc<Cluster>,
     loads: Loads,
+    statements: Arc<Statements>,
     catalog: Arc<State>,
 }
 
 impl SystemSchema {
     /// Of what the tables' rows are read from.
-    pub fn new(cluster: Arc<Cluster>, loads: Loads, catalog: Arc<State>) -> Self {
+    pub fn new(
+        cluster: Arc<Cluster>,
+        loads: Loads,
+        statements: Arc<Statements>,
+        catalog: Arc<State>,
+    ) -> Self {
         Self {
             cluster,
             loads,
+            statements,
             catalog,
         }
     }
@@ -69,6 +77,7 @@ impl SchemaProvider for SystemSchema {
                 kind,
                 cluster: Arc::clone(&self.cluster),
                 loads: self.loads.clone(),
+                statements: Arc::clone(&self.statements),
                 catalog: Arc::clone(&self.catalog),
             }) as _
         }))
@@ -85,6 +94,7 @@ struct SystemTable {
     kind: Kind,
     cluster: Arc<Cluster>,
     loads: Loads,
+    statements: Arc<Statements>,
     catalog: Arc<State>,
 }
 
@@ -98,6 +108,7 @@ impl SystemTable {
             Kind::Shards => rows::shards(&self.catalog)?,
             Kind::Segments => segments::rows(&self.catalog, &self.cluster).await?,
             Kind::Loads => rows::loads(&self.loads)?,
+            Kind::Queries => rows::queries(&self.statements)?,
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use std::iter::once;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::Result;
 
@@ -11,12 +12,17 @@ use super::kind::Kind;
 use crate::catalog::{State, TableKind};
 use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
+use crate::statements::Statements;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Counts and sizes are shown as 64-bit integers.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn texts<T: Into<String>>(values: impl IntoIterator<Item = T>) -> ArrayRef {
@@ -82,11 +88,9 @@ pub(super) fn nodes(cluster: &Cluster, memory_reserved: usize) -> Result<RecordB
             of_worker(|report| report.segments),
             of_worker(|report| report.rows),
             of_worker(|report| report.bytes),
-            optional_numbers(once(None).chain(workers.iter().map(|worker| {
-                worker
-                    .heard_ago
-                    .map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))
-            }))),
+            optional_numbers(
+                once(None).chain(workers.iter().map(|it| it.heard_ago.map(milliseconds))),
+            ),
         ],
     )
 }
@@ -161,11 +165,34 @@ pub(super) fn loads(loads: &Loads) -> Result<RecordBatch> {
             texts(loads.iter().map(|load| load.query_id.to_string())),
             texts(loads.iter().map(|load| load.table.clone())),
             numbers(loads.iter().map(|load| load.rows)),
-            numbers(
-                loads
-                    .iter()
-                    .map(|load| u64::try_from(load.running.as_millis()).unwrap_or(u64::MAX)),
-            ),
+            numbers(loads.iter().map(|load| milliseconds(load.running))),
+        ],
+    )
+}
+
+/// What this gateway works on.
+pub(super) fn queries(statements: &Statements) -> Result<RecordBatch> {
+    let all = statements.all();
+    let started = all.iter().map(|status| {
+        let since_1970 = status.started.duration_since(UNIX_EPOCH);
+        let started_us = since_1970.map_or(0, |since| since.as_micros());
+        i64::try_from(started_us).unwrap_or(i64::MAX)
+    });
+    let started = TimestampMicrosecondArray::from_iter_values(started).with_timezone("UTC");
+    let issuers = || all.iter().map(|status| &status.issuer);
+    batch(
+        Kind::Queries,
+        vec![
+            texts(all.iter().map(|status| status.id.to_string())),
+            texts(issuers().map(|issuer| issuer.session.to_string())),
+            texts(issuers().map(|issuer| issuer.user.as_str())),
+            optional_texts(issuers().map(|issuer| issuer.client.map(|it| it.to_string()))),
+            texts(all.iter().map(|status| status.state.name())),
+            texts(all.iter().map(|status| status.text.as_str())),
+            Arc::new(started),
+            numbers(all.iter().map(|status| milliseconds(status.running))),
+            numbers(all.iter().map(|status| status.sent_bytes)),
+            numbers(all.iter().map(|status| status.memory_bytes)),
         ],
     )
 }

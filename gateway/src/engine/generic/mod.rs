@@ -245,7 +245,7 @@ impl Found {
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.clone(),
-            admission: Arc::clone(&engine.admission),
+            gate: engine.gate.clone(),
             caller,
         }))
     }

@@ -1,0 +1,174 @@
+package volary;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.DatabaseMetaData;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.sql.Types;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInstance;
+import org.junit.jupiter.api.extension.ExtendWith;
+
+/** Every method of DatabaseMetaData, which is what DBeaver's tree and every tool's first look are made of. */
+@ExtendWith(ClusterExtension.class)
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
+class DatabaseMetaDataTest {
+  /** What is tested by itself, or is another one each time. */
+  private static final Set<String> NOT_SCALAR = Set.of("getConnection", "getURL");
+
+  private final VolaryCluster cluster;
+  private final String table = VolaryCluster.newName("moas");
+  private final String reference = table + "_reference";
+  private final String view = table + "_view";
+  private Connection connection;
+  private DatabaseMetaData metaData;
+
+  DatabaseMetaDataTest(VolaryCluster cluster) {
+    this.cluster = cluster;
+  }
+
+  @BeforeAll
+  void create() throws SQLException {
+    connection = cluster.connect();
+    metaData = connection.getMetaData();
+    run("CREATE TABLE " + table + " (k BIGINT NOT NULL, name VARCHAR, weight DECIMAL(8, 3), seen TIMESTAMP) WITH (shard_key = 'k', shards = 4)");
+    run("CREATE TABLE " + reference + " (code INT, label VARCHAR) WITH (reference = true)");
+    run("CREATE VIEW " + view + " AS SELECT name FROM " + table);
+  }
+
+  @AfterAll
+  void drop() throws SQLException {
+    run("DROP VIEW " + view);
+    run("DROP TABLE " + reference);
+    run("DROP TABLE " + table);
+    connection.close();
+  }
+
+  private void run(String sql) throws SQLException {
+    try (Statement statement = connection.createStatement()) {
+      statement.executeUpdate(sql);
+    }
+  }
+
+  /** The methods of DatabaseMetaData that take nothing, or types and kinds by number, and have one value. */
+  private static Stream<Method> scalarMethods() {
+    return Arrays.stream(DatabaseMetaData.class.getMethods())
+        .filter(method -> method.getReturnType() != ResultSet.class)
+        .filter(method -> Arrays.stream(method.getParameterTypes()).allMatch(type -> type == int.class))
+        .filter(method -> !NOT_SCALAR.contains(method.getName()));
+  }
+
+  private String said(Method method) {
+    // ResultSet.TYPE_FORWARD_ONLY and CONCUR_READ_ONLY; of types and levels these are as good as any.
+    Object[] arguments = {ResultSet.TYPE_FORWARD_ONLY, ResultSet.CONCUR_READ_ONLY};
+    int count = method.getParameterCount();
+    String call = method.getName() + "(" + Arrays.stream(arguments).limit(count).map(String::valueOf).collect(Collectors.joining(", ")) + ")";
+    try {
+      return call + " = " + method.invoke(metaData, Arrays.copyOf(arguments, count));
+    } catch (InvocationTargetException failure) {
+      return call + " fails: " + failure.getCause().getMessage();
+    } catch (IllegalAccessException failure) {
+      throw new AssertionError(failure);
+    }
+  }
+
+  @Test
+  void everyScalar() throws IOException {
+    List<String> expected;
+    try (InputStream file = DatabaseMetaDataTest.class.getResourceAsStream("scalars.txt")) {
+      expected = new String(file.readAllBytes(), StandardCharsets.UTF_8).lines().toList();
+    }
+    assertThat(scalarMethods().map(this::said).sorted()).containsExactlyElementsOf(expected);
+  }
+
+  @Test
+  void everyListing() throws Exception {
+    List<String> empty = new ArrayList<>();
+    for (Method method : DatabaseMetaData.class.getMethods()) {
+      if (method.getReturnType() != ResultSet.class) {
+        continue;
+      }
+      Object[] arguments = Arrays.stream(method.getParameters()).map(parameter -> anArgument(method, parameter.getType())).toArray();
+      try (ResultSet rows = (ResultSet) method.invoke(metaData, arguments)) {
+        if (rows.next()) {
+          assertThat(rows.getMetaData().getColumnCount()).as(method.getName()).isPositive();
+        } else {
+          empty.add(method.getName());
+        }
+      }
+    }
+    // Some exist nowhere here, the others the driver does not ask for.
+    assertThat(empty)
+        .containsExactlyInAnyOrder(
+            "getAttributes", "getBestRowIdentifier", "getClientInfoProperties", "getColumnPrivileges",
+            "getCrossReference", "getExportedKeys", "getFunctionColumns", "getFunctions", "getImportedKeys",
+            "getIndexInfo", "getPrimaryKeys", "getProcedureColumns", "getProcedures", "getPseudoColumns",
+            "getSuperTables", "getSuperTypes", "getTablePrivileges", "getTypeInfo", "getUDTs", "getVersionColumns");
+  }
+
+  /** The driver asks for the keys of a table only; everything else for all that there is. */
+  private Object anArgument(Method method, Class<?> type) {
+    if (type == String.class) {
+      return method.getName().contains("Key") || method.getName().contains("Reference") ? table : null;
+    }
+    return type == boolean.class ? (Object) false : type == int.class ? (Object) 0 : null;
+  }
+
+  @Test
+  void catalogsAndSchemas() throws SQLException {
+    assertThat(Rows.columns(metaData.getCatalogs(), "TABLE_CAT")).containsExactly(List.of("volary"));
+    assertThat(Rows.columns(metaData.getSchemas(), "TABLE_SCHEM", "TABLE_CATALOG"))
+        .containsExactly(List.of("information_schema", "volary"), List.of("public", "volary"), List.of("system", "volary"));
+    assertThat(Rows.columns(metaData.getSchemas("volary", "pub%"), "TABLE_SCHEM")).containsExactly(List.of("public"));
+    assertThat(Rows.columns(metaData.getSchemas("other", null), "TABLE_SCHEM")).isEmpty();
+  }
+
+  @Test
+  void tablesByPatternAndType() throws SQLException {
+    assertThat(Rows.columns(metaData.getTables(null, "public", table + "%", null), "TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE"))
+        .containsExactlyInAnyOrder(
+            List.of("volary", "public", table, "TABLE"),
+            List.of("volary", "public", reference, "REFERENCE TABLE"),
+            List.of("volary", "public", view, "VIEW"));
+    String[] views = {"VIEW"};
+    assertThat(Rows.columns(metaData.getTables("volary", null, table + "%", views), "TABLE_NAME")).containsExactly(List.of(view));
+    assertThat(Rows.columns(metaData.getTables(null, null, "no such table", null), "TABLE_NAME")).isEmpty();
+    assertThat(Rows.columns(metaData.getTableTypes(), "TABLE_TYPE")).contains(List.of("TABLE"), List.of("VIEW"));
+  }
+
+  @Test
+  void columns() throws SQLException {
+    assertThat(
+            Rows.columns(
+                metaData.getColumns(null, "public", table, "%"),
+                "COLUMN_NAME", "DATA_TYPE", "TYPE_NAME", "IS_NULLABLE", "ORDINAL_POSITION"))
+        .containsExactly(
+            List.of("k", "" + Types.BIGINT, "BIGINT", "NO", "1"),
+            List.of("name", "" + Types.VARCHAR, "VARCHAR", "YES", "2"),
+            List.of("weight", "" + Types.DECIMAL, "DECIMAL(8, 3)", "YES", "3"),
+            List.of("seen", "" + Types.TIMESTAMP, "TIMESTAMP", "YES", "4"));
+    assertThat(Rows.columns(metaData.getColumns(null, null, table, "na%"), "COLUMN_NAME")).containsExactly(List.of("name"));
+  }
+
+  @Test
+  void columnsOfAllTablesThoughSomeHaveTypesThatTheDriverDoesNotRead() throws SQLException {
+    assertThat(Rows.columns(metaData.getColumns(null, null, null, null), "TABLE_NAME", "COLUMN_NAME"))
+        .contains(List.of(view, "name"), List.of("queries", "statement"));
+  }
+}

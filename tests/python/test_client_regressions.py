@@ -1,0 +1,227 @@
+"""What has broken real clients elsewhere, each under the name by which it is known."""
+
+import base64
+
+import adbc_driver_flightsql.dbapi as dbapi
+import protobuf as pb
+import pyarrow as pa
+import pytest
+from processes import until
+from pyarrow import flight
+
+GET_SQL_INFO = pb.command("CommandGetSqlInfo", b"")
+# The ids of FlightSql.proto, release 18 and later.
+STANDARD_IDS = {*range(12), 100, 101, *range(500, 577)}
+STRINGS = {0, 1, 2, 6, 7, 504, 513, 514, 529, 530, 531}
+LISTS = set(range(508, 513))
+MAPS = {517}
+
+
+@pytest.fixture
+def client(cluster):
+    with flight.connect(cluster.uri) as client:
+        yield client
+
+
+def query_command(query: str) -> bytes:
+    return pb.command("CommandStatementQuery", pb.field(1, query))
+
+
+def statement(query: str) -> flight.FlightDescriptor:
+    return flight.FlightDescriptor.for_command(query_command(query))
+
+
+def rows(client, command: bytes | flight.FlightDescriptor) -> pa.Table:
+    descriptor = (
+        command if isinstance(command, flight.FlightDescriptor) else flight.FlightDescriptor.for_command(command)
+    )
+    info = client.get_flight_info(descriptor)
+    return client.do_get(info.endpoints[0].ticket).read_all()
+
+
+def prepared(client, query: str) -> dict[int, bytes]:
+    """The fields of ActionCreatePreparedStatementResult: handle, dataset schema, parameter schema."""
+    body = pb.command("ActionCreatePreparedStatementRequest", pb.field(1, query))
+    (result,) = client.do_action(flight.Action("CreatePreparedStatement", body))
+    return pb.fields(pb.fields(result.body.to_pybytes())[2])
+
+
+def header(value: str) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(headers=[(b"authorization", value.encode())])
+
+
+def test_unpadded_base64(client):
+    # "kea:" and seven more bytes need one "=" of padding, which Go's drivers leave out.
+    encoded = base64.b64encode(b"kea:feather").decode().rstrip("=")
+    client.get_flight_info(statement("SELECT 1"), header(f"Basic {encoded}"))
+
+
+def test_20_kb_auth_header(client):
+    client.get_flight_info(statement("SELECT 1"), header("Bearer " + "x" * 20_000))
+
+
+@pytest.mark.parametrize("name", ["x", "ä", "100% <b>"])
+def test_20_kb_error_text(client, name):
+    columns = ", ".join(f'1 AS "{name} {number}"' for number in range(2_000))
+    with pytest.raises(KeyError, match="there is no column nothing") as caught:
+        client.get_flight_info(statement(f"SELECT nothing FROM (SELECT {columns})"))
+    assert "metadata size" not in str(caught.value)
+
+
+def test_8_mb_batch_of_parameters(cluster, empty_table):
+    text = "x" * (8 << 20)
+    with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {empty_table} (k, name) VALUES (?, ?)", (1, text))
+        cursor.execute(f"SELECT length(name) FROM {empty_table}")
+        assert cursor.fetchone() == (len(text),)
+
+
+def test_an_8_mb_statement(client):
+    assert rows(client, query_command(f"SELECT length('{'x' * (8 << 20)}') AS n"))["n"].to_pylist() == [8 << 20]
+
+
+def test_schema_nullability(client, birds):
+    # A join of the rows changes what the planner and what the operators say of NULLs.
+    query = f"SELECT a.k, b.k AS other, count(*) AS n FROM {birds} a LEFT JOIN {birds} b ON a.k = b.k + 1 GROUP BY 1, 2"
+    info = client.get_flight_info(statement(query))
+    read = client.do_get(info.endpoints[0].ticket).read_all()
+    assert read.schema.equals(info.schema, check_metadata=True)
+    assert [field.nullable for field in read.schema] == [False, True, False]
+
+
+def test_int32_into_int64_and_null_parameters(cluster, birds):
+    with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
+        for value, found in ((pa.scalar(2, pa.int32()), [(2,)]), (pa.scalar(None, pa.int64()), [])):
+            cursor.execute(f"SELECT k FROM {birds} WHERE k = ?", pa.record_batch([pa.array([value])], ["0"]))
+            assert cursor.fetchall() == found
+
+
+def test_put_result_handle(client, birds):
+    handle = prepared(client, f"SELECT name FROM {birds} WHERE k = ?")[1]
+    command = pb.command("CommandPreparedStatementQuery", pb.field(1, handle))
+    batch = pa.record_batch([pa.array([1])], ["0"])
+    writer, reader = client.do_put(flight.FlightDescriptor.for_command(command), batch.schema)
+    with writer:
+        writer.write_batch(batch)
+        writer.done_writing()
+        bound = pb.fields(reader.read().to_pybytes())[1]
+    assert bound
+    for handle_to_run in (bound, bound):
+        command = pb.command("CommandPreparedStatementQuery", pb.field(1, handle_to_run))
+        assert rows(client, command)["name"].to_pylist() == ["kea"]
+
+
+def test_get_sql_info_completeness(client):
+    info = rows(client, GET_SQL_INFO)
+    values = dict(zip(info["info_name"].to_pylist(), info["value"].to_pylist(), strict=True))
+    assert set(values) == STANDARD_IDS
+    assert {id for id, value in values.items() if isinstance(value, str)} == STRINGS
+    assert {id for id, value in values.items() if isinstance(value, list) and id not in MAPS} == LISTS
+
+
+def test_get_tables_with_a_utf8view_column(client, connection):
+    # What arrow_cast makes is kept by the view, and in the catalog.
+    connection.sql("CREATE VIEW of_views AS SELECT arrow_cast('kea', 'Utf8View') AS name, arrow_cast(1, 'UInt64') AS k")
+    listed = tables(client, "of_views")
+    assert [(field.name, field.type) for field in listed["of_views"]] == [
+        ("name", pa.string()),
+        ("k", pa.decimal128(20, 0)),
+    ]
+    connection.sql("DROP VIEW of_views")
+
+
+def test_field_metadata(client, birds):
+    for name, schema in tables(client, "%").items():
+        for field in schema:
+            assert field.metadata, f"{name}.{field.name}"
+    for field in client.get_flight_info(statement(f"SELECT * FROM {birds}")).schema:
+        assert field.metadata is None or field.metadata
+
+
+def tables(client, pattern: str) -> dict[str, pa.Schema]:
+    """The schemas of GetTables by the tables' names."""
+    message = pb.field(3, pattern) + pb.field(5, 1)
+    listed = rows(client, pb.command("CommandGetTables", message)).to_pylist()
+    return {row["table_name"]: pa.ipc.read_schema(pa.py_buffer(row["table_schema"])) for row in listed}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1",
+        "SELECT 1 WHERE false",
+        "CREATE VIEW {v} AS SELECT 1 AS n",
+        "DROP VIEW {v}",
+        "SET timezone = 'UTC'",
+        "SHOW ALL",
+    ],
+)
+def test_get_flight_info_without_schema_never_happens(cluster, query):
+    with flight.connect(cluster.uri) as client:
+        token = client.authenticate_basic_token("kea", "")
+        options = flight.FlightCallOptions(headers=[token])
+        info = client.get_flight_info(statement(query.format(v="without_a_schema")), options)
+        assert len(info.schema) > 0
+
+
+def test_zero_field_schema_of_what_has_no_rows(client, birds):
+    for query in (
+        f"INSERT INTO {birds} (k) VALUES (?)",
+        "DROP TABLE IF EXISTS nothing",
+        "BEGIN",
+        "KILL '{}'".format("0" * 32),
+    ):
+        dataset = prepared(client, query)[2]
+        assert pa.ipc.read_schema(pa.py_buffer(dataset)) == pa.schema([])
+
+
+def test_drop_via_cursor_then_immediate_close(cluster, connection):
+    connection.sql("CREATE TABLE dropped (k BIGINT) WITH (shard_key = 'k', shards = 1)")
+    with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
+        cursor.execute("DROP TABLE dropped")
+    assert connection.sql("SELECT name FROM system.tables WHERE name = 'dropped'").rows() == []
+
+
+def test_five_retries_of_jdbc_are_harmless(client, empty_table):
+    # It prepares the statement and asks for its FlightInfo up to five times when all endpoints fail.
+    handles = [prepared(client, f"SELECT * FROM {empty_table}")[1] for _ in range(5)]
+    for handle in handles:
+        client.get_flight_info(
+            flight.FlightDescriptor.for_command(pb.command("CommandPreparedStatementQuery", pb.field(1, handle)))
+        )
+    for handle in (*handles, handles[0]):
+        body = pb.command("ActionClosePreparedStatementRequest", pb.field(1, handle))
+        assert list(client.do_action(flight.Action("ClosePreparedStatement", body))) == []
+
+
+def test_a_ticket_is_renewed_and_says_when_it_ends(client, birds):
+    (endpoint,) = client.get_flight_info(statement(f"SELECT count(*) AS n FROM {birds}")).endpoints
+    assert endpoint.expiration_time is not None
+    (result,) = client.do_action(flight.Action("RenewFlightEndpoint", pb.field(1, endpoint.serialize())))
+    renewed = flight.FlightEndpoint.deserialize(result.body.to_pybytes())
+    assert renewed.expiration_time.as_py() >= endpoint.expiration_time.as_py()
+    assert client.do_get(renewed.ticket).read_all()["n"].to_pylist() == [5]
+    with pytest.raises(pa.ArrowInvalid, match="not a ticket of Volary"):
+        list(client.do_action(flight.Action("RenewFlightEndpoint", pb.field(1, pb.field(1, pb.field(1, "x"))))))
+
+
+def test_close_session_of_what_was_begun_keeps_what_is_committed(cluster, connection, empty_table):
+    # There are no transactions: what ADBC reports as closed with an open one was committed, statement by statement.
+    with flight.connect(cluster.uri) as client:
+        options = flight.FlightCallOptions(headers=[client.authenticate_basic_token("kea", "")])
+        for query in ("BEGIN", f"INSERT INTO {empty_table} (k) VALUES (1)"):
+            client.get_flight_info(statement(query), options)
+        list(client.do_action(flight.Action("CloseSession", b""), options))
+        # The session's BEGIN is gone with it.
+        client.get_flight_info(statement("ROLLBACK"), options)
+    assert connection.sql(f"SELECT count(*) AS n FROM {empty_table}").rows() == [(1,)]
+
+
+def test_rst_stream_ends_the_query(client, connection):
+    endless = "SELECT value FROM generate_series(1, 100000000000) t(value)"
+    reader = client.do_get(client.get_flight_info(statement(endless)).endpoints[0].ticket)
+    assert reader.read_chunk().data.num_rows > 0
+    running = f"SELECT query_id FROM system.queries WHERE statement = '{endless}'"
+    assert len(connection.sql(running).rows()) == 1
+    reader.cancel()
+    until(lambda: connection.sql(running).rows() == [], "the query has ended")
