@@ -112,10 +112,11 @@ impl ErrorCode {
             // UNKNOWN is what tonic reports for a connection that broke in the middle of a stream.
             Code::Unavailable | Code::Unknown => Self::Unavailable,
             Code::DeadlineExceeded => Self::DeadlineExceeded,
-            Code::Cancelled => Self::Cancelled,
+            // ABORTED is what a stream ends with that its client has broken off.
+            Code::Cancelled | Code::Aborted => Self::Cancelled,
             Code::DataLoss => Self::DataLoss,
             Code::Unimplemented => Self::Unimplemented,
-            Code::Ok | Code::FailedPrecondition | Code::Aborted | Code::Internal => Self::Internal,
+            Code::Ok | Code::FailedPrecondition | Code::Internal => Self::Internal,
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct TableDescription {
     /// Its schema, as an Arrow IPC message.
     #[prost(bytes = "bytes", tag = "3")]
     pub schema: Bytes,
-    /// Position of the shard key in the schema; none for a reference table.
+    /// Position of the shard key in the schema; none for a reference table, and for one whose rows are in any shard.
     #[prost(uint32, optional, tag = "4")]
     pub shard_key: Option<u32>,
     /// Columns that segments are sorted by.
@@ -47,6 +47,9 @@ pub struct TableDescription {
     /// Number of shards; 1 for a reference table.
     #[prost(uint32, tag = "6")]
     pub shards: u32,
+    /// Whether rows come with [the shard that they go to](SHARD_COLUMN): not those of a reference table.
+    #[prost(bool, tag = "7")]
+    pub is_sharded: bool,
 }
 
 /// The name of the column (UInt32, not null) that says to which shard a row goes.

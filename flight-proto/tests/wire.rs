@@ -221,6 +221,7 @@ fn a_write_has_its_bytes() {
             name: "t".to_owned(),
             schema: vec![1, 2].into(),
             shard_key: Some(0),
+            is_sharded: true,
             sort_key: vec![0, 3],
             shards: 64,
         }),
@@ -228,7 +229,7 @@ fn a_write_has_its_bytes() {
     };
     assert_bytes(
         &request,
-        "0a0171100518ac02221108071201741a02010220002a02000330402a0163",
+        "0a0171100518ac02221308071201741a02010220002a020003304038012a0163",
     );
 }
 

@@ -93,6 +93,8 @@ pub struct Query {
     pub generic_plans: MemorySize,
     /// Sessions that are kept; the one that was not used for the longest time is forgotten first.
     pub max_sessions: u64,
+    /// Statements that have ended and are listed in `system.query_log`; the oldest is forgotten first.
+    pub history: usize,
     /// The largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
 }
@@ -179,6 +181,7 @@ impl Default for Query {
             kept_plans: MemorySize::Bytes(256 << 20),
             generic_plans: MemorySize::Bytes(64 << 20),
             max_sessions: 100_000,
+            history: 1_000,
             max_message: MemorySize::Bytes(256 << 20),
         }
     }

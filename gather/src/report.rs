@@ -163,6 +163,18 @@ impl Reports {
         all
     }
 
+    /// What each worker said that has ended, and how many it stands for: itself, or the members whose rows it merges. Nothing is copied:
+    /// there may be thousands.
+    pub fn for_each_end(&self, mut visit: impl FnMut(&EndOfStream, u64)) {
+        let learned = self.0.lock();
+        for report in &learned.workers {
+            let report = report.lock();
+            if let Some(end) = &report.end {
+                visit(end, report.members.max(1));
+            }
+        }
+    }
+
     /// What all of them did, as one that relays says it at its end.
     pub fn total(&self) -> EndOfStream {
         let all = self.all();

@@ -23,8 +23,10 @@ pub mod listener;
 pub mod memory;
 /// Messages that are larger than a node takes.
 pub mod message_limit;
-/// How many files and connections a process may have open.
 pub mod open_files;
+/// How many files and connections a process may have open.
+/// Uploads that their client has broken off.
+mod reset;
 /// Plans as they are run.
 pub mod run;
 /// The CPU, I/O and health runtimes.

@@ -11,11 +11,12 @@ use futures::{Stream, StreamExt, ready};
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::message_limit::MessageLimit;
 use crate::open_files;
+use crate::reset::with_resets_as_errors;
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
@@ -95,6 +96,7 @@ impl Listener {
             .max_encoding_message_size(usize::MAX);
         let explain = MapResponseLayer::new(move |response| limit.explain_response(response));
         Server::builder()
+            .layer(MapRequestLayer::new(with_resets_as_errors))
             .layer(explain)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

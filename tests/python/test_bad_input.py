@@ -146,7 +146,6 @@ def test_what_a_table_cannot_do_is_the_users_to_mend(connection, birds, statemen
 @pytest.mark.parametrize(
     ("definition", "error", "parts"),
     [
-        ("(k BIGINT)", INVALID, ["has no shard key", "WITH (shard_key = 'column', shards = 64)", "reference = true"]),
         ("(k BIGINT) WITH (shard_key = 'kk')", NOT_FOUND, ["shard_key names column kk", "it has k"]),
         ("(k BIGINT) WITH (shard_key = 'k', sort_key = 'z')", NOT_FOUND, ["sort_key names column z", "it has k"]),
         ("(k DOUBLE) WITH (shard_key = 'k')", INVALID, ["column k", "Float64 cannot be the shard key", "Int64"]),
@@ -399,7 +398,7 @@ def test_one_damaged_file_of_many_keeps_all_rows_out(connection, birds, inbox):
         (pa.table({"k": ["a"]}), ["column k: 'a' is no Int64"]),
         (pa.table({"k": [1.0, 1.7]}), ["column k: 1.7 does not fit Int64 as it is"]),
         (pa.table({"k": [1], "day": [datetime.datetime(2026, 1, 1, 10)]}), ["column day: 2026-01-01T10:00:00"]),
-        (pa.table({"k": [1], "K": [2]}), ["columns k and K of the file are both column k"]),
+        (pa.table({"k": [1], "K": [2]}), ["columns k and K of the rows are both column k"]),
         (pa.table({"k": pa.array([1, None], pa.int64())}), ["column k", "NOT NULL"]),
         (pa.table({"name": ["x"]}), ["column k", "NOT NULL"]),
     ],
@@ -426,7 +425,7 @@ CSV_LINES = ["k,name,price,day", *(f"{n},name {n},{n / 2},2026-01-01" for n in r
         (3, ",x,1.0,2026-01-01", ["line 3", "column k", "NOT NULL"]),
         (15_001, ",x,1.0,2026-01-01", ["line 15001", "column k", "NOT NULL"]),
         (1, "k,name,cost,day", ["column cost is none of table", "k, name, price, day"]),
-        (1, "k,name,K,day", ["columns k and K of the file are both column k"]),
+        (1, "k,name,K,day", ["columns k and K of the rows are both column k"]),
     ],
 )
 def test_a_bad_line_of_a_csv_file_is_named(connection, birds, inbox, line, text, parts):
@@ -469,7 +468,7 @@ def test_a_compressed_file_that_is_cut_short_is_damaged(connection, birds, inbox
         ('{"k": 1, "name": "x"}\n' * 15_000 + '{"name": "x"}\n', ["line 15001, column k", "NOT NULL"]),
         ('{"k": 1, "tag": 1}\n', ["column tag is none of table"]),
         ('{"k": 1}\n' * 15_000 + '{"k": 1, "tag": 1}\n', ["line 15001: column tag is none of table"]),
-        ('{"k": 1, "K": 2}\n', ["columns K and k of the file are both column k"]),
+        ('{"k": 1, "K": 2}\n', ["columns K and k of the rows are both column k"]),
     ],
 )
 def test_a_bad_json_file_is_named(connection, birds, inbox, text, parts):

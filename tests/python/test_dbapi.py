@@ -328,3 +328,50 @@ def test_a_connection_works_after_an_error(cursor):
         cursor.execute("SELECT * FROM no_such_table")
     cursor.execute("SELECT 1")
     assert cursor.fetchone() == (1,)
+
+
+NEXT_KEY = "SELECT coalesce(max(k), 0) + 1 FROM {t}"
+
+
+@pytest.mark.parametrize(
+    ("insert", "rows"),
+    [
+        ("INSERT INTO {t} (k, name, price) VALUES (?, ?, ?)", [(1, "kea", 1.5), (2, None, None), (3, "tui", 2.5)]),
+        ("INSERT INTO {t} (k, name) VALUES (? + 1, upper(?))", [(1, "kea"), (2, None)]),
+        ("INSERT INTO {t} (k, price) VALUES (?, ? / 2)", [(1, 3), (2, 5)]),
+        ("INSERT INTO {t} (k, price) VALUES (?, ? / 2)", [(1.0, 3.0), (2.5, 5.0)]),
+        ("INSERT INTO {t} (k, price) VALUES ($2, $1), ($2 + 100, $1)", [(1.5, 1), (2.5, 2)]),
+        ("INSERT INTO {t} (k, day) VALUES (?, ?)", [(1, NOON), (2, MIDNIGHT)]),
+        ("INSERT INTO {t} (k, day) VALUES (?, ?)", [(1, "2026-01-01"), (2, "2026-01-02")]),
+        # A cast of the parameter to a date would make 12:00 the same moment as midnight.
+        (
+            "INSERT INTO {t} (k, price) VALUES (?, CASE WHEN ? > DATE '2026-01-01' THEN 1 ELSE 0 END)",
+            [(1, NOON), (2, MIDNIGHT)],
+        ),
+        ("INSERT INTO {t} (k) SELECT column1 FROM (VALUES (?)) v", [(1,), (2,)]),
+        (
+            "INSERT INTO {t} (k, name) SELECT (" + NEXT_KEY + "), column1 FROM (VALUES (CAST(? AS VARCHAR))) v",
+            [("a",), ("b",)],
+        ),
+        ("INSERT INTO {t} (k, name) SELECT ?, name FROM {t} WHERE k > ?", [(1, 0), (2, 0)]),
+    ],
+)
+def test_many_rows_of_parameters_are_what_they_are_one_after_another(cursor, connection, empty_table, insert, rows):
+    stored = []
+    for many in (True, False):
+        cursor.execute(
+            f"CREATE OR REPLACE TABLE {empty_table} (k BIGINT NOT NULL, name VARCHAR, price DOUBLE, day DATE)"
+        )
+        if many:
+            cursor.executemany(insert.format(t=empty_table), rows)
+        else:
+            for row in rows:
+                cursor.execute(insert.format(t=empty_table), row)
+        stored.append(connection.sql(f"SELECT * FROM {empty_table} ORDER BY k").rows())
+    assert stored[0] == stored[1]
+
+
+def test_none_of_many_rows_is_kept_if_one_is_wrong(cursor, connection, empty_table):
+    with pytest.raises(dbapi.ProgrammingError, match="NOT NULL"):
+        cursor.executemany(f"INSERT INTO {empty_table} (k, name) VALUES (?, ?)", [(1, "kea"), (None, "kaka")])
+    assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]

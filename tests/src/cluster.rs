@@ -66,6 +66,15 @@ impl Table {
         }
     }
 
+    /// Without a shard key.
+    pub fn in_any_shard(name: &str, shards: u32, rows: RecordBatch) -> Self {
+        Self {
+            name: name.to_owned(),
+            options: format!("shards = {shards}"),
+            batches: vec![rows],
+        }
+    }
+
     /// Whole on every worker.
     pub fn reference(name: &str, rows: RecordBatch) -> Self {
         Self {

@@ -27,15 +27,26 @@ pub struct TableDefinition {
 /// How the rows of a table to be created are spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefinitionKind {
-    /// By the hash of a column.
+    /// Over shards.
     Sharded {
-        /// Position of the shard key in the schema.
-        key: usize,
+        /// Position in the schema of the shard key, by whose hash they are spread; none if a row may be in any shard.
+        key: Option<usize>,
         /// Number of shards, 1 to [`MAX_SHARDS`].
         shards: u32,
     },
     /// A copy on every worker.
     Reference,
+}
+
+/// What becomes of a table that has the name of one which is to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    /// It stays, and creating the other one is an error.
+    Fail,
+    /// It stays, and the other one is not created.
+    Keep,
+    /// The other one takes its place, in one step, when it is there.
+    Replace,
 }
 
 impl TableDefinition {
@@ -70,20 +81,9 @@ impl TableDefinition {
             if !(1..=MAX_SHARDS).contains(&shards) {
                 return refuse(format!("{shards} shards; a table has 1 to {MAX_SHARDS}"));
             }
-            let Some(field) = fields.get(key) else {
-                return Err(Error::internal(format!(
-                    "table \"{}\": its shard key is column {key} of {}",
-                    self.name,
-                    fields.len()
-                )));
-            };
-            shard_key::check_key_type(field.data_type()).map_err(|error| {
-                error.at(format!(
-                    "table \"{}\", column \"{}\"",
-                    self.name,
-                    field.name()
-                ))
-            })?;
+            if let Some(key) = key {
+                self.check_shard_key(key)?;
+            }
         }
         let mut sorted = HashSet::new();
         for column in &self.sort_key {
@@ -111,10 +111,30 @@ impl TableDefinition {
         Ok(())
     }
 
+    fn check_shard_key(&self, key: usize) -> Result<()> {
+        let fields = self.schema.fields();
+        let Some(field) = fields.get(key) else {
+            return Err(Error::internal(format!(
+                "table \"{}\": its shard key is column {key} of {}",
+                self.name,
+                fields.len()
+            )));
+        };
+        shard_key::check_key_type(field.data_type()).map_err(|error| {
+            error.at(format!(
+                "table \"{}\", column \"{}\"",
+                self.name,
+                field.name()
+            ))
+        })
+    }
+
     /// The columns that segments are sorted by.
     pub(super) fn effective_sort_key(&self) -> Vec<usize> {
         match self.kind {
-            DefinitionKind::Sharded { key, .. } if self.sort_key.is_empty() => vec![key],
+            DefinitionKind::Sharded { key, .. } if self.sort_key.is_empty() => {
+                key.into_iter().collect()
+            }
             _ => self.sort_key.clone(),
         }
     }

@@ -103,7 +103,9 @@ impl Draft {
         self.delete::<TableRecord>(&id.0.to_string());
         self.delete::<StatisticsRecord>(&id.0.to_string());
         self.state.tables.remove(&id);
-        self.state.table_names.remove(table.name());
+        if self.state.table_names.get(table.name()) == Some(&id) {
+            self.state.table_names.remove(table.name());
+        }
         let aborted: Vec<_> = self
             .state
             .writes

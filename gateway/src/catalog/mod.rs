@@ -27,7 +27,7 @@ mod workers;
 mod write_summary;
 mod writes;
 
-pub use definition::{DefinitionKind, MAX_SHARDS, TableDefinition};
+pub use definition::{DefinitionKind, IfExists, MAX_SHARDS, TableDefinition};
 pub use records::{PlacementRecord, TableKind, WorkerRecord};
 pub use redb_store::RedbStore;
 pub use state::State;

@@ -7,8 +7,14 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// The format of the records. It grows only with a change that an older release must not overlook.
-pub(super) const FORMAT: u32 = 1;
+/// The newest format of records. It grows only with a change that an older release must not overlook.
+pub(super) const FORMAT: u32 = 2;
+
+/// What the first release reads.
+const FIRST_FORMAT: u32 = 1;
+
+/// Tables without a shard key, and those that will replace another one.
+const SECOND_FORMAT: u32 = 2;
 
 /// A record and the key it is found under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -17,6 +23,11 @@ pub(super) trait Record: Serialize + DeserializeOwned {
 
     /// The rest of the key.
     fn name(&self) -> String;
+
+    /// The oldest format that has all that the record says.
+    fn format(&self) -> u32 {
+        FIRST_FORMAT
+    }
 
     /// The whole key.
     fn key(&self) -> String {
@@ -72,6 +83,9 @@ pub(super) struct TableRecord {
     pub(super) sort_key: Vec<usize>,
     /// Whether it exists already.
     pub(super) state: TableState,
+    /// While it is being created: whether it takes the place of the table that then has its name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) replaces: bool,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
 }
@@ -80,10 +94,11 @@ pub(super) struct TableRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableKind {
-    /// By the hash of a column.
+    /// Over shards.
     Sharded {
-        /// Position of the shard key in the schema.
-        key: usize,
+        /// Position in the schema of the shard key, by whose hash they are spread; none if a row may be in any shard.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<usize>,
         /// Number of shards.
         shards: u32,
     },
@@ -203,11 +218,26 @@ macro_rules! record {
 
 record!(ClusterRecord, "cluster", self => String::new());
 record!(WorkerRecord, "worker/", self => self.id.0.to_string());
-record!(TableRecord, "table/", self => self.id.0.to_string());
 record!(StatisticsRecord, "statistics/", self => self.table.0.to_string());
 record!(ViewRecord, "view/", self => self.name.clone());
 record!(PlacementRecord, "placement/", self => self.shards.to_string());
 record!(WriteRecord, "write/", self => self.id.0.to_string());
+
+impl Record for TableRecord {
+    const PREFIX: &'static str = "table/";
+
+    fn name(&self) -> String {
+        self.id.0.to_string()
+    }
+
+    fn format(&self) -> u32 {
+        match self.kind {
+            _ if self.replaces => SECOND_FORMAT,
+            TableKind::Sharded { key: None, .. } => SECOND_FORMAT,
+            TableKind::Sharded { .. } | TableKind::Reference { .. } => FIRST_FORMAT,
+        }
+    }
+}
 
 #[derive(Serialize)]
 struct Stored<'a, R> {
@@ -227,7 +257,7 @@ struct Format {
 /// `INTERNAL` if it has no JSON form.
 pub(super) fn encode<R: Record>(record: &R) -> Result<Vec<u8>> {
     let stored = Stored {
-        format: FORMAT,
+        format: record.format(),
         record,
     };
     serde_json::to_vec(&stored).map_err(|source| {
@@ -290,9 +320,35 @@ mod tests {
     }
 
     #[test]
+    fn only_tables_without_a_shard_key_are_refused_by_the_first_release() {
+        let table = |key| TableRecord {
+            id: TableId(1),
+            name: "t".to_owned(),
+            schema: String::new(),
+            columns: Vec::new(),
+            kind: TableKind::Sharded { key, shards: 4 },
+            sort_key: Vec::new(),
+            state: TableState::Live,
+            replaces: false,
+            created_at_ms: 0,
+        };
+        for (key, part) in [
+            (Some(0), r#"{"format":1,"#),
+            (Some(0), r#""kind":{"sharded":{"key":0,"shards":4}}"#),
+            (None, r#"{"format":2,"#),
+            (None, r#""kind":{"sharded":{"shards":4}}"#),
+        ] {
+            let text = String::from_utf8(encode(&table(key)).unwrap()).unwrap();
+            assert!(text.contains(part), "{text}");
+            let read = decode::<TableRecord>("table/1", text.as_bytes()).unwrap();
+            assert_eq!(read, table(key));
+        }
+    }
+
+    #[test]
     fn a_newer_format_and_damage_are_told_apart() {
-        let newer = br#"{"format":2,"something":"else"}"#;
-        let error = decode::<WriteRecord>("write/7", newer).unwrap_err();
+        let newer = format!(r#"{{"format":{},"something":"else"}}"#, FORMAT + 1);
+        let error = decode::<WriteRecord>("write/7", newer.as_bytes()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         let error = decode::<WriteRecord>("write/7", b"{\"format\":1}").unwrap_err();
         assert_eq!(error.code(), ErrorCode::DataLoss);

@@ -34,7 +34,7 @@ pub struct State {
     pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
     /// Also those that are being created.
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
-    /// Also those that are being created: their names are taken.
+    /// Also those that are being created, whose names are taken; not those that will replace another one.
     pub(super) table_names: BTreeMap<String, TableId>,
     pub(super) views: BTreeMap<String, Arc<View>>,
     pub(super) placements: BTreeMap<u32, Arc<PlacementRecord>>,
@@ -120,7 +120,9 @@ impl State {
     }
 
     pub(super) fn insert_table(&mut self, table: Arc<Table>) {
-        self.table_names.insert(table.name().to_owned(), table.id());
+        if !table.waits_to_replace() {
+            self.table_names.insert(table.name().to_owned(), table.id());
+        }
         self.tables.insert(table.id(), table);
     }
 

@@ -37,7 +37,7 @@ impl Table {
         let mut workers = match (&record.kind, &placement) {
             (TableKind::Reference { copies }, _) => copies.clone(),
             (TableKind::Sharded { key, shards }, Some(placement)) => {
-                if *key >= schema.fields().len() {
+                if key.is_some_and(|key| key >= schema.fields().len()) {
                     return Err(damaged(&record.key(), "shard key"));
                 }
                 if u32::try_from(placement.workers.len()) != Ok(*shards) {
@@ -92,15 +92,15 @@ impl Table {
         }
     }
 
-    /// Position of the shard key in the schema; none for a reference table.
+    /// Position of the shard key in the schema; none for a reference table, and for one whose rows are in any shard.
     pub fn shard_key(&self) -> Option<usize> {
         match self.record.kind {
-            TableKind::Sharded { key, .. } => Some(key),
+            TableKind::Sharded { key, .. } => key,
             TableKind::Reference { .. } => None,
         }
     }
 
-    /// Name of the shard key; none for a reference table.
+    /// Name of the shard key, if there is one.
     pub fn shard_key_name(&self) -> Option<&str> {
         self.shard_key()
             .map(|key| self.schema.field(key).name().as_str())
@@ -158,6 +158,7 @@ impl Table {
                 .map(column_number)
                 .collect(),
             shards: self.shards(),
+            is_sharded: !self.is_reference(),
         }
     }
 
@@ -166,10 +167,16 @@ impl Table {
         self.record.state
     }
 
+    /// Whether it is being created to take another one's place.
+    pub(super) fn waits_to_replace(&self) -> bool {
+        self.record.replaces
+    }
+
     /// The same table with other statistics, and alive.
     pub(super) fn live_with(&self, statistics: TableStatistics) -> Self {
         let mut record = self.record.as_ref().clone();
         record.state = TableState::Live;
+        record.replaces = false;
         Self {
             record: Arc::new(record),
             statistics: Arc::new(statistics),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::definition::{DefinitionKind, TableDefinition};
+use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
 use super::records::{
     PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
@@ -15,8 +15,8 @@ use super::table::Table;
 use super::{Catalog, encoding, now_ms, placing};
 
 impl Catalog {
-    /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name and
-    /// `if_not_exists` is set.
+    /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name that is
+    /// [kept](IfExists::Keep).
     ///
     /// Tables of equal shard count share their placement, so that rows of equal keys are on the same worker.
     ///
@@ -27,22 +27,27 @@ impl Catalog {
         &self,
         definition: TableDefinition,
         live: &[WorkerId],
-        if_not_exists: bool,
+        if_exists: IfExists,
     ) -> Result<Option<Arc<Table>>> {
         definition.check()?;
         let live = live.to_vec();
         self.change(move |draft| {
-            if if_not_exists && draft.state().table(&definition.name).is_some() {
-                return Ok(None);
+            if let Some(table) = draft.state().table(&definition.name).cloned() {
+                match if_exists {
+                    IfExists::Fail => {}
+                    IfExists::Keep => return Ok(None),
+                    IfExists::Replace => draft.remove_table(&table),
+                }
             }
-            let table = new_table(draft, &definition, &live, |_, _| Ok(TableState::Live))?;
+            check_name_is_free(draft, &definition.name)?;
+            let table = new_table(draft, &definition, &live, |_, _| Ok(BeginsAs::LIVE))?;
             Ok(Some(table))
         })
         .await
     }
 
     /// Takes the name and the place of a table that comes to life with the commit of its first write, and opens that
-    /// write. If the write is aborted, there never was such a table.
+    /// write. If the write is aborted, there never was such a table. A table that it [replaces](IfExists::Replace) is there until then.
     ///
     /// # Errors
     /// As [`Self::create_table`].
@@ -50,10 +55,16 @@ impl Catalog {
         &self,
         definition: TableDefinition,
         live: &[WorkerId],
+        if_exists: IfExists,
     ) -> Result<(Arc<Table>, WriteId)> {
         definition.check()?;
         let live = live.to_vec();
         let change = move |draft: &mut Draft| {
+            let replaces =
+                if_exists == IfExists::Replace && draft.state().table(&definition.name).is_some();
+            if !replaces {
+                check_name_is_free(draft, &definition.name)?;
+            }
             let write = draft.next_write();
             let table = new_table(draft, &definition, &live, |draft, table| {
                 draft.put_write(WriteRecord {
@@ -62,7 +73,10 @@ impl Catalog {
                     table_name: definition.name.clone(),
                     state: WriteState::Open,
                 })?;
-                Ok(TableState::Creating(write))
+                Ok(BeginsAs {
+                    state: TableState::Creating(write),
+                    replaces,
+                })
             })?;
             Ok((table, write))
         };
@@ -93,13 +107,25 @@ impl Catalog {
     }
 }
 
+/// What a table is at first.
+struct BeginsAs {
+    state: TableState,
+    replaces: bool,
+}
+
+impl BeginsAs {
+    const LIVE: Self = Self {
+        state: TableState::Live,
+        replaces: false,
+    };
+}
+
 fn new_table(
     draft: &mut Draft,
     definition: &TableDefinition,
     live: &[WorkerId],
-    begin: impl FnOnce(&mut Draft, TableId) -> Result<TableState>,
+    begin: impl FnOnce(&mut Draft, TableId) -> Result<BeginsAs>,
 ) -> Result<Arc<Table>> {
-    check_name_is_free(draft, &definition.name)?;
     if live.is_empty() {
         return Err(Error::unavailable(format!(
             "table \"{}\" cannot be created: no worker has joined; start one and retry",
@@ -120,6 +146,7 @@ fn new_table(
     };
     let id = draft.next_table();
     let fields = definition.schema.fields();
+    let BeginsAs { state, replaces } = begin(draft, id)?;
     let record = TableRecord {
         id,
         name: definition.name.clone(),
@@ -130,7 +157,8 @@ fn new_table(
             .collect(),
         kind,
         sort_key: definition.effective_sort_key(),
-        state: begin(draft, id)?,
+        state,
+        replaces,
         created_at_ms: now_ms(),
     };
     let statistics = TableStatistics::empty(shards, fields.len());

@@ -11,6 +11,7 @@ use super::Catalog;
 use super::draft::Draft;
 use super::records::{TableState, WriteRecord, WriteState};
 use super::table::Table;
+use super::tables::check_name_is_free;
 use super::write_summary::WriteSummary;
 
 impl Catalog {
@@ -75,10 +76,16 @@ impl Catalog {
                     format!("write {write} was aborted; nothing was written"),
                 ));
             };
-            let Some(table) = draft.state().tables.get(&record.table) else {
+            let Some(table) = draft.state().tables.get(&record.table).cloned() else {
                 return Err(dropped(&record.table_name));
             };
             let was_created = table.state() == TableState::Creating(write);
+            if table.waits_to_replace() {
+                if let Some(replaced) = draft.state().table(table.name()).cloned() {
+                    draft.remove_table(&replaced);
+                }
+                check_name_is_free(draft, table.name())?;
+            }
             let table = Arc::new(table.live_with(table.statistics().with(summary.added())));
             if was_created {
                 draft.put_table(&table)?;

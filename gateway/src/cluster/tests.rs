@@ -11,7 +11,7 @@ use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, L
 use volary_gather::{Peers, Window};
 
 use super::*;
-use crate::catalog::{DefinitionKind, RedbStore, TableDefinition};
+use crate::catalog::{DefinitionKind, IfExists, RedbStore, TableDefinition};
 use crate::config;
 
 use stub_worker::StubWorker;
@@ -409,10 +409,15 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
     let definition = TableDefinition {
         name: "birds".to_owned(),
         schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
-        kind: DefinitionKind::Sharded { key: 0, shards: 4 },
+        kind: DefinitionKind::Sharded {
+            key: Some(0),
+            shards: 4,
+        },
         sort_key: Vec::new(),
     };
-    let created = catalog.create_table(definition, &[worker], false).await;
+    let created = catalog
+        .create_table(definition, &[worker], IfExists::Fail)
+        .await;
     let table = created.unwrap().unwrap();
     let write = catalog.begin_write(&table).await.unwrap();
     catalog.abort_write(write).await.unwrap();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::catalog::{
@@ -28,7 +29,6 @@ use volary_flight_proto::{Error, Result};
 use volary_node::admission::Place;
 
 use super::errors::with_advice;
-use super::gate::Gate;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::settings::Limits;
@@ -49,6 +49,8 @@ pub struct StatementContext {
     pub catalog: Arc<State>,
     /// The statement.
     pub query_id: QueryId,
+    /// When its planning began.
+    pub started: Instant,
     /// What it sees.
     pub snapshot: Snapshot,
     /// Whose it is, where it waits for a place.
@@ -76,6 +78,7 @@ impl StatementContext {
         snapshot: Option<Snapshot>,
         with_plan_metrics: bool,
     ) -> Result<Self> {
+        let started = Instant::now();
         let catalog = engine.catalog.state();
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
@@ -127,6 +130,7 @@ impl StatementContext {
             runtime_env: engine.memory.env(memory),
             catalog,
             query_id,
+            started,
             snapshot,
             caller: session.caller(),
             public,
@@ -146,8 +150,10 @@ impl StatementContext {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait.
-    pub(super) async fn enter(&self, gate: &Gate) -> Result<Place> {
-        gate.enter(self.caller, self.query_id, &self.runtime_env)
+    pub(super) async fn enter(&self, engine: &Engine) -> Result<Place> {
+        let noted = engine.statements.noted(self.query_id);
+        let gate = &engine.gate;
+        gate.enter(self.caller, self.query_id, &noted, &self.runtime_env)
             .await
     }
 

@@ -19,7 +19,7 @@ use super::columns::coerced_schema;
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::parse::{identifier, object_name};
-use crate::catalog::{DefinitionKind, TableDefinition};
+use crate::catalog::{DefinitionKind, IfExists, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;
 
@@ -28,7 +28,7 @@ const DEFAULT_SHARDS: u32 = 64;
 
 /// The options of CREATE TABLE … WITH (…).
 #[derive(Debug, Default)]
-struct Options {
+pub(super) struct Options {
     shard_key: Option<String>,
     shards: Option<u32>,
     sort_key: Vec<String>,
@@ -45,17 +45,26 @@ pub(super) async fn create_table(
     refuse_other_forms(&create)?;
     let options = Options::parse(&std::mem::take(&mut create.table_options))
         .map_err(|error| error.at(format!("table {name}")))?;
-    if context.catalog.table(&name).is_some() && create.if_not_exists {
+    let if_exists = match (create.or_replace, create.if_not_exists) {
+        (false, false) => IfExists::Fail,
+        (false, true) => IfExists::Keep,
+        (true, false) => IfExists::Replace,
+        (true, true) => {
+            return Err(Error::invalid(
+                "a table is created OR REPLACE or IF NOT EXISTS; leave one out",
+            ));
+        }
+    };
+    if if_exists == IfExists::Keep && context.catalog.table(&name).is_some() {
         return Ok(None);
     }
-    let if_not_exists = create.if_not_exists;
     let Some(query) = create.query.take() else {
         let schema = declared_schema(context, create).await?;
         let definition = definition(&name, schema, &options)?;
         let live = placeable_workers(engine)?;
         engine
             .catalog
-            .create_table(definition, &live, if_not_exists)
+            .create_table(definition, &live, if_exists)
             .await?;
         return Ok(None);
     };
@@ -64,7 +73,7 @@ pub(super) async fn create_table(
             "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
         )));
     }
-    let _place = context.enter(&engine.gate).await?;
+    let _place = context.enter(engine).await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;
@@ -77,13 +86,16 @@ pub(super) async fn create_table(
         .await
         .map_err(with_advice)?;
     let source = load::Source::of_plan(physical, context.task())?;
-    let (table, write) = engine.catalog.begin_create(definition, &live).await?;
+    let (table, write) = engine
+        .catalog
+        .begin_create(definition, &live, if_exists)
+        .await?;
     load::run(engine.load_parts(), context.query_id, &table, write, source)
         .await
         .map(Some)
 }
 
-fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
+pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
     let live = engine.cluster.live_workers();
     let wanted = engine.config.cluster.min_workers;
     if live.len() < wanted {
@@ -98,7 +110,6 @@ fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
 /// What sqlparser reads and Volary does not do is said, not ignored.
 fn refuse_other_forms(create: &CreateTable) -> Result<()> {
     let refused = [
-        (create.or_replace, "OR REPLACE"),
         (create.temporary, "TEMPORARY"),
         (create.external, "EXTERNAL"),
         (create.like.is_some(), "LIKE"),
@@ -141,7 +152,7 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
 }
 
 /// What a table can keep: distinct names, types that Parquet gives back as they were.
-fn stored_schema(table: &str, schema: &Schema) -> Result<SchemaRef> {
+pub(super) fn stored_schema(table: &str, schema: &Schema) -> Result<SchemaRef> {
     if schema.fields().is_empty() {
         return Err(Error::invalid(format!(
             "table {table} has no columns; give it one at least"
@@ -203,7 +214,11 @@ fn sent_type(data_type: &DataType) -> DataType {
     }
 }
 
-fn definition(name: &str, schema: SchemaRef, options: &Options) -> Result<TableDefinition> {
+pub(super) fn definition(
+    name: &str,
+    schema: SchemaRef,
+    options: &Options,
+) -> Result<TableDefinition> {
     let column = |key: &str, column: &str| {
         schema.index_of(column).map_err(|_| {
             let names: Vec<_> = schema
@@ -224,16 +239,15 @@ fn definition(name: &str, schema: SchemaRef, options: &Options) -> Result<TableD
             check_key_type(field.data_type())
                 .map_err(|error| error.at(format!("table {name}, column {}", field.name())))?;
             DefinitionKind::Sharded {
-                key,
+                key: Some(key),
                 shards: options.shards.unwrap_or(DEFAULT_SHARDS),
             }
         }
         (None, true) if options.shards.is_none() => DefinitionKind::Reference,
-        (None, false) => {
-            return Err(Error::invalid(format!(
-                "table {name} has no shard key; add WITH (shard_key = 'column', shards = {DEFAULT_SHARDS}), or WITH (reference = true) for a small table that every worker holds whole"
-            )));
-        }
+        (None, false) => DefinitionKind::Sharded {
+            key: None,
+            shards: options.shards.unwrap_or(DEFAULT_SHARDS),
+        },
         (_, true) => {
             return Err(Error::invalid(format!(
                 "table {name}: a reference table has no shard_key and no shards"
@@ -267,30 +281,38 @@ impl Options {
                     "option {option} is not name = value"
                 )));
             };
-            let text = text_of(value);
-            match identifier(key).as_str() {
-                "shard_key" => parsed.shard_key = Some(text),
-                "sort_key" => {
-                    parsed.sort_key = text.split(',').map(|name| name.trim().to_owned()).collect();
-                }
-                "shards" => {
-                    parsed.shards = Some(text.parse().map_err(|_| {
-                        Error::invalid(format!("shards takes a whole number, not {value}"))
-                    })?);
-                }
-                "reference" => {
-                    parsed.reference = text.parse().map_err(|_| {
-                        Error::invalid(format!("reference takes true or false, not {value}"))
-                    })?;
-                }
-                other => {
-                    return Err(Error::invalid(format!(
-                        "there is no option {other}; there are shard_key, shards, sort_key and reference"
-                    )));
-                }
-            }
+            parsed.set(&identifier(key), text_of(value))?;
         }
         Ok(parsed)
+    }
+
+    /// Sets an option by its name.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for one that there is not, or a value that it does not take.
+    pub(super) fn set(&mut self, name: &str, text: String) -> Result<()> {
+        match name {
+            "shard_key" => self.shard_key = Some(text),
+            "sort_key" => {
+                self.sort_key = text.split(',').map(|name| name.trim().to_owned()).collect();
+            }
+            "shards" => {
+                self.shards = Some(text.parse().map_err(|_| {
+                    Error::invalid(format!("shards takes a whole number, not {text}"))
+                })?);
+            }
+            "reference" => {
+                self.reference = text.parse().map_err(|_| {
+                    Error::invalid(format!("reference takes true or false, not {text}"))
+                })?;
+            }
+            other => {
+                return Err(Error::invalid(format!(
+                    "there is no option {other}; there are shard_key, shards, sort_key and reference"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,21 +9,15 @@ use volary_flight_proto::ids::QueryId;
 use volary_node::admission::{Admission, Place};
 
 use super::session::Caller;
-use crate::statements::Statements;
+use crate::statements::Noted;
 
 /// Lets so many statements run at a time, and notes which wait and which run.
 #[derive(Debug, Clone)]
-pub(super) struct Gate {
-    admission: Arc<Admission>,
-    statements: Arc<Statements>,
-}
+pub(super) struct Gate(Arc<Admission>);
 
 impl Gate {
-    pub(super) fn new(admission: Admission, statements: Arc<Statements>) -> Self {
-        Self {
-            admission: Arc::new(admission),
-            statements,
-        }
+    pub(super) fn new(admission: Admission) -> Self {
+        Self(Arc::new(admission))
     }
 
     /// Waits for a place for a statement, which runs with the memory of `env`.
@@ -34,12 +28,13 @@ impl Gate {
         &self,
         caller: Caller,
         query_id: QueryId,
+        noted: &Noted,
         env: &Arc<RuntimeEnv>,
     ) -> Result<Place> {
         let asked = Instant::now();
-        self.statements.waits(query_id);
-        let place = self.admission.enter_as(&caller).await?;
-        self.statements.runs(query_id, env);
+        noted.waits();
+        let place = self.0.enter_as(&caller).await?;
+        noted.runs(env);
         tracing::debug!(%query_id, waited = ?asked.elapsed(), "the statement has its place");
         Ok(place)
     }

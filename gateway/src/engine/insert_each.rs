@@ -14,8 +14,7 @@ use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
-    Values,
+    DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Values,
 };
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -70,8 +69,13 @@ impl Engine {
         query_id: QueryId,
     ) -> Result<Each> {
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(insert_each(engine, session, sql, rows, query_id))
-            .await
+        let each = self
+            .on_cpu(insert_each(engine, session, sql, rows, query_id))
+            .await?;
+        if let Each::Inserted(rows) = &each {
+            self.statements.done(query_id, *rows);
+        }
+        Ok(each)
     }
 }
 
@@ -118,7 +122,7 @@ async fn insert_each(
 /// The columns of the rows, and what each is wanted as.
 struct Columns {
     schema: SchemaRef,
-    /// By number, from 1: `None` where it is as it comes.
+    /// By position: `None` where it is as it comes.
     casts: Vec<Option<DataType>>,
 }
 
@@ -130,7 +134,13 @@ impl Columns {
             .collect();
         let casts = fields.iter().zip(wanted).map(|(field, wanted)| {
             // Numbers are computed with as they are, as a literal of their value would be; the column that they go to casts them.
-            wanted.filter(|wanted| !(field.data_type().is_numeric() && wanted.is_numeric()))
+            let given = field.data_type();
+            wanted.filter(|wanted| {
+                let is_as_given = given == wanted
+                    || (given.is_numeric() && wanted.is_numeric())
+                    || (given.is_string() && wanted.is_string());
+                !is_as_given
+            })
         });
         let casts = casts.collect();
         Self {
@@ -139,14 +149,26 @@ impl Columns {
         }
     }
 
+    /// Whether an item of VALUES is, for each row, what it would be with that row's values bound.
+    fn computes_as_bound(&self, item: &Expr) -> bool {
+        if let Expr::Placeholder(_) = item {
+            return true;
+        }
+        !matches_within(item, |part| match part {
+            Expr::Placeholder(parameter) => number_of(&parameter.id)
+                .and_then(|index| self.casts.get(index))
+                .is_none_or(Option::is_some),
+            part => is_query(part),
+        })
+    }
+
     /// The expression with columns in place of its parameters.
     fn in_place_of_parameters(&self, expression: Expr, scan: &LogicalPlan) -> DfResult<Expr> {
         let replaced = expression.transform_up(|part| {
             let Expr::Placeholder(parameter) = &part else {
                 return Ok(Transformed::no(part));
             };
-            let number = parameter.id.trim_start_matches('$').parse::<usize>();
-            let Some(index) = number.ok().and_then(|number| number.checked_sub(1)) else {
+            let Some(index) = number_of(&parameter.id) else {
                 return Ok(Transformed::no(part));
             };
             let column = Expr::Column(Column::from_name(name(index + 1)));
@@ -159,59 +181,89 @@ impl Columns {
     }
 }
 
+/// The position of a parameter, from 0.
+fn number_of(id: &str) -> Option<usize> {
+    let number = id.strip_prefix('$')?.parse::<usize>().ok()?;
+    number.checked_sub(1)
+}
+
 fn name(number: usize) -> String {
     format!("${number}")
 }
 
-/// The input of an INSERT that reads a stream where it had VALUES; `None` if it does more than that.
+/// The input of an INSERT that reads a stream where it had VALUES. `None` if that may be another thing than to run it once for each row:
+/// if it is no row of VALUES alone, has subqueries, which would be run once for all rows, or computes with a parameter that is cast
+/// for it, as [`parameters::bind`] decides that by its value.
 fn with_rows(
     input: &LogicalPlan,
     columns: &Columns,
     stream: &Arc<OnceStream>,
 ) -> Result<Option<LogicalPlan>> {
-    let replaced = match input {
-        LogicalPlan::Projection(projection) => {
-            let Some(below) = with_rows(&projection.input, columns, stream)? else {
-                return Ok(None);
-            };
-            LogicalPlan::Projection(Projection::try_new(
-                projection.expr.clone(),
-                Arc::new(below),
-            )?)
-        }
-        LogicalPlan::SubqueryAlias(alias) => {
-            let Some(below) = with_rows(&alias.input, columns, stream)? else {
-                return Ok(None);
-            };
-            LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(
-                Arc::new(below),
-                alias.alias.clone(),
-            )?)
-        }
-        LogicalPlan::Values(Values { schema, values }) => {
-            let [row] = values.as_slice() else {
-                return Ok(None);
-            };
-            let table = StreamingTable::try_new(
-                Arc::clone(&columns.schema),
-                vec![Arc::clone(stream) as Arc<dyn PartitionStream>],
-            )?;
-            let scan =
-                LogicalPlanBuilder::scan("parameters", provider_as_source(Arc::new(table)), None)?
-                    .build()?;
-            let expressions = row.iter().zip(schema.fields()).map(|(expression, field)| {
-                let expression = columns.in_place_of_parameters(expression.clone(), &scan)?;
-                let cast = expression.cast_to(field.data_type(), scan.schema())?;
-                Ok(cast.alias(field.name()))
-            });
-            let expressions = expressions.collect::<DfResult<Vec<_>>>()?;
-            LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(scan))?)
-        }
-        _ => return Ok(None),
+    // The planner casts rows to the table's columns in a projection.
+    let (above, values) = match input {
+        LogicalPlan::Projection(projection) => (Some(projection), projection.input.as_ref()),
+        values => (None, values),
     };
-    // One that is left is that of a subquery.
-    let has_parameters = !replaced.get_parameter_names()?.is_empty();
-    Ok((!has_parameters).then_some(replaced))
+    let LogicalPlan::Values(Values { schema, values }) = values else {
+        return Ok(None);
+    };
+    let [row] = values.as_slice() else {
+        return Ok(None);
+    };
+    let above_has_more =
+        above.is_some_and(|above| above.expr.iter().any(has_parameters_or_queries));
+    if above_has_more || !row.iter().all(|item| columns.computes_as_bound(item)) {
+        return Ok(None);
+    }
+    if schema
+        .fields()
+        .iter()
+        .any(|field| field.data_type().is_null())
+    {
+        return Ok(None);
+    }
+    let table = StreamingTable::try_new(
+        Arc::clone(&columns.schema),
+        vec![Arc::clone(stream) as Arc<dyn PartitionStream>],
+    )?;
+    let source = provider_as_source(Arc::new(table));
+    let scan = LogicalPlanBuilder::scan("parameters", source, None)?.build()?;
+    let expressions = row.iter().zip(schema.fields()).map(|(expression, field)| {
+        let expression = columns.in_place_of_parameters(expression.clone(), &scan)?;
+        let cast = expression.cast_to(field.data_type(), scan.schema())?;
+        Ok(cast.alias(field.name()))
+    });
+    let expressions = expressions.collect::<DfResult<Vec<_>>>()?;
+    let rows = Projection::try_new(expressions, Arc::new(scan))?;
+    let rows = LogicalPlan::Projection(rows);
+    Ok(Some(match above {
+        None => rows,
+        Some(above) => {
+            LogicalPlan::Projection(Projection::try_new(above.expr.clone(), Arc::new(rows))?)
+        }
+    }))
+}
+
+fn has_parameters_or_queries(expression: &Expr) -> bool {
+    matches_within(expression, |part| {
+        matches!(part, Expr::Placeholder(_)) || is_query(part)
+    })
+}
+
+fn is_query(expression: &Expr) -> bool {
+    matches!(
+        expression,
+        Expr::ScalarSubquery(_)
+            | Expr::InSubquery(_)
+            | Expr::Exists(_)
+            | Expr::SetComparison(_)
+            | Expr::OuterReferenceColumn(..)
+    )
+}
+
+fn matches_within(expression: &Expr, is_match: impl Fn(&Expr) -> bool) -> bool {
+    // The closure fails never.
+    expression.exists(|part| Ok(is_match(part))).unwrap_or(true)
 }
 
 /// What a client sends, which can be read once.

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
-use super::parse::is_word;
+use super::tokens::is_word;
 
 const FORM: &str = "write KILL [QUERY] 'id', with an id of system.queries";
 

@@ -23,6 +23,8 @@ mod expansion;
 mod gate;
 /// Statements that come again and again.
 mod generic;
+/// Rows as clients send them.
+mod ingest;
 /// INSERT with many rows of parameters.
 mod insert_each;
 /// KILL.
@@ -47,6 +49,8 @@ pub mod session;
 pub mod settings;
 /// Planning and running one statement.
 mod statement;
+/// What tokens are.
+mod tokens;
 /// BEGIN, COMMIT and ROLLBACK.
 mod transaction;
 /// Walks over a syntax tree.
@@ -60,6 +64,7 @@ use datafusion::execution::session_state::SessionState;
 use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
+pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::{Each, ParameterRows};
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
@@ -139,11 +144,11 @@ impl Engine {
             config.query.max_waiting,
         )
         .with_max_waiting_per_session(config.query.max_waiting_per_session());
-        let statements: Arc<Statements> = Arc::default();
+        let statements = Arc::new(Statements::new(config.query.history));
         Self {
             base: base::base_state(&config, Arc::clone(&runtime_env)),
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
-            gate: Gate::new(admission, Arc::clone(&statements)),
+            gate: Gate::new(admission),
             statements,
             loads: Loads::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
@@ -154,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// What it works on.
+    /// What it works on, and has worked on.
     pub fn statements(&self) -> &Arc<Statements> {
         &self.statements
     }
@@ -193,6 +198,7 @@ impl Engine {
             cluster: Arc::clone(&self.cluster),
             runtimes: self.runtimes.clone(),
             loads: self.loads.clone(),
+            statements: Arc::clone(&self.statements),
             config: Arc::clone(&self.config),
         }
     }

@@ -13,6 +13,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::names::{CATALOG, PUBLIC};
+use super::tokens::is_word;
 use super::transaction::Transaction;
 use super::{backtracking, kill, nesting};
 use crate::load::CopyFrom;
@@ -131,10 +132,6 @@ fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
         depth == 0 && (is_word(token, Keyword::FROM) || is_word(token, Keyword::TO))
     });
     !direction.is_some_and(|token| is_word(&token.token, Keyword::TO))
-}
-
-pub(super) fn is_word(token: &Token, keyword: Keyword) -> bool {
-    matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
 const COPY_FORM: &str = "write COPY table [(columns)] FROM 'file, folder, glob or URL' [WITH (FORMAT parquet|csv|json, HEADER true|false, DELIMITER ',', NULL '', QUOTE '\"', ESCAPE '\\')]";

@@ -23,6 +23,7 @@ use volary_node::runtimes::CpuStream;
 use super::columns::fingerprint_of;
 use super::gate::Gate;
 use super::session::Caller;
+use crate::statements::Noted;
 
 /// How long a client may read nothing before its query is ended.
 const READER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -52,6 +53,7 @@ pub struct Query {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
+    pub(super) planned_in: Duration,
     pub(super) gate: Gate,
     pub(super) caller: Caller,
 }
@@ -62,14 +64,16 @@ impl Query {
         fingerprint_of(&self.schema)
     }
 
-    /// Waits for a place and runs the query. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has
+    /// Waits for a place and runs the query, which is `noted`. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has
     /// those of the call that the query belongs to.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
-    pub async fn start(self) -> Result<CpuStream> {
+    pub async fn start(self, noted: Noted) -> Result<CpuStream> {
+        noted.planned(&self.plan, self.planned_in);
         let env = self.task.runtime_env();
-        let place = self.gate.enter(self.caller, self.id, &env).await?;
+        let gate = &self.gate;
+        let place = gate.enter(self.caller, self.id, &noted, &env).await?;
         let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();

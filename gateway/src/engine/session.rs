@@ -70,6 +70,11 @@ impl Session {
         settings::statement_timeout(&self.settings.read())
     }
 
+    /// Whether it has sent BEGIN, and neither COMMIT nor ROLLBACK.
+    pub fn has_begun(&self) -> bool {
+        self.since_begin.has_begun()
+    }
+
     /// Whether there is a setting of this name.
     pub fn has_setting(name: &str) -> bool {
         settings::key(name).is_ok()

@@ -70,8 +70,13 @@ impl Engine {
         }
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let known = (key, generic);
-        self.on_cpu(execute(engine, session, sql, known, parameters, query_id))
-            .await
+        let outcome = self
+            .on_cpu(execute(engine, session, sql, known, parameters, query_id))
+            .await?;
+        if let Outcome::Done(rows) = &outcome {
+            self.statements.done(query_id, rows.unwrap_or_default());
+        }
+        Ok(outcome)
     }
 
     /// Plans a query that was planned before, as its ticket says: it keeps its id, which its client and the logs know, and sees
@@ -168,7 +173,7 @@ async fn execute(
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
-            let _place = context.enter(&engine.gate).await?;
+            let _place = context.enter(&engine).await?;
             let table = context
                 .catalog
                 .table(&copy.table)
@@ -393,6 +398,7 @@ async fn plan_query(
         plan,
         task: context.task(),
         runtimes: engine.runtimes.clone(),
+        planned_in: context.started.elapsed(),
         gate: engine.gate.clone(),
         caller: context.caller,
     })
@@ -404,7 +410,7 @@ async fn insert(
     table: &Arc<Table>,
     input: &LogicalPlan,
 ) -> Result<u64> {
-    let _place = context.enter(&engine.gate).await?;
+    let _place = context.enter(engine).await?;
     let plan = context
         .state
         .create_physical_plan(&with_nullable_values(input)?)

@@ -47,6 +47,10 @@ impl SinceBegin {
         }
     }
 
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     /// To be called when a statement has changed tables.
     pub(super) fn has_written(&self) {
         if let Some(writes) = self.0.lock().as_mut() {

@@ -81,14 +81,21 @@ impl FlightSql {
         );
         let logged = async {
             listed
-                .unless_ended(work)
+                .unless_ended(work, call.deadline.passes())
                 .await
                 .inspect_err(|error| tracing::debug!(%error, "the statement failed"))
         };
-        call.deadline
-            .bound(logged.instrument(span))
-            .await
-            .map_err(|error| with_query(error, id))
+        match logged.instrument(span).await {
+            Ok(done) => {
+                listed.answered();
+                Ok(done)
+            }
+            Err(error) => {
+                let error = with_query(error, id);
+                listed.failed(&error);
+                Err(error)
+            }
+        }
     }
 
     /// Reads the headers of a call.

@@ -34,15 +34,24 @@ impl FlightSql {
 
     /// Cancels the query of a FlightInfo that this gateway made, as long as it waits or runs here.
     fn cancel(&self, info: Option<FlightInfo>) -> Result<CancelStatus> {
-        let ticket = info
-            .and_then(|info| info.endpoint.into_iter().next())
-            .and_then(|endpoint| endpoint.ticket)
-            .ok_or_else(|| Error::invalid("the FlightInfo to cancel has no ticket"))?;
-        let ticket = self.tickets.open(&ticket)?;
-        if ticket.result.is_some() || ticket.command.is_some() {
-            return Ok(CancelStatus::NotCancellable);
-        }
-        let id: QueryId = ticket.query_id.parse()?;
+        let info = info.unwrap_or_default();
+        let endpoint = info.endpoint.into_iter().next();
+        let id: QueryId = match endpoint.and_then(|endpoint| endpoint.ticket) {
+            Some(ticket) => {
+                let ticket = self.tickets.open(&ticket)?;
+                if ticket.result.is_some() || ticket.command.is_some() {
+                    return Ok(CancelStatus::NotCancellable);
+                }
+                ticket.query_id.parse()?
+            }
+            // One that is polled has no ticket yet.
+            None => std::str::from_utf8(&info.app_metadata)
+                .ok()
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| {
+                    Error::invalid("the FlightInfo to cancel has no ticket and no query id")
+                })?,
+        };
         let waited = self.tickets.take_plan(id).is_some();
         let statements = self.engine.statements();
         if statements.end(id, "the client cancelled it") || waited {

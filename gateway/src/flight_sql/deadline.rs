@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::metadata::MetadataMap;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -68,11 +68,6 @@ impl Deadline {
         }
     }
 
-    /// When it passes.
-    pub(super) fn at(&self) -> Instant {
-        self.at
-    }
-
     /// Does `work` until the deadline, and drops it then.
     ///
     /// # Errors
@@ -81,6 +76,12 @@ impl Deadline {
         timeout_at(self.at, work)
             .await
             .unwrap_or_else(|_| Err(self.error()))
+    }
+
+    /// Completes when it passes, with what the call is ended with.
+    pub(super) async fn passes(self) -> Error {
+        sleep_until(self.at).await;
+        self.error()
     }
 
     /// What a call is ended with.

@@ -75,10 +75,6 @@ pub(super) fn unimplemented(what: &str) -> Error {
     Error::new(
         ErrorCode::Unimplemented,
         match name {
-            "CommandStatementIngest" => {
-                "bulk ingestion is not supported by this release; load rows with COPY or INSERT"
-                    .to_owned()
-            }
             "CommandStatementSubstraitPlan" | "ActionCreatePreparedSubstraitPlanRequest" => {
                 "Substrait plans are not supported; send SQL".to_owned()
             }

@@ -8,7 +8,7 @@
 //! 3. A DoGet's schema is exactly that of the FlightInfo: `types`, `stream`.
 //! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
 //! 5. A prepared statement without rows has a schema without fields: `prepared`.
-//! 6. `?` is a parameter: the engine's part; rows are bound by position: `bind`.
+//! 6. `?` is a parameter: the engine's part; rows are bound by position: `upload`.
 //! 7. The handshake takes base64 without padding: `base64`.
 //! 8. GetSqlInfo answers every standard id, and no other: `sql_info`.
 //! 9. Every column of GetTables has metadata: `types`.
@@ -23,8 +23,6 @@ mod actions;
 mod auth;
 /// Base64 of credentials.
 mod base64;
-/// Parameters from a DoPut.
-mod bind;
 /// The headers of a call.
 mod call;
 /// Cancellation by a call.
@@ -37,12 +35,16 @@ mod deadline;
 mod descriptor;
 /// From credentials to a session.
 mod handshake;
+/// Bulk ingestion.
+mod ingest;
 /// The key listings.
 mod keys;
 /// ListFlights.
 mod list;
 /// Catalogs, schemas, tables.
 mod metadata;
+/// PollFlightInfo.
+mod poll;
 /// Prepared statements.
 mod prepared;
 /// Tickets that live longer.
@@ -67,6 +69,8 @@ mod tickets;
 mod types;
 /// DoPut.
 mod update;
+/// Rows from a DoPut.
+mod upload;
 /// Sizes on the wire.
 mod wire;
 /// The SQL types.

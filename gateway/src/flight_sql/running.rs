@@ -37,9 +37,7 @@ pub(super) fn watched(
     let (timed, ending) = (Arc::downgrade(&slot), listed.ending());
     let timer = tokio::spawn(async move {
         let error = tokio::select! {
-            () = tokio::time::sleep_until(deadline.at()) => {
-                deadline.error().at(format_args!("query {id}"))
-            }
+            error = deadline.passes() => error.at(format_args!("query {id}")),
             error = ending => error,
         };
         if let Some(slot) = timed.upgrade() {
@@ -119,9 +117,13 @@ impl Stream for Watched {
             }
             Poll::Ready(Some(Err(status))) => {
                 *state = State::Done;
+                watched.listed.failed(&Error::from(status.clone()));
                 tracing::info!(code = ?status.code(), error = status.message(), "the query has failed");
             }
-            Poll::Ready(None) => *state = State::Done,
+            Poll::Ready(None) => {
+                *state = State::Done;
+                watched.listed.sent_all();
+            }
             Poll::Pending => {}
         }
         polled
@@ -174,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_deadline_drops_the_query_also_when_nobody_reads() {
-        let (statements, guard) = (Arc::default(), Arc::new(()));
+        let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
         let deadline = within(Duration::from_millis(10));
         let listed = listed(&statements, QueryId::new());
         let mut watched = watched(listed, endless(guard.clone()), deadline);
@@ -188,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_is_ended_is_dropped_also_when_nobody_reads() {
-        let (statements, id, guard) = (Arc::default(), QueryId::new(), Arc::new(()));
+        let (statements, id, guard) = (Arc::new(Statements::new(10)), QueryId::new(), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
         let mut watched = watched(listed(&statements, id), endless(guard.clone()), deadline);
         assert!(watched.next().await.unwrap().is_ok());
@@ -205,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_goes_away_drops_the_query() {
-        let (statements, guard) = (Arc::default(), Arc::new(()));
+        let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
         let listed = listed(&statements, QueryId::new());
         drop(watched(listed, endless(guard.clone()), deadline));

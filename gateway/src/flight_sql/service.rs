@@ -16,8 +16,10 @@ use super::actions::{ActionTypeStream, ResultStream, action_types};
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction};
 use super::handshake::HandshakeStream;
+use super::ingest;
 use super::list::FlightInfoStream;
 use super::metadata::schema_of;
+use super::poll::Polled;
 use super::running::FlightDataStream;
 use super::sessions::Sessions;
 use super::statement::Statement;
@@ -38,6 +40,7 @@ pub struct FlightSql {
     pub(super) config: Arc<Config>,
     pub(super) sessions: Sessions,
     pub(super) tickets: Tickets,
+    pub(super) polled: Arc<Polled>,
 }
 
 impl FlightSql {
@@ -53,11 +56,16 @@ impl FlightSql {
             cluster,
             sessions: Sessions::new(config.query.max_sessions),
             tickets: Tickets::new(sealer, &config.query),
+            polled: Arc::default(),
             config,
         }
     }
 
-    async fn info(&self, call: &Call, descriptor: FlightDescriptor) -> Result<FlightInfo> {
+    pub(super) async fn info(
+        &self,
+        call: &Call,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo> {
         match descriptor::parse(&descriptor)? {
             Described::Sql(sql) => {
                 self.statement_info(call, Statement::plain(sql), descriptor)
@@ -130,19 +138,12 @@ impl FlightService for FlightSql {
         Ok(self.respond(&call, info)?)
     }
 
-    /// A query is complete, as far as polling goes, when it is planned: its rows stream.
     async fn poll_flight_info(
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
         let call = self.call(&request)?;
-        let info = self.info(&call, request.into_inner()).await?;
-        let poll = PollInfo {
-            info: Some(info),
-            flight_descriptor: None,
-            progress: Some(1.0),
-            expiration_time: None,
-        };
+        let poll = self.poll(&call, request.into_inner()).await?;
         Ok(self.respond(&call, poll)?)
     }
 
@@ -168,7 +169,8 @@ impl FlightService for FlightSql {
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
         let call = self.call(&request)?;
-        let answers = self.put(&call, request.into_inner()).await?;
+        let options = ingest::options(request.metadata())?;
+        let answers = self.put(&call, options, request.into_inner()).await?;
         Ok(self.respond(&call, answers)?)
     }
 

@@ -75,6 +75,11 @@ impl ClientSession {
         *self.types.lock() = profile;
     }
 
+    /// Whether it is to be kept for a client that takes the token which it is told.
+    fn is_worth_keeping(&self) -> bool {
+        !self.is_default() || self.engine.has_begun()
+    }
+
     /// Whether nothing is set in it.
     pub(super) fn is_default(&self) -> bool {
         self.profile().is_none() && self.engine.settings().is_empty()
@@ -111,7 +116,7 @@ impl Sessions {
     /// A token for the session of a call that named none. The session is kept only if the call has changed it.
     pub(super) fn name(&self, session: &ClientSession) -> SessionToken {
         let token = SessionToken::new();
-        if !session.is_default() {
+        if session.is_worth_keeping() {
             let mut kept = session.clone();
             kept.engine = kept.engine.called_by(Caller::Session(session.engine.id()));
             self.by_token.insert(token.clone(), kept);

@@ -55,7 +55,7 @@ fn server(info: &mut SqlInfoDataBuilder) {
         SqlSupportedTransaction::None as i32,
     );
     info.append(SqlInfo::FlightSqlServerCancel, true);
-    info.append(SqlInfo::FlightSqlServerBulkIngestion, false);
+    info.append(SqlInfo::FlightSqlServerBulkIngestion, true);
     info.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, false);
     // Milliseconds that prepared statements and transactions live; 0 is without end.
     info.append(SqlInfo::FlightSqlServerStatementTimeout, 0);

@@ -8,17 +8,20 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightDescriptor, FlightInfo, Ticket};
 use bytes::Bytes;
+use futures::FutureExt;
 use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
 
 use super::call::Call;
+use super::deadline::Deadline;
 use super::running::{FlightDataStream, watched};
 use super::stream::{batch_messages, query_messages, with_query};
 use super::types::{PROFILE_OPTION, Profile, map_schema};
 use super::{FlightSql, arrow_error};
 use crate::engine::{Outcome, Planned, Query, Session};
+use crate::statements::Listed;
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
@@ -148,6 +151,8 @@ impl FlightSql {
             .map_err(arrow_error)?
             .with_endpoint(self.tickets.endpoint(&ticket))
             .with_descriptor(descriptor)
+            // By what logs, errors and system.query_log name it.
+            .with_app_metadata(ticket.query_id)
             .with_ordered(true))
     }
 
@@ -187,6 +192,9 @@ impl FlightSql {
         let session = Session::new(std::mem::take(&mut ticket.settings));
         let session = session.called_by(call.session.engine.caller());
         let deadline = call.deadline.within(session.statement_timeout());
+        if let Some(started) = deadline.bound(self.polled.take(id).map(Ok)).await? {
+            return Ok(started);
+        }
         let statements = self.engine.statements();
         let listed = statements.enter(id, call.issuer(), &ticket.sql);
         let query = match self.tickets.take_plan(id) {
@@ -194,14 +202,13 @@ impl FlightSql {
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
                 let planning = self.plan_again(id, &session, ticket).instrument(span);
-                deadline
-                    .bound(listed.unless_ended(planning))
-                    .await
-                    .map_err(|error| with_query(error, id))?
+                let planned = listed.unless_ended(planning, deadline.passes()).await;
+                planned
+                    .map_err(|error| with_query(error, id))
+                    .inspect_err(|error| listed.failed(error))?
             }
         };
-        let messages = query_messages(query, profile);
-        Ok(watched(listed, messages, deadline))
+        Ok(stream_of(listed, query, profile, deadline))
     }
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
@@ -225,6 +232,17 @@ impl FlightSql {
         let planning = self.engine.plan_again(session, sql, parameters, id, before);
         Box::pin(planning).await
     }
+}
+
+/// The rows of a query, until the deadline.
+pub(super) fn stream_of(
+    listed: Listed,
+    query: Query,
+    profile: Profile,
+    deadline: Deadline,
+) -> FlightDataStream {
+    let messages = query_messages(query, profile, listed.noted());
+    watched(listed, messages, deadline)
 }
 
 /// What a statement without rows answers as a query: `count` (Int64, not null), one row.

@@ -17,6 +17,7 @@ use super::running::FlightDataStream;
 use super::types::{Profile, map_batch, map_schema};
 use super::wire::split;
 use crate::engine::Query;
+use crate::statements::Noted;
 
 /// Bytes of a batch that are aimed at.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -25,16 +26,17 @@ const BATCH_BYTES: usize = 1024 * 1024;
 const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 
 /// The rows of a query. It is started when the stream is first polled, after the schema was sent; dropping the stream ends it.
-pub(super) fn query_messages(query: Query, profile: Profile) -> FlightDataStream {
+pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> FlightDataStream {
     let id = query.id;
     let schema = query.schema.clone();
     let sent = map_schema(profile, &schema);
     let target = sent.clone();
-    let batches = stream::once(Box::pin(query.start()))
+    let batches = stream::once(Box::pin(query.start(noted.clone())))
         .map_ok(move |rows| {
             CoalesceBytes::new(rows, schema.clone(), BATCH_BYTES).map_err(Error::from)
         })
         .try_flatten()
+        .inspect_ok(move |batch| noted.add_rows(batch.num_rows()))
         .flat_map(move |batch| stream::iter(pieces(batch, &target)))
         .map_err(move |error| with_query(error, id));
     encode(sent, batches)

@@ -1,5 +1,7 @@
 //! Statements that write, as DoPut brings them: once without parameters, or once for each row of parameters.
 
+use std::collections::HashMap;
+
 use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::{Command, DoPutUpdateResult};
 use arrow_flight::{FlightData, PutResult};
@@ -12,10 +14,10 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
-use super::bind::{batches, single_row};
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction, unimplemented};
 use super::statement::{Statement, count_of};
+use super::upload::{Batches, single_row};
 use crate::engine::{Each, Outcome, ParameterRows};
 
 /// The answers to a DoPut.
@@ -29,6 +31,7 @@ impl FlightSql {
     pub(super) async fn put(
         &self,
         call: &Call,
+        ingest_options: HashMap<String, String>,
         mut messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
     ) -> Result<PutResultStream> {
         let first = async { messages.try_next().await.map_err(Error::from) };
@@ -42,7 +45,7 @@ impl FlightSql {
             Described::Sql(_) => {
                 return Err(Error::new(
                     ErrorCode::Unimplemented,
-                    "a DoPut takes messages of Flight SQL only; load rows with COPY or INSERT",
+                    "a DoPut takes messages of Flight SQL only; load rows with CommandStatementIngest, COPY or INSERT",
                 ));
             }
             // The stream is not read to its end: the C++ client waits for the answer before it closes it.
@@ -53,15 +56,19 @@ impl FlightSql {
             }
             Described::Command(Command::CommandPreparedStatementUpdate(update)) => {
                 let statement = self.prepared_statement(&update.prepared_statement_handle)?;
-                self.update_each(call, &statement, batches(first, messages))
+                self.update_each(call, &statement, Batches::new(first, messages))
                     .await?
             }
             Described::Command(Command::CommandPreparedStatementQuery(query)) => {
                 let row = call
                     .deadline
-                    .bound(single_row(batches(first, messages)))
+                    .bound(single_row(Batches::new(first, messages)))
                     .await?;
                 self.bind(&query.prepared_statement_handle, row.as_ref())?
+            }
+            Described::Command(Command::CommandStatementIngest(ingest)) => {
+                let batches = Batches::new(first, messages);
+                self.ingest(call, ingest, ingest_options, batches).await?
             }
             Described::Command(other) => return Err(unimplemented(other.type_url())),
         };
@@ -150,8 +157,13 @@ impl FlightSql {
                     Ok(count_of(rows))
                 }
                 Outcome::Rows(query) => {
-                    let mut rows = Box::pin(query.start()).await?;
-                    while rows.try_next().await.map_err(Error::from)?.is_some() {}
+                    let statements = self.engine.statements();
+                    let mut rows = Box::pin(query.start(statements.noted(id))).await?;
+                    let mut count = 0;
+                    while let Some(batch) = rows.try_next().await.map_err(Error::from)? {
+                        count += batch.num_rows() as u64;
+                    }
+                    statements.done(id, count);
                     Ok(UNKNOWN_COUNT)
                 }
             }
@@ -169,7 +181,7 @@ fn add_counts(total: i64, count: i64) -> i64 {
     }
 }
 
-fn update_result(record_count: i64) -> Bytes {
+pub(super) fn update_result(record_count: i64) -> Bytes {
     DoPutUpdateResult { record_count }.encode_to_vec().into()
 }
 

@@ -62,7 +62,7 @@ impl ShardScanExec {
             TableKind::Reference { .. } => Partitioning::UnknownPartitioning(1),
             TableKind::Sharded { key, shards } => {
                 let partitions = MAX_TARGET_PARTITIONS + *shards as usize;
-                match projection.iter().position(|column| column == key) {
+                match projection.iter().position(|column| Some(*column) == *key) {
                     Some(position) => {
                         let name = schema.field(position).name();
                         let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, position));

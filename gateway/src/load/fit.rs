@@ -66,7 +66,7 @@ impl Columns {
             };
             if let Some(first) = in_file[column].replace(position) {
                 return Err(Error::invalid(format!(
-                    "columns {} and {name} of the file are both column {} of table {table}; leave one out",
+                    "columns {} and {name} of the rows are both column {} of table {table}; leave one out",
                     names[first],
                     schema.field(column).name()
                 )));
@@ -139,7 +139,7 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
     match loosely.as_slice() {
         [position] => Ok(*position),
         [] => Err(Error::invalid(format!(
-            "column {name} is none of table {table}, which has {}; leave it out of the file, or add it to the table",
+            "column {name} is none of table {table}, which has {}; leave it out, or add it to the table",
             names.join(", ")
         ))),
         _ => Err(Error::invalid(format!(
@@ -243,7 +243,7 @@ mod tests {
     fn one_column_is_not_loaded_from_two() {
         let error = columns(&["k", "name", "K"], &[]).unwrap_err();
         assert!(
-            error.message().contains("columns k and K of the file"),
+            error.message().contains("columns k and K of the rows"),
             "{error}"
         );
         let error = columns(&["k", "name"], &["k", "K"]).unwrap_err();

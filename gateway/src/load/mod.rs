@@ -45,6 +45,7 @@ pub use source::Source;
 use crate::catalog::{Catalog, Table, WriteSummary};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::statements::Statements;
 
 /// What a load needs of the gateway.
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ pub struct Parts {
     pub runtimes: Runtimes,
     /// Loads that run.
     pub loads: Loads,
+    /// The statements that they belong to.
+    pub statements: Arc<Statements>,
     /// Deadlines, allowed roots.
     pub config: Arc<Config>,
 }
@@ -117,8 +120,10 @@ pub async fn run(
     let mut routing = JoinSet::new();
     // Held here, outside of the tasks that read.
     let (partitions, _stops) = source.into_partitions();
-    for rows in partitions {
-        let router = route::Router::new(Arc::clone(table), senders.clone());
+    // Small writes, and partitions, begin at different shards.
+    for (rows, partition) in partitions.into_iter().zip(write.0..) {
+        let first_shard = u32::try_from(partition % u64::from(table.shards())).unwrap_or(0);
+        let router = route::Router::new(Arc::clone(table), senders.clone(), first_shard);
         let task = route::route(router, rows, Arc::clone(table), progress.clone());
         routing.spawn_on(task, parts.runtimes.cpu());
     }
@@ -157,6 +162,7 @@ pub async fn run(
     };
     let summary = WriteSummary::new(table, &results)?;
     let rows = summary.rows();
+    parts.statements.commits(query_id)?;
     parts.catalog.commit_write(write, summary).await?;
     abort.parts = None;
     Ok(rows)

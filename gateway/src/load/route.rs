@@ -21,6 +21,9 @@ use crate::shard_key::shards_of;
 /// Bytes of a batch that is sent, about: so few that they stay in a core's cache while they are split, encoded, sent and decoded.
 const SENT_BYTES: usize = 512 << 10;
 
+/// Rows of a table without a shard key that go to one shard together: few, so that a batch is for several workers.
+const RUN_ROWS: usize = 512;
+
 /// Where a worker's rows go.
 pub type Sender = mpsc::Sender<RecordBatch>;
 
@@ -45,11 +48,14 @@ pub struct Router {
     coalescers: Vec<BatchCoalescer>,
     /// By shard: the position of its worker among the senders.
     worker_of_shard: Vec<usize>,
+    /// Where the next rows of a table without a shard key go, modulo the number of shards.
+    next_shard: u32,
 }
 
 impl Router {
-    /// `senders` are those of the table's workers, in the order of [`Table::workers`].
-    pub fn new(table: Arc<Table>, senders: Vec<Sender>) -> Self {
+    /// `senders` are those of the table's workers, in the order of [`Table::workers`]. `first_shard`: where the rows of a table without a
+    /// shard key begin, modulo the number of shards.
+    pub fn new(table: Arc<Table>, senders: Vec<Sender>, first_shard: u32) -> Self {
         let schema = sent_schema(&table);
         let positions: BTreeMap<_, _> = table
             .workers()
@@ -71,6 +77,7 @@ impl Router {
             senders,
             coalescers: Vec::new(),
             worker_of_shard,
+            next_shard: first_shard,
         }
     }
 
@@ -81,7 +88,10 @@ impl Router {
             }
             return Ok(());
         };
-        let shard_of_row = shards_of(rows.column(*key).as_ref(), *shards)?;
+        let shard_of_row = match key {
+            Some(key) => shards_of(rows.column(*key).as_ref(), *shards)?,
+            None => self.next_shards(rows.num_rows(), *shards),
+        };
         let rows_of_worker = self.rows_of_worker(&shard_of_row);
         let mut columns = rows.columns().to_vec();
         columns.push(Arc::new(UInt32Array::from(shard_of_row)) as ArrayRef);
@@ -104,6 +114,17 @@ impl Router {
             }
         }
         Ok(())
+    }
+
+    /// Rows that may be in any shard go to one after the other, some hundred at a time.
+    fn next_shards(&mut self, rows: usize, shards: u32) -> Vec<u32> {
+        let mut shard_of_row = Vec::with_capacity(rows);
+        while shard_of_row.len() < rows {
+            let run = RUN_ROWS.min(rows - shard_of_row.len());
+            shard_of_row.extend(std::iter::repeat_n(self.next_shard % shards, run));
+            self.next_shard = self.next_shard.wrapping_add(1);
+        }
+        shard_of_row
     }
 
     /// A worker's rows by shard: it copies the rows of one shard together, which is quicker where they lie together.

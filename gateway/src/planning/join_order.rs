@@ -241,11 +241,11 @@ fn colocated(
     };
     let (
         TableKind::Sharded {
-            key: left_key,
+            key: Some(left_key),
             shards: left_shards,
         },
         TableKind::Sharded {
-            key: right_key,
+            key: Some(right_key),
             shards: right_shards,
         },
     ) = (left.kind(), right.kind())

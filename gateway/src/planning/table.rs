@@ -44,8 +44,11 @@ impl ShardedTable {
 /// The shards of a table that can hold rows for which all `filters` are true.
 pub fn select(table: &Table, filters: &[Expr]) -> Selection {
     match table.kind() {
-        TableKind::Reference { .. } => Selection::All,
-        TableKind::Sharded { key, shards } => {
+        TableKind::Reference { .. } | TableKind::Sharded { key: None, .. } => Selection::All,
+        TableKind::Sharded {
+            key: Some(key),
+            shards,
+        } => {
             let field = table.schema().field(*key);
             let key = ShardKey {
                 column: field.name(),

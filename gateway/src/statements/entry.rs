@@ -1,22 +1,24 @@
 //! One statement.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::{Error, ErrorCode};
 
-use super::{Issuer, Memory, StatementStatus};
+use super::work::{Gathers, Work};
+use super::{Issuer, StatementStatus};
 
 /// Of a statement's text, so much is listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 
 /// What is done with a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum State {
     /// It is parsed and planned.
     Planning,
@@ -43,11 +45,36 @@ pub(super) struct Entry {
     text: String,
     started: SystemTime,
     since: Instant,
-    state: AtomicU8,
+    phases: Mutex<Phases>,
+    rows: AtomicU64,
     sent_bytes: AtomicU64,
-    memory: Mutex<Memory>,
+    /// Rows that were written, once all of it is done.
+    done: OnceLock<u64>,
+    fate: Mutex<Fate>,
     ended: CancellationToken,
-    why: OnceLock<String>,
+}
+
+/// Whether a statement may still be ended.
+#[derive(Debug, Default)]
+enum Fate {
+    #[default]
+    Open,
+    /// Why it was ended, by the first one who did.
+    Ended(String),
+    /// What it has done is being made visible: nobody can end it any more.
+    Commits,
+}
+
+/// How far it has come.
+#[derive(Debug, Default)]
+struct Phases {
+    /// If it was planned before it was listed.
+    planned_in: Option<Duration>,
+    queued_at: Option<Instant>,
+    runs_at: Option<Instant>,
+    /// Where its memory is, as long as it runs.
+    memory: Weak<RuntimeEnv>,
+    gathers: Option<Gathers>,
 }
 
 impl Entry {
@@ -57,31 +84,81 @@ impl Entry {
             text: beginning(text),
             started: SystemTime::now(),
             since: Instant::now(),
-            state: AtomicU8::new(State::Planning as u8),
+            phases: Mutex::default(),
+            rows: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
-            memory: Mutex::new(Memory::new()),
+            done: OnceLock::new(),
+            fate: Mutex::default(),
             ended: CancellationToken::new(),
-            why: OnceLock::new(),
         }
     }
 
-    pub(super) fn set_state(&self, state: State) {
-        self.state.store(state as u8, Ordering::Relaxed);
+    /// Of nobody's statement.
+    pub(super) fn unlisted() -> Self {
+        let issuer = Issuer {
+            user: String::new(),
+            session: SessionId::new(),
+            client: None,
+        };
+        Self::new(issuer, "")
     }
 
-    pub(super) fn runs(&self, memory: Memory) {
-        self.set_state(State::Running);
-        *self.memory.lock() = memory;
+    pub(super) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
+        let gathers = Gathers::of(plan);
+        let mut phases = self.phases.lock();
+        phases.gathers = Some(gathers);
+        phases.planned_in = Some(planned_in);
+    }
+
+    pub(super) fn waits(&self) {
+        self.phases.lock().queued_at = Some(Instant::now());
+    }
+
+    pub(super) fn runs(&self, env: &Arc<RuntimeEnv>) {
+        let mut phases = self.phases.lock();
+        phases.runs_at = Some(Instant::now());
+        phases.memory = Arc::downgrade(env);
     }
 
     pub(super) fn sent(&self, bytes: usize) {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The first one who ends it is the one who says why.
-    pub(super) fn end(&self, why: &str) {
-        self.why.get_or_init(|| why.to_owned());
+    pub(super) fn add_rows(&self, rows: usize) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn done(&self, rows: u64) {
+        self.done.get_or_init(|| rows);
+    }
+
+    pub(super) fn rows_when_done(&self) -> Option<u64> {
+        self.done.get().copied()
+    }
+
+    /// False if it commits, and cannot be ended any more. The first one who ends it is the one who says why.
+    pub(super) fn end(&self, why: &str) -> bool {
+        let mut fate = self.fate.lock();
+        match &*fate {
+            Fate::Open => *fate = Fate::Ended(why.to_owned()),
+            Fate::Ended(_) => {}
+            Fate::Commits => return false,
+        }
         self.ended.cancel();
+        true
+    }
+
+    /// False if it was ended, and must not commit.
+    pub(super) fn commits(&self) -> bool {
+        let mut fate = self.fate.lock();
+        if let Fate::Open = &*fate {
+            *fate = Fate::Commits;
+        }
+        matches!(&*fate, Fate::Commits)
     }
 
     pub(super) fn ended(&self) -> &CancellationToken {
@@ -89,26 +166,43 @@ impl Entry {
     }
 
     pub(super) fn error(&self, id: QueryId) -> Error {
-        let why = self.why.get().map_or("it was ended", String::as_str);
+        let why = match &*self.fate.lock() {
+            Fate::Ended(why) => why.clone(),
+            Fate::Open | Fate::Commits => "it was ended".to_owned(),
+        };
         Error::new(ErrorCode::Cancelled, format!("query {id}: {why}"))
     }
 
+    pub(super) fn work(&self) -> Option<Work> {
+        let gathers = self.phases.lock().gathers.clone()?;
+        Some(gathers.work())
+    }
+
     pub(super) fn status(&self, id: QueryId) -> StatementStatus {
-        let states = [State::Planning, State::Queued, State::Running];
-        let state = self.state.load(Ordering::Relaxed);
-        let env = self.memory.lock().upgrade();
+        let work = self.work().unwrap_or_default();
+        let phases = self.phases.lock();
+        let now = Instant::now();
+        let until_queued = phases.queued_at.unwrap_or(now);
+        let until_running = phases.runs_at.unwrap_or(now);
+        let env = phases.memory.upgrade();
         StatementStatus {
             id,
             issuer: self.issuer.clone(),
             text: self.text.clone(),
-            state: states
-                .into_iter()
-                .find(|known| *known as u8 == state)
-                .unwrap_or(State::Running),
+            state: match (phases.queued_at, phases.runs_at) {
+                (_, Some(_)) => State::Running,
+                (Some(_), None) => State::Queued,
+                (None, None) => State::Planning,
+            },
             started: self.started,
-            running: self.since.elapsed(),
+            planning: phases
+                .planned_in
+                .unwrap_or(until_queued.duration_since(self.since)),
+            queued: until_running.duration_since(until_queued),
+            running: now.duration_since(until_running),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             memory_bytes: env.map_or(0, |env| env.memory_pool.reserved() as u64),
+            work,
         }
     }
 }

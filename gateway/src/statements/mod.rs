@@ -1,21 +1,32 @@
-//! The statements that this gateway works on: listed in system.queries, ended by KILL and by their clients.
+//! The statements that this gateway works on, and those that have ended: listed in system.queries and system.query_log, ended by KILL and by
+//! their clients.
 
 /// One of them.
 mod entry;
+/// Those that have ended.
+mod history;
+/// What workers do for them.
+mod work;
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::{QueryId, SessionId};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use entry::Entry;
 pub use entry::State;
+use history::History;
+pub use history::{Ended, Outcome};
+pub use work::Work;
 
 /// Whose statement it is.
 #[derive(Debug, Clone)]
@@ -41,22 +52,37 @@ pub struct StatementStatus {
     pub state: State,
     /// When its call came.
     pub started: SystemTime,
-    /// For how long it has been worked on since.
+    /// How long it was planned.
+    pub planning: Duration,
+    /// How long it waited for a place among those that run.
+    pub queued: Duration,
+    /// How long it runs, and its rows are sent.
     pub running: Duration,
     /// Bytes that its client was sent, without headers.
     pub sent_bytes: u64,
     /// Bytes of the gateway's memory that it holds.
     pub memory_bytes: u64,
+    /// What workers have done for it.
+    pub work: Work,
 }
 
-/// The statements that this gateway works on.
-#[derive(Debug, Default)]
+/// The statements of this gateway.
+#[derive(Debug)]
 pub struct Statements {
     /// A ticket may be redeemed several times at a time.
     by_id: Mutex<HashMap<QueryId, Vec<Arc<Entry>>>>,
+    history: History,
 }
 
 impl Statements {
+    /// None; so many that have ended will be remembered.
+    pub fn new(remembered: usize) -> Self {
+        Self {
+            by_id: Mutex::default(),
+            history: History::new(remembered),
+        }
+    }
+
     /// Lists a statement, as being planned, until what is returned is dropped.
     pub fn enter(self: &Arc<Self>, id: QueryId, issuer: Issuer, text: &str) -> Listed {
         let entry = Arc::new(Entry::new(issuer, text));
@@ -67,45 +93,72 @@ impl Statements {
             id,
             entry,
             statements: Arc::clone(self),
+            is_remembered: AtomicBool::new(false),
         }
     }
 
-    /// Ends what is done with a statement; `why` is what its client is told. False if nothing is.
+    /// Ends what is done with a statement; `why` is what its client is told. False if nothing is, or if it commits what it has written.
     pub fn end(&self, id: QueryId, why: &str) -> bool {
-        let by_id = self.by_id.lock();
-        let entries = by_id.get(&id).map(Vec::as_slice).unwrap_or_default();
-        for entry in entries {
-            entry.end(why);
+        let mut ended = false;
+        for entry in self.of(id) {
+            ended |= entry.end(why);
         }
-        !entries.is_empty()
+        ended
     }
 
-    /// All of them, the oldest first.
+    /// Those that are worked on, the oldest first.
     pub fn all(&self) -> Vec<StatementStatus> {
         let by_id = self.by_id.lock();
-        let mut all: Vec<_> = by_id
+        let entries: Vec<_> = by_id
             .iter()
-            .flat_map(|(id, entries)| entries.iter().map(|entry| entry.status(*id)))
+            .flat_map(|(id, entries)| entries.iter().map(|entry| (*id, Arc::clone(entry))))
             .collect();
+        // Nobody waits until the plans of all of them are looked through.
         drop(by_id);
+        let mut all: Vec<_> = entries
+            .into_iter()
+            .map(|(id, entry)| entry.status(id))
+            .collect();
         all.sort_by_key(|status| status.started);
         all
     }
 
-    /// Notes that a statement waits for a place among those that run.
-    pub(crate) fn waits(&self, id: QueryId) {
-        self.of(id, |entry| entry.set_state(State::Queued));
+    /// What workers have done for a query, if it is worked on and has a plan.
+    pub fn work(&self, id: QueryId) -> Option<Work> {
+        self.of(id).iter().find_map(|entry| entry.work())
     }
 
-    /// Notes that a statement runs, with the memory of `env`.
-    pub(crate) fn runs(&self, id: QueryId, env: &Arc<RuntimeEnv>) {
-        self.of(id, |entry| entry.runs(Arc::downgrade(env)));
+    /// Those that have ended and are remembered, in the order in which they ended.
+    pub fn ended(&self) -> Vec<Ended> {
+        self.history.all()
     }
 
-    fn of(&self, id: QueryId, note: impl Fn(&Entry)) {
-        for entry in self.by_id.lock().get(&id).into_iter().flatten() {
-            note(entry);
+    /// A statement that writes, to note how far it is. One that is not listed is noted nowhere.
+    pub(crate) fn noted(&self, id: QueryId) -> Noted {
+        let entry = self.of(id).into_iter().next();
+        Noted(entry.unwrap_or_else(|| Arc::new(Entry::unlisted())))
+    }
+
+    /// Notes that a statement has done what it was to do, and how many rows it wrote.
+    pub(crate) fn done(&self, id: QueryId, rows: u64) {
+        for entry in self.of(id) {
+            entry.done(rows);
         }
+    }
+
+    /// To be called before what a statement has written is made visible.
+    ///
+    /// # Errors
+    /// `CANCELLED` if it was ended: then nothing must become visible.
+    pub(crate) fn commits(&self, id: QueryId) -> Result<()> {
+        match self.of(id).into_iter().find(|entry| !entry.commits()) {
+            Some(entry) => Err(entry.error(id)),
+            None => Ok(()),
+        }
+    }
+
+    fn of(&self, id: QueryId) -> Vec<Arc<Entry>> {
+        self.by_id.lock().get(&id).cloned().unwrap_or_default()
     }
 }
 
@@ -115,19 +168,31 @@ pub struct Listed {
     id: QueryId,
     entry: Arc<Entry>,
     statements: Arc<Statements>,
+    is_remembered: AtomicBool,
 }
 
 impl Listed {
-    /// Does the work of the statement, and drops it if the statement is ended.
+    /// Does the work of the statement, and drops it if the statement is ended, or when `too_late` completes, with the error of that. A
+    /// statement that commits by then is waited for: what it has written is there.
     ///
     /// # Errors
-    /// Those of the work; `CANCELLED`.
-    pub async fn unless_ended<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
+    /// Those of the work; `CANCELLED`; that of `too_late`.
+    pub async fn unless_ended<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+        too_late: impl Future<Output = Error>,
+    ) -> Result<T> {
+        let mut work = pin!(work);
+        let error = tokio::select! {
             biased;
-            result = work => result,
-            () = self.entry.ended().cancelled() => Err(self.entry.error(self.id)),
+            result = &mut work => return result,
+            () = self.entry.ended().cancelled() => self.entry.error(self.id),
+            error = too_late => error,
+        };
+        if self.entry.end(error.message()) {
+            return Err(error);
         }
+        work.await
     }
 
     /// The statement.
@@ -148,10 +213,46 @@ impl Listed {
     pub fn sent(&self, bytes: usize) {
         self.entry.sent(bytes);
     }
+
+    /// The statement, to note how far it is.
+    pub fn noted(&self) -> Noted {
+        Noted(Arc::clone(&self.entry))
+    }
+
+    /// What was asked for is done: the statement is remembered, unless it goes on with another call.
+    pub fn answered(&self) {
+        match self.entry.rows_when_done() {
+            Some(rows) => self.remember(Outcome::Finished { rows }),
+            None => self.is_remembered.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// Remembers it as one whose rows were all sent.
+    pub fn sent_all(&self) {
+        let rows = self.entry.rows();
+        self.remember(Outcome::Finished { rows });
+    }
+
+    /// Remembers it as one that has failed.
+    pub fn failed(&self, error: &Error) {
+        self.remember(Outcome::failed(self.entry.rows(), error));
+    }
+
+    fn remember(&self, outcome: Outcome) {
+        if self.is_remembered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let status = self.entry.status(self.id);
+        self.statements.history.add(Ended { status, outcome });
+    }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        if !self.is_remembered.load(Ordering::Relaxed) {
+            let left = Error::new(ErrorCode::Cancelled, "the client went away");
+            self.failed(&left);
+        }
         let mut by_id = self.statements.by_id.lock();
         if let Some(entries) = by_id.get_mut(&self.id) {
             entries.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
@@ -162,8 +263,31 @@ impl Drop for Listed {
     }
 }
 
-/// Where a statement's memory is, as long as it runs.
-type Memory = Weak<RuntimeEnv>;
+/// A statement that is worked on, for those who work on it.
+#[derive(Debug, Clone)]
+pub struct Noted(Arc<Entry>);
+
+impl Noted {
+    /// Counts rows for the client.
+    pub fn add_rows(&self, rows: usize) {
+        self.0.add_rows(rows);
+    }
+
+    /// Notes the plan of a query, and how long it took to make it.
+    pub(crate) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
+        self.0.planned(plan, planned_in);
+    }
+
+    /// Notes that it waits for a place among those that run.
+    pub(crate) fn waits(&self) {
+        self.0.waits();
+    }
+
+    /// Notes that it runs, with the memory of `env`.
+    pub(crate) fn runs(&self, env: &Arc<RuntimeEnv>) {
+        self.0.runs(env);
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -181,10 +305,11 @@ mod tests {
 
     #[test]
     fn a_statement_is_listed_as_long_as_it_is_worked_on() {
-        let (statements, id) = (Arc::new(Statements::default()), QueryId::new());
+        let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
         let planned = statements.enter(id, issuer(), "SELECT 1");
         let streamed = statements.enter(id, issuer(), "SELECT 1");
-        statements.waits(id);
+        planned.noted().waits();
+        streamed.noted().waits();
         streamed.sent(7);
         let all = statements.all();
         assert_eq!(all.len(), 2);
@@ -198,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_long_statement_is_listed_by_its_beginning() {
-        let statements = Arc::new(Statements::default());
+        let statements = Arc::new(Statements::new(2));
         let _listed = statements.enter(QueryId::new(), issuer(), &"ä".repeat(100_000));
         let text = &statements.all()[0].text;
         assert!(text.len() < 10_000);
@@ -207,14 +332,15 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_ended_drops_its_work_and_says_why() {
-        let (statements, id) = (Arc::new(Statements::default()), QueryId::new());
+        let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
         let listed = statements.enter(id, issuer(), "SELECT 1");
         let held = Arc::new(());
         let work_holds = Arc::clone(&held);
-        let work = listed.unless_ended(async move {
+        let work = async move {
             let _held = work_holds;
             std::future::pending::<Result<()>>().await
-        });
+        };
+        let work = listed.unless_ended(work, std::future::pending());
         let (result, ended) = tokio::join!(work, async { statements.end(id, "KILL by kea") });
         assert!(ended);
         let error = result.unwrap_err();
@@ -223,5 +349,56 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         drop(listed);
         assert!(!statements.end(id, "again"));
+    }
+
+    #[tokio::test]
+    async fn one_that_commits_is_waited_for_and_one_that_is_ended_does_not_commit() {
+        let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
+        let listed = statements.enter(id, issuer(), "INSERT");
+        let (begun, wait) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let work = async {
+            statements.commits(id)?;
+            begun.notify_one();
+            wait.notified().await;
+            Ok(7)
+        };
+        let too_late = async {
+            begun.notified().await;
+            assert!(!statements.end(id, "KILL by kea"));
+            wait.notify_one();
+            Error::invalid("too late")
+        };
+        assert_eq!(listed.unless_ended(work, too_late).await.unwrap(), 7);
+        drop(listed);
+
+        let listed = statements.enter(id, issuer(), "INSERT");
+        assert!(statements.end(id, "KILL by kea"));
+        let error = statements.commits(id).unwrap_err();
+        assert!(error.message().contains("KILL by kea"), "{error}");
+        drop(listed);
+        statements.commits(id).unwrap();
+    }
+
+    #[test]
+    fn the_last_ones_that_have_ended_are_remembered_once_each() {
+        let statements = Arc::new(Statements::new(2));
+        let enter = |text: &str| statements.enter(QueryId::new(), issuer(), text);
+        enter("forgotten").sent_all();
+        let written = enter("written");
+        statements.done(written.id(), 5);
+        written.answered();
+        enter("planned, and goes on").answered();
+        let left = enter("left");
+        left.noted().add_rows(7);
+        drop(left);
+        let ended = statements.ended();
+        let texts: Vec<_> = ended
+            .iter()
+            .map(|ended| ended.status.text.as_str())
+            .collect();
+        assert_eq!(texts, ["written", "left"]);
+        assert_eq!(ended[0].outcome, Outcome::Finished { rows: 5 });
+        assert_eq!(ended[1].outcome.name(), "cancelled");
+        assert_eq!(ended[1].outcome.rows(), 7);
     }
 }

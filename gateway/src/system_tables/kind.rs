@@ -13,16 +13,18 @@ pub(super) enum Kind {
     Segments,
     Loads,
     Queries,
+    QueryLog,
 }
 
 /// All of them, as they are listed.
-pub(super) const KINDS: [Kind; 6] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::Nodes,
     Kind::Tables,
     Kind::Shards,
     Kind::Segments,
     Kind::Loads,
     Kind::Queries,
+    Kind::QueryLog,
 ];
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Self::Segments => "segments",
             Self::Loads => "loads",
             Self::Queries => "queries",
+            Self::QueryLog => "query_log",
         }
     }
 
@@ -97,9 +100,37 @@ impl Kind {
                 ("state", Utf8, false),
                 ("statement", Utf8, false),
                 ("started", Timestamp(Microsecond, Some("UTC".into())), false),
-                ("running_ms", Int64, false),
+                ("planning_us", Int64, false),
+                ("queued_us", Int64, false),
+                ("running_us", Int64, false),
                 ("sent_bytes", Int64, false),
                 ("memory_bytes", Int64, false),
+                ("workers", Int64, false),
+                ("workers_done", Int64, false),
+                ("shards", Int64, false),
+                ("scanned_rows", Int64, false),
+                ("scanned_bytes", Int64, false),
+            ],
+            Self::QueryLog => &[
+                ("query_id", Utf8, false),
+                ("session_id", Utf8, false),
+                ("user_name", Utf8, false),
+                ("client_address", Utf8, true),
+                ("outcome", Utf8, false),
+                ("statement", Utf8, false),
+                ("started", Timestamp(Microsecond, Some("UTC".into())), false),
+                ("planning_us", Int64, false),
+                ("queued_us", Int64, false),
+                ("running_us", Int64, false),
+                ("rows", Int64, false),
+                ("sent_bytes", Int64, false),
+                ("workers", Int64, false),
+                ("shards", Int64, false),
+                ("segments", Int64, false),
+                ("scanned_rows", Int64, false),
+                ("scanned_bytes", Int64, false),
+                ("error_code", Utf8, true),
+                ("error", Utf8, true),
             ],
         };
         let fields: Vec<_> = columns

@@ -2,6 +2,8 @@
 
 /// Which tables there are, and their columns.
 mod kind;
+/// Rows of the tables about statements.
+mod queries;
 /// Rows of the tables that the gateway knows by itself.
 mod rows;
 /// Rows of system.segments, which the workers know.
@@ -108,7 +110,8 @@ impl SystemTable {
             Kind::Shards => rows::shards(&self.catalog)?,
             Kind::Segments => segments::rows(&self.catalog, &self.cluster).await?,
             Kind::Loads => rows::loads(&self.loads)?,
-            Kind::Queries => rows::queries(&self.statements)?,
+            Kind::Queries => queries::queries(&self.statements)?,
+            Kind::QueryLog => queries::query_log(&self.statements)?,
         })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::iter::once;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::Result;
 
@@ -12,7 +12,6 @@ use super::kind::Kind;
 use crate::catalog::{State, TableKind};
 use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
-use crate::statements::Statements;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -34,7 +33,7 @@ pub(super) fn texts<T: Into<String>>(values: impl IntoIterator<Item = T>) -> Arr
     )
 }
 
-fn optional_texts(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
+pub(super) fn optional_texts(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<StringArray>())
 }
 
@@ -166,33 +165,6 @@ pub(super) fn loads(loads: &Loads) -> Result<RecordBatch> {
             texts(loads.iter().map(|load| load.table.clone())),
             numbers(loads.iter().map(|load| load.rows)),
             numbers(loads.iter().map(|load| milliseconds(load.running))),
-        ],
-    )
-}
-
-/// What this gateway works on.
-pub(super) fn queries(statements: &Statements) -> Result<RecordBatch> {
-    let all = statements.all();
-    let started = all.iter().map(|status| {
-        let since_1970 = status.started.duration_since(UNIX_EPOCH);
-        let started_us = since_1970.map_or(0, |since| since.as_micros());
-        i64::try_from(started_us).unwrap_or(i64::MAX)
-    });
-    let started = TimestampMicrosecondArray::from_iter_values(started).with_timezone("UTC");
-    let issuers = || all.iter().map(|status| &status.issuer);
-    batch(
-        Kind::Queries,
-        vec![
-            texts(all.iter().map(|status| status.id.to_string())),
-            texts(issuers().map(|issuer| issuer.session.to_string())),
-            texts(issuers().map(|issuer| issuer.user.as_str())),
-            optional_texts(issuers().map(|issuer| issuer.client.map(|it| it.to_string()))),
-            texts(all.iter().map(|status| status.state.name())),
-            texts(all.iter().map(|status| status.text.as_str())),
-            Arc::new(started),
-            numbers(all.iter().map(|status| milliseconds(status.running))),
-            numbers(all.iter().map(|status| status.sent_bytes)),
-            numbers(all.iter().map(|status| status.memory_bytes)),
         ],
     )
 }

@@ -95,7 +95,9 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
 
     use super::*;
-    use crate::catalog::{Catalog, DefinitionKind, RedbStore, TableDefinition, WriteSummary};
+    use crate::catalog::{
+        Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
+    };
 
     fn segment(table_id: u64, write: WriteId) -> SegmentDescription {
         SegmentDescription {
@@ -118,10 +120,15 @@ mod tests {
         let definition = TableDefinition {
             name: "birds".to_owned(),
             schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
-            kind: DefinitionKind::Sharded { key: 0, shards: 4 },
+            kind: DefinitionKind::Sharded {
+                key: Some(0),
+                shards: 4,
+            },
             sort_key: Vec::new(),
         };
-        let created = catalog.create_table(definition, &[worker], false).await;
+        let created = catalog
+            .create_table(definition, &[worker], IfExists::Fail)
+            .await;
         let table = created.unwrap().unwrap();
         let committed = catalog.begin_write(&table).await.unwrap();
         let nothing = WriteSummary::new(&table, &[]).unwrap();

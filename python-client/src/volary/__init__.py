@@ -8,6 +8,7 @@
 
 from ._connect import connect
 from ._connection import Connection
+from ._ingest import IngestData, IngestMode
 from ._parameters import Parameters
 from ._result import Result
 from .errors import (
@@ -35,6 +36,8 @@ __all__ = [
     "DeadlineExceededError",
     "Error",
     "ErrorCode",
+    "IngestData",
+    "IngestMode",
     "InternalError",
     "InvalidArgumentError",
     "NotFoundError",

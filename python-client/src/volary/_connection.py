@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -10,6 +11,7 @@ import adbc_driver_flightsql as flightsql
 import adbc_driver_manager as adbc
 import pyarrow as pa
 
+from ._ingest import IngestData, IngestMode, options, to_reader
 from ._interrupt import Interruptible
 from ._parameters import Parameters, to_batches
 from ._result import Result
@@ -59,8 +61,8 @@ class Connection:
     def sql(self, query: str, parameters: Parameters | None = None, *, timeout: float | None = None) -> Result:
         """Runs one statement.
 
-        `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT: any
-        number of rows, the statement runs once for each). `timeout`, in seconds, replaces that of the connection;
+        `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT …
+        VALUES: any number of rows, which are one write). `timeout`, in seconds, replaces that of the connection;
         it bounds each of the statement's calls, also the one that streams the rows.
 
         A statement without rows has run when this returns; a query runs while its result is read.
@@ -91,6 +93,48 @@ class Connection:
         stream = BatchStream(statement, self._interruptible)
         self._open.add(stream)
         return Result(stream, None)
+
+    def ingest(
+        self,
+        table: str,
+        data: IngestData,
+        *,
+        mode: IngestMode = "create_append",
+        shard_key: str | None = None,
+        shards: int | None = None,
+        sort_key: str | Sequence[str] | None = None,
+        reference: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Writes rows into a table, all of them or none, and returns how many there were.
+
+        `data` is Arrow data, a pandas or polars DataFrame, or the path of a Parquet file or directory, or several.
+        Columns are found by name, and no value is changed: 1.5 does not go into a BIGINT. `table` is the name as it is,
+        in the schema public. `shard_key`, `shards`, `sort_key` and `reference` are those of CREATE TABLE … WITH, for a
+        table that is made; without a shard key its rows are in any shard.
+        """
+        if self._closed:
+            raise RuntimeError("the connection is closed")
+        columns = [sort_key] if isinstance(sort_key, str) else sort_key
+        layout = {
+            "shard_key": shard_key,
+            "shards": None if shards is None else str(shards),
+            "sort_key": None if columns is None else ", ".join(columns),
+            "reference": "true" if reference else None,
+        }
+        set_options = options(table, mode, {name: value for name, value in layout.items() if value is not None})
+        reader = to_reader(data)
+        with translated():
+            statement = adbc.AdbcStatement(self._connection)
+        try:
+            with translated():
+                statement.set_options(**set_options)
+                if timeout is not None:
+                    statement.set_options(**dict.fromkeys(_TIMEOUTS, float(timeout)))
+                statement.bind_stream(reader)
+            return self._update(statement) or 0
+        finally:
+            _free(statement)
 
     def tables(self) -> list[str]:
         """The names of the tables and views, sorted. More about them: `information_schema.tables`."""

@@ -24,28 +24,34 @@ fn tables() -> impl Strategy<Value = Tables> {
     // Equal, unequal, fewer than workers, as many as partitions of the gateway (4) or of a worker (3).
     let shards = || prop_oneof![Just(1_u32), Just(2), Just(3), Just(4), Just(8), Just(64)];
     let rows = |most| vec((0_u8..24, 0_u8..9, any::<u8>()), 0..most);
+    let has_key = || prop_oneof![3 => Just(true), 1 => Just(false)];
     let key = proptest::sample::select(Key::ALL.to_vec());
     (
         key,
         shards(),
         shards(),
         any::<bool>(),
+        (has_key(), has_key()),
         rows(60),
         rows(40),
         rows(15),
     )
         .prop_map(
-            |(key, facts_shards, other_shards, colocated, facts, partners, kinds)| Tables {
-                key,
-                facts_shards,
-                partners_shards: if colocated {
-                    facts_shards
-                } else {
-                    other_shards
-                },
-                facts,
-                partners,
-                kinds,
+            |(key, facts_shards, other_shards, colocated, have_key, facts, partners, kinds)| {
+                Tables {
+                    key,
+                    facts_shards,
+                    partners_shards: if colocated {
+                        facts_shards
+                    } else {
+                        other_shards
+                    },
+                    facts_have_key: have_key.0,
+                    partners_have_key: have_key.1,
+                    facts,
+                    partners,
+                    kinds,
+                }
             },
         )
 }

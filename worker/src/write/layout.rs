@@ -24,6 +24,7 @@ pub(super) struct Layout {
     schema: SchemaRef,
     /// The table's schema and, unless it is a reference table, the shard column.
     input: SchemaRef,
+    is_sharded: bool,
     shard_key: Option<usize>,
     sort_key: Vec<usize>,
     shards: u32,
@@ -52,18 +53,20 @@ impl Layout {
             .copied()
             .map(column)
             .collect::<Result<_>>()?;
-        let input = match shard_key {
-            Some(_) => {
-                let shard = Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false));
-                let fields = schema.fields().iter().cloned().chain([shard]);
-                Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-            }
-            None => Arc::clone(&schema),
+        // Gateways that know no tables without a shard key do not say it.
+        let is_sharded = table.is_sharded || shard_key.is_some();
+        let input = if is_sharded {
+            let shard = Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false));
+            let fields = schema.fields().iter().cloned().chain([shard]);
+            Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+        } else {
+            Arc::clone(&schema)
         };
         Ok(Self {
             table: TableId(table.table_id),
             schema,
             input,
+            is_sharded,
             shard_key,
             sort_key,
             shards: table.shards,
@@ -84,7 +87,7 @@ impl Layout {
         &self.input
     }
 
-    /// The shard key among the table's columns; none for a reference table.
+    /// The shard key among the table's columns, if it has one.
     pub(super) fn shard_key(&self) -> Option<usize> {
         self.shard_key
     }
@@ -96,7 +99,7 @@ impl Layout {
 
     /// Where the shard column stands among those that arrive; none for a reference table.
     pub(super) fn shard_column(&self) -> Option<usize> {
-        self.shard_key.map(|_| self.schema.fields().len())
+        self.is_sharded.then(|| self.schema.fields().len())
     }
 
     /// The batch with the schema of [`Self::input`], if it fits.
@@ -110,7 +113,7 @@ impl Layout {
                 "rows with {} columns were sent, {} are expected{}",
                 batch.num_columns(),
                 expected.len(),
-                if self.shard_key.is_some() {
+                if self.is_sharded {
                     " (those of the table and the shard)"
                 } else {
                     ""

@@ -64,6 +64,7 @@ fn request(schema: &Schema, sharded: bool) -> WriteRequest {
             name: "measured".to_owned(),
             schema: ipc::schema_to_bytes(schema),
             shard_key: sharded.then_some(0),
+            is_sharded: sharded,
             sort_key: if sharded { vec![0] } else { vec![] },
             shards: if sharded { SHARDS } else { 1 },
         }),

@@ -63,7 +63,13 @@ fn definition(name: &str, kind: DefinitionKind) -> TableDefinition {
 }
 
 fn sharded(name: &str, shards: u32) -> TableDefinition {
-    definition(name, DefinitionKind::Sharded { key: 0, shards })
+    definition(
+        name,
+        DefinitionKind::Sharded {
+            key: Some(0),
+            shards,
+        },
+    )
 }
 
 /// The answer of a worker that wrote so many rows, with keys from 1 to `rows`, to one shard.

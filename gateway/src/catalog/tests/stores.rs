@@ -41,12 +41,12 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 3).await;
     catalog
-        .create_table(sharded("orders", 8), &workers, false)
+        .create_table(sharded("orders", 8), &workers, IfExists::Fail)
         .await
         .unwrap();
     let reference = definition("nation", DefinitionKind::Reference);
     catalog
-        .create_table(reference, &workers[..2], false)
+        .create_table(reference, &workers[..2], IfExists::Fail)
         .await
         .unwrap();
     load(&catalog, "orders", 25).await;
@@ -134,10 +134,10 @@ async fn a_catalog_of_a_newer_format_is_refused() {
     let store = RedbStore::open(&directory.0).await.unwrap();
     let newer = vec![Change::Put {
         key: "cluster".to_owned(),
-        value: br#"{"format":2}"#.to_vec(),
+        value: br#"{"format":1000}"#.to_vec(),
     }];
     store.commit(Vec::new(), newer).await.unwrap();
     let error = Catalog::open(Arc::new(store)).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
-    assert!(error.message().contains("format 2"), "{error}");
+    assert!(error.message().contains("format 1000"), "{error}");
 }

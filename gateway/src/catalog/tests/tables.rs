@@ -8,7 +8,7 @@ async fn tables_of_equal_shard_count_share_their_placement() {
     let (catalog, workers) = with_workers(&directory, 3).await;
     let create = async |name: &str, shards: u32, live: &[WorkerId]| {
         catalog
-            .create_table(sharded(name, shards), live, false)
+            .create_table(sharded(name, shards), live, IfExists::Fail)
             .await
             .unwrap()
             .unwrap()
@@ -45,19 +45,19 @@ async fn names_are_taken_once() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
     let table = catalog
-        .create_table(sharded("orders", 4), &workers, false)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
         .await
         .unwrap()
         .unwrap();
     let code = |error: Error| (error.code(), error.message().contains("\"orders\""));
     let taken = (ErrorCode::AlreadyExists, true);
     let again = catalog
-        .create_table(sharded("orders", 8), &workers, false)
+        .create_table(sharded("orders", 8), &workers, IfExists::Fail)
         .await;
     assert_eq!(code(again.unwrap_err()), taken);
     assert!(
         catalog
-            .create_table(sharded("orders", 8), &workers, true)
+            .create_table(sharded("orders", 8), &workers, IfExists::Keep)
             .await
             .unwrap()
             .is_none()
@@ -68,7 +68,7 @@ async fn names_are_taken_once() {
     assert_eq!(code(view.unwrap_err()), taken);
     assert!(
         catalog
-            .create_table(sharded("Orders", 4), &workers, false)
+            .create_table(sharded("Orders", 4), &workers, IfExists::Fail)
             .await
             .unwrap()
             .is_some()
@@ -78,7 +78,9 @@ async fn names_are_taken_once() {
         .create_view("v", "SELECT 1", table.schema().clone(), false)
         .await
         .unwrap();
-    let table_of_the_view = catalog.create_table(sharded("v", 4), &workers, true).await;
+    let table_of_the_view = catalog
+        .create_table(sharded("v", 4), &workers, IfExists::Keep)
+        .await;
     assert_eq!(
         table_of_the_view.unwrap_err().code(),
         ErrorCode::AlreadyExists
@@ -110,21 +112,27 @@ async fn names_are_taken_once() {
 async fn definitions_that_cannot_be_tables_are_refused() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
-    let float_key = definition("t", DefinitionKind::Sharded { key: 1, shards: 4 });
+    let float_key = definition(
+        "t",
+        DefinitionKind::Sharded {
+            key: Some(1),
+            shards: 4,
+        },
+    );
     for (bad, said) in [
         (sharded("t", 0), "1 to 65536"),
         (sharded("t", MAX_SHARDS + 1), "1 to 65536"),
         (float_key, "column \"value\""),
     ] {
         let error = catalog
-            .create_table(bad, &workers, false)
+            .create_table(bad, &workers, IfExists::Fail)
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         assert!(error.message().contains(said), "{error}");
     }
     let error = catalog
-        .create_table(sharded("t", 4), &[], false)
+        .create_table(sharded("t", 4), &[], IfExists::Fail)
         .await
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unavailable);

@@ -7,14 +7,14 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let orders = catalog
-        .create_table(sharded("orders", 4), &workers, false)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
         .await
         .unwrap()
         .unwrap();
     load(&catalog, "orders", 10).await;
     let write = catalog.begin_write(&orders).await.unwrap();
     let (created, _) = catalog
-        .begin_create(sharded("copy", 16), &workers)
+        .begin_create(sharded("copy", 16), &workers, IfExists::Fail)
         .await
         .unwrap();
     assert!(catalog.state().table("copy").is_none());
@@ -46,7 +46,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     }
     assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
     let next = catalog
-        .create_table(sharded("copy", 16), &workers, false)
+        .create_table(sharded("copy", 16), &workers, IfExists::Fail)
         .await
         .unwrap()
         .unwrap();
@@ -59,11 +59,11 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let (table, write) = catalog
-        .begin_create(sharded("copy", 4), &workers)
+        .begin_create(sharded("copy", 4), &workers, IfExists::Fail)
         .await
         .unwrap();
     let taken = catalog
-        .create_table(sharded("copy", 4), &workers, true)
+        .create_table(sharded("copy", 4), &workers, IfExists::Keep)
         .await
         .unwrap_err();
     assert_eq!(taken.code(), ErrorCode::AlreadyExists);
@@ -78,14 +78,14 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     assert!(catalog.state().snapshot().sees(write));
 
     let (_, write) = catalog
-        .begin_create(sharded("other", 4), &workers)
+        .begin_create(sharded("other", 4), &workers, IfExists::Fail)
         .await
         .unwrap();
     assert!(catalog.abort_write(write).await.unwrap());
     assert!(!catalog.abort_write(write).await.unwrap());
     assert!(
         catalog
-            .create_table(sharded("other", 4), &workers, false)
+            .create_table(sharded("other", 4), &workers, IfExists::Fail)
             .await
             .unwrap()
             .is_some()
@@ -97,7 +97,7 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
     let table = catalog
-        .create_table(sharded("orders", 4), &workers, false)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
         .await
         .unwrap()
         .unwrap();
@@ -129,7 +129,7 @@ async fn copies_of_a_reference_table_are_counted_once() {
     let (catalog, workers) = with_workers(&directory, 3).await;
     let nation = definition("nation", DefinitionKind::Reference);
     let nation = catalog
-        .create_table(nation, &workers, false)
+        .create_table(nation, &workers, IfExists::Fail)
         .await
         .unwrap()
         .unwrap();
@@ -142,5 +142,58 @@ async fn copies_of_a_reference_table_are_counted_once() {
     assert_eq!(
         WriteSummary::new(&nation, &unequal).unwrap_err().code(),
         ErrorCode::Internal
+    );
+}
+
+#[tokio::test]
+async fn a_table_is_there_until_the_one_that_replaces_it_is() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let first = catalog
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .await
+        .unwrap()
+        .unwrap();
+    let begin = || catalog.begin_create(sharded("orders", 8), &workers, IfExists::Replace);
+    let (abandoned, write) = begin().await.unwrap();
+    assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
+    assert!(catalog.abort_write(write).await.unwrap());
+    assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
+    assert!(!catalog.state().kept_tables().any(|id| id == abandoned.id()));
+
+    // What is open when the gateway ends is gone when it starts again.
+    let (_, left_open) = begin().await.unwrap();
+    let (second, write) = begin().await.unwrap();
+    let summary = WriteSummary::new(&second, &[]).unwrap();
+    catalog.commit_write(write, summary).await.unwrap();
+    let state = catalog.state();
+    assert_eq!(state.table("orders").unwrap().id(), second.id());
+    assert_eq!(state.table("orders").unwrap().shards(), 8);
+    assert!(!state.kept_tables().any(|id| id == first.id()));
+    drop(catalog);
+    let catalog = open(&directory.0).await.unwrap();
+    assert_eq!(catalog.state().table("orders").unwrap().id(), second.id());
+    assert!(!catalog.abort_write(left_open).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_last_of_two_replacements_stays() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    catalog
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .await
+        .unwrap();
+    let begin = || catalog.begin_create(sharded("orders", 4), &workers, IfExists::Replace);
+    let (one, write_of_one) = begin().await.unwrap();
+    let (other, write_of_other) = begin().await.unwrap();
+    for (table, write) in [(&other, write_of_other), (&one, write_of_one)] {
+        let summary = WriteSummary::new(table, &[]).unwrap();
+        catalog.commit_write(write, summary).await.unwrap();
+        assert_eq!(catalog.state().table("orders").unwrap().id(), table.id());
+    }
+    assert_eq!(
+        catalog.state().kept_tables().collect::<Vec<_>>(),
+        [one.id()]
     );
 }

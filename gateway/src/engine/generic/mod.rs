@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -208,6 +209,7 @@ impl Found {
         values: Option<&RecordBatch>,
         id: QueryId,
     ) -> Result<Option<Query>> {
+        let started = Instant::now();
         let generic = &self.generic;
         let Ok(values) = generic.parameters.values(values) else {
             return Ok(None);
@@ -245,6 +247,7 @@ impl Found {
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.clone(),
+            planned_in: started.elapsed(),
             gate: engine.gate.clone(),
             caller,
         }))

@@ -36,7 +36,7 @@ impl Misfit {
         Self::of_value(
             row,
             format!(
-                "{value} does not fit {wanted} as it is; round it in the file, or give the column a finer type"
+                "{value} does not fit {wanted} as it is; round it first, or give the column a finer type"
             ),
         )
     }

@@ -168,7 +168,7 @@ type Row = (u8, u8, u8);
 
 /// Rows of three tables:
 ///
-/// - `facts (id, k, o, v, f, s)` and `partners (id, k, o, w)`, sharded by `k`;
+/// - `facts (id, k, o, v, f, s)` and `partners (id, k, o, w)`, sharded by `k`, or without a shard key;
 /// - `kinds (id, k, o, name)`, a reference table.
 ///
 /// Columns other than `id` have NULLs; `id` is different in each row of a table.
@@ -177,6 +177,8 @@ pub(super) struct Tables {
     pub(super) key: Key,
     pub(super) facts_shards: u32,
     pub(super) partners_shards: u32,
+    pub(super) facts_have_key: bool,
+    pub(super) partners_have_key: bool,
     pub(super) facts: Vec<Row>,
     pub(super) partners: Vec<Row>,
     pub(super) kinds: Vec<Row>,
@@ -212,15 +214,15 @@ impl Tables {
             Arc::new(self.kinds.iter().map(text).collect::<StringArray>()),
         ));
         let facts = batch(facts)?;
-        let half = facts.num_rows() / 2;
-        let mut facts_table = Table::sharded("facts", "k", self.facts_shards, facts.slice(0, half));
-        // Two writes, so that shards have several segments.
-        facts_table
-            .batches
-            .push(facts.slice(half, facts.num_rows() - half));
+        let partners = batch(partners)?;
         Ok(vec![
-            facts_table,
-            Table::sharded("partners", "k", self.partners_shards, batch(partners)?),
+            table("facts", self.facts_shards, self.facts_have_key, &facts),
+            table(
+                "partners",
+                self.partners_shards,
+                self.partners_have_key,
+                &partners,
+            ),
             Table::reference("kinds", batch(kinds)?),
         ])
     }
@@ -236,6 +238,22 @@ impl Tables {
             ("k", self.key.column(keys)?),
             ("o", Arc::new(others.collect::<Int64Array>())),
         ])
+    }
+}
+
+/// Several writes, so that shards have several segments, and rows without a shard key are in several shards.
+fn table(name: &str, shards: u32, has_key: bool, rows: &RecordBatch) -> Table {
+    let a_write = rows.num_rows().div_ceil(if has_key { 2 } else { 5 }).max(1);
+    let starts = (0..rows.num_rows().max(1)).step_by(a_write);
+    let batches = starts.map(|start| rows.slice(start, a_write.min(rows.num_rows() - start)));
+    let table = if has_key {
+        Table::sharded(name, "k", shards, rows.slice(0, 0))
+    } else {
+        Table::in_any_shard(name, shards, rows.slice(0, 0))
+    };
+    Table {
+        batches: batches.collect(),
+        ..table
     }
 }
 

@@ -1,10 +1,13 @@
-//! Parameters as a DoPut brings them.
+//! Rows as a DoPut brings them: parameters, and what is ingested.
 //!
 //! They come from strangers, and arrow's reader trusts some lengths: it panics on schemas and batches that no Arrow
 //! library writes. Such a panic is caught here and is the client's error.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::decode::FlightRecordBatchStream;
@@ -13,23 +16,52 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-const UNREADABLE: &str = "the parameters cannot be read; send a schema and batches as Arrow IPC";
+const UNREADABLE: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
 
-/// The batches of a DoPut, of which `first` is the first message. Messages without a header are skipped: ADBC sends one, with
-/// the descriptor alone, where there are no parameters.
-pub(super) fn batches(
-    first: FlightData,
-    rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
-) -> impl Stream<Item = Result<RecordBatch>> + Send + Unpin {
-    let messages = stream::iter([Ok(first)])
-        .chain(rest)
-        .try_filter(|message| std::future::ready(!message.data_header.is_empty()))
-        .map_err(FlightError::from);
-    let decoded = FlightRecordBatchStream::new_from_flight_data(messages).map_err(unreadable);
-    // What is left of the decoder after a panic is not polled again: the stream ends with the error.
-    AssertUnwindSafe(decoded)
-        .catch_unwind()
-        .map(|result| result.unwrap_or_else(|_| Err(Error::invalid(UNREADABLE))))
+/// The batches of a DoPut.
+pub(super) struct Batches {
+    /// None after a panic: what is left of the decoder is not polled again.
+    decoded: Option<FlightRecordBatchStream>,
+}
+
+impl Batches {
+    /// `first` is the first message. Messages without a header are skipped: ADBC sends one, with the descriptor alone, where there are
+    /// no parameters.
+    pub(super) fn new(
+        first: FlightData,
+        rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+    ) -> Self {
+        let messages = stream::iter([Ok(first)])
+            .chain(rest)
+            .try_filter(|message| std::future::ready(!message.data_header.is_empty()))
+            .map_err(FlightError::from);
+        Self {
+            decoded: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
+        }
+    }
+
+    /// The columns, once the first batch was asked for; none if the client has sent none.
+    pub(super) fn schema(&self) -> Option<SchemaRef> {
+        self.decoded.as_ref()?.schema().cloned()
+    }
+}
+
+impl Stream for Batches {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(decoded) = &mut self.decoded else {
+            return Poll::Ready(None);
+        };
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoded.poll_next_unpin(cx)));
+        match polled {
+            Ok(polled) => polled.map(|next| next.map(|batch| batch.map_err(unreadable))),
+            Err(_) => {
+                self.decoded = None;
+                Poll::Ready(Some(Err(Error::invalid(UNREADABLE))))
+            }
+        }
+    }
 }
 
 /// The one row that a query's parameters may have; `None` if no row was sent.
@@ -83,7 +115,7 @@ mod tests {
             .try_collect()
             .await
             .unwrap();
-        single_row(batches(
+        single_row(Batches::new(
             FlightData::default(),
             stream::iter(messages).map(Ok),
         ))
@@ -118,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_ipc_is_the_clients_fault() {
         let garbage = FlightData::new().with_data_header(b"garbage".to_vec());
-        let error = single_row(batches(garbage, stream::empty()))
+        let error = single_row(Batches::new(garbage, stream::empty()))
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);

@@ -1,0 +1,190 @@
+//! Rows that a client sends as they are, into a table that may be made for them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::Mutex;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::context::StatementContext;
+use super::definition::{Options, definition, placeable_workers, stored_schema};
+use super::{Engine, Session};
+use crate::catalog::{IfExists, Table};
+use crate::load::source::Rows;
+use crate::load::{self, Source, fit};
+
+/// Where a client's rows go.
+#[derive(Debug, Clone)]
+pub struct Ingest {
+    /// The table, in the schema `public`; letters count as they are.
+    pub table: String,
+    /// Whether a table that there is not is made.
+    pub create: bool,
+    /// What becomes of the rows of one that there is.
+    pub if_exists: IfTableExists,
+    /// Of a table that is made: those of CREATE TABLE … WITH.
+    pub options: HashMap<String, String>,
+}
+
+/// What becomes of a table that rows are sent for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfTableExists {
+    /// Nothing; it is an error.
+    Fail,
+    /// The rows are added to its own.
+    Append,
+    /// A table of the new rows takes its place.
+    Replace,
+}
+
+/// Rows, as they come.
+pub struct IncomingRows {
+    /// Their columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: BoxStream<'static, Result<RecordBatch>>,
+}
+
+impl fmt::Debug for IncomingRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IncomingRows")
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Writes rows into a table, all of them or none; columns are found by their names, and no value is changed (but those within nested ones, as queries do it). Returns how many rows
+    /// there were. `query_id`: see [`Self::execute`].
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `ALREADY_EXISTS` if the table is not as `ingest` says; those of the rows.
+    pub async fn ingest(
+        self: &Arc<Self>,
+        session: &Session,
+        ingest: Ingest,
+        rows: IncomingRows,
+        query_id: QueryId,
+    ) -> Result<u64> {
+        let (engine, session) = (Arc::clone(self), session.clone());
+        let written = self
+            .on_cpu(run(engine, session, ingest, rows, query_id))
+            .await?;
+        self.statements.done(query_id, written);
+        Ok(written)
+    }
+}
+
+async fn run(
+    engine: Arc<Engine>,
+    session: Session,
+    ingest: Ingest,
+    rows: IncomingRows,
+    query_id: QueryId,
+) -> Result<u64> {
+    let context = StatementContext::new(&engine, &session, query_id, None, false)?;
+    let _place = context.enter(&engine).await?;
+    let table = engine.catalog.state().table(&ingest.table).cloned();
+    let written = match (table, ingest.if_exists) {
+        (Some(table), IfTableExists::Append) => append(&engine, &table, rows, query_id).await?,
+        (Some(_), IfTableExists::Fail) => {
+            return Err(Error::new(
+                ErrorCode::AlreadyExists,
+                format!(
+                    "table \"{}\" exists already; append to it, replace it, or choose another name",
+                    ingest.table
+                ),
+            ));
+        }
+        (None, _) if !ingest.create => {
+            return Err(context.catalog.no_such_table(&ingest.table));
+        }
+        (None, _) | (Some(_), IfTableExists::Replace) => {
+            create(&engine, &ingest, rows, query_id).await?
+        }
+    };
+    session.since_begin.has_written();
+    Ok(written)
+}
+
+async fn append(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    rows: IncomingRows,
+    query_id: QueryId,
+) -> Result<u64> {
+    let source = source(engine, table, rows)?;
+    load::append(engine.load_parts(), query_id, table, source).await
+}
+
+async fn create(
+    engine: &Arc<Engine>,
+    ingest: &Ingest,
+    rows: IncomingRows,
+    query_id: QueryId,
+) -> Result<u64> {
+    let name = &ingest.table;
+    let mut options = Options::default();
+    for (option, value) in &ingest.options {
+        options
+            .set(option, value.clone())
+            .map_err(|error| error.at(format!("table {name}")))?;
+    }
+    let schema = stored_schema(name, &rows.schema)?;
+    let definition = definition(name, schema, &options)?;
+    let live = placeable_workers(engine)?;
+    let if_exists = match ingest.if_exists {
+        IfTableExists::Replace => IfExists::Replace,
+        IfTableExists::Fail | IfTableExists::Append => IfExists::Fail,
+    };
+    let begun = engine
+        .catalog
+        .begin_create(definition, &live, if_exists)
+        .await;
+    match begun {
+        Ok((table, write)) => {
+            let source = source(engine, &table, rows)?;
+            load::run(engine.load_parts(), query_id, &table, write, source).await
+        }
+        Err(error) => {
+            // Another client may have been faster.
+            let made = engine.catalog.state().table(name).cloned();
+            match made {
+                Some(table) if ingest.if_exists == IfTableExists::Append => {
+                    append(engine, &table, rows, query_id).await
+                }
+                _ => Err(error),
+            }
+        }
+    }
+}
+
+/// The rows as the table wants them, for as many readers as there are processors: to split them takes longer than to receive them.
+fn source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<Source> {
+    let fields = rows.schema.fields();
+    let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
+    let columns = fit::Columns::of_names(table.name(), table.schema(), &names, &[])?;
+    let readers = engine.base.config().target_partitions();
+    let shared = Arc::new(Mutex::new(rows.batches.fuse()));
+    let partition = |()| -> Rows {
+        let (table, columns) = (Arc::clone(table), columns.clone());
+        let shared = Arc::clone(&shared);
+        let rows = stream::unfold(shared, |shared| async move {
+            let next = shared.lock().await.next().await;
+            next.map(|batch| (batch, shared))
+        });
+        rows.map(move |batch| {
+            let fitted = columns.fit(table.schema(), &batch?);
+            fitted.map_err(|misfit| misfit.in_table(table.name()))
+        })
+        .boxed()
+    };
+    Ok(Source::new(
+        std::iter::repeat_n((), readers).map(partition).collect(),
+    ))
+}

@@ -1,0 +1,200 @@
+//! CommandStatementIngest: rows as they are, from `adbc_ingest`, pandas' `to_sql` and polars' `write_database`.
+
+use std::collections::HashMap;
+
+use arrow_flight::sql::{
+    CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+};
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tonic::metadata::{KeyAndValueRef, MetadataMap};
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::{Error, Result};
+
+use super::FlightSql;
+use super::call::Call;
+use super::descriptor::refuse_transaction;
+use super::statement::count_of;
+use super::update::update_result;
+use super::upload::Batches;
+use crate::engine::names::{CATALOG, PUBLIC};
+use crate::engine::{IfTableExists, IncomingRows, Ingest};
+
+/// Headers with an option of a table that is made, such as `volary-ingest-shard_key`.
+const OPTION: &str = "volary-ingest-";
+
+impl FlightSql {
+    /// Writes the rows; the answer counts them.
+    pub(super) async fn ingest(
+        &self,
+        call: &Call,
+        command: CommandStatementIngest,
+        from_headers: HashMap<String, String>,
+        mut batches: Batches,
+    ) -> Result<Bytes> {
+        let mut ingest = read(command)?;
+        for (option, value) in from_headers {
+            ingest.options.entry(option).or_insert(value);
+        }
+        // The schema comes before the first batch, also where there is none.
+        let first = call.deadline.bound(batches.try_next()).await?;
+        let schema = batches.schema().ok_or_else(|| {
+            Error::invalid("the rows to ingest have no schema; send it in the first message")
+        })?;
+        let rows = IncomingRows {
+            schema,
+            batches: stream::iter(first.map(Ok)).chain(batches).boxed(),
+        };
+        let (id, session) = (QueryId::new(), &call.session.engine);
+        let text = format!("INGEST INTO {}", ingest.table);
+        let ingesting = Box::pin(self.engine.ingest(session, ingest, rows, id));
+        let rows = self.work(call, id, &text, ingesting).await?;
+        Ok(update_result(count_of(Some(rows))))
+    }
+}
+
+/// The options of a table that headers say: drivers have no other way to send them.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for one that is no text.
+pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>> {
+    let headers = metadata.iter().filter_map(|header| match header {
+        KeyAndValueRef::Ascii(name, value) => Some((name.as_str().strip_prefix(OPTION)?, value)),
+        KeyAndValueRef::Binary(..) => None,
+    });
+    headers
+        .map(|(option, value)| {
+            let value = value
+                .to_str()
+                .map_err(|_| Error::invalid(format!("the header {OPTION}{option} is no text")))?;
+            Ok((option.to_owned(), value.to_owned()))
+        })
+        .collect()
+}
+
+fn read(command: CommandStatementIngest) -> Result<Ingest> {
+    refuse_transaction(command.transaction_id.as_ref())?;
+    if command.temporary {
+        return Err(Error::invalid(
+            "temporary tables are not supported; ingest into a table and drop it when it is not needed any more",
+        ));
+    }
+    if command.table.is_empty() {
+        return Err(Error::invalid(
+            "the rows to ingest are for no table; name one",
+        ));
+    }
+    is_default("catalog", command.catalog.as_deref(), CATALOG)?;
+    is_default("schema", command.schema.as_deref(), PUBLIC)?;
+    let options = command.table_definition_options.unwrap_or_default();
+    Ok(Ingest {
+        table: command.table,
+        create: creates(&options)?,
+        if_exists: if_exists(&options)?,
+        options: command.options,
+    })
+}
+
+fn is_default(what: &str, given: Option<&str>, only: &str) -> Result<()> {
+    match given {
+        None | Some("") => Ok(()),
+        Some(given) if given == only => Ok(()),
+        Some(given) => Err(Error::not_found(format!(
+            "there is no {what} {given} that rows can be ingested into; tables are in {CATALOG}.{PUBLIC}"
+        ))),
+    }
+}
+
+fn creates(options: &TableDefinitionOptions) -> Result<bool> {
+    match options.if_not_exist() {
+        TableNotExistOption::Create => Ok(true),
+        TableNotExistOption::Fail => Ok(false),
+        TableNotExistOption::Unspecified => Err(unspecified("if_not_exist")),
+    }
+}
+
+fn if_exists(options: &TableDefinitionOptions) -> Result<IfTableExists> {
+    match options.if_exists() {
+        TableExistsOption::Fail => Ok(IfTableExists::Fail),
+        TableExistsOption::Append => Ok(IfTableExists::Append),
+        TableExistsOption::Replace => Ok(IfTableExists::Replace),
+        TableExistsOption::Unspecified => Err(unspecified("if_exists")),
+    }
+}
+
+fn unspecified(option: &str) -> Error {
+    Error::invalid(format!(
+        "the option {option} of the table to ingest into is not specified; say whether it is created, appended to or replaced"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use volary_flight_proto::ErrorCode;
+
+    use super::*;
+
+    fn command() -> CommandStatementIngest {
+        CommandStatementIngest {
+            table_definition_options: Some(TableDefinitionOptions {
+                if_not_exist: TableNotExistOption::Create.into(),
+                if_exists: TableExistsOption::Append.into(),
+            }),
+            table: "birds".to_owned(),
+            ..CommandStatementIngest::default()
+        }
+    }
+
+    #[test]
+    fn a_command_is_read() {
+        let ingest = read(CommandStatementIngest {
+            catalog: Some(CATALOG.to_owned()),
+            schema: Some(String::new()),
+            ..command()
+        })
+        .unwrap();
+        assert!(ingest.create);
+        assert_eq!(ingest.if_exists, IfTableExists::Append);
+        assert_eq!(ingest.table, "birds");
+    }
+
+    #[test]
+    fn options_are_read_from_headers() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("volary-ingest-shard_key", "k".parse().unwrap());
+        metadata.insert("volary-types", "native".parse().unwrap());
+        let expected = HashMap::from([("shard_key".to_owned(), "k".to_owned())]);
+        assert_eq!(options(&metadata).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let code = |command| read(command).unwrap_err().code();
+        let invalid = [
+            CommandStatementIngest {
+                temporary: true,
+                ..command()
+            },
+            CommandStatementIngest {
+                table: String::new(),
+                ..command()
+            },
+            CommandStatementIngest {
+                table_definition_options: None,
+                ..command()
+            },
+            CommandStatementIngest {
+                transaction_id: Some(Bytes::from_static(b"1")),
+                ..command()
+            },
+        ];
+        for command in invalid {
+            assert_eq!(code(command), ErrorCode::InvalidArgument);
+        }
+        let elsewhere = CommandStatementIngest {
+            schema: Some("nests".to_owned()),
+            ..command()
+        };
+        assert_eq!(code(elsewhere), ErrorCode::NotFound);
+    }
+}

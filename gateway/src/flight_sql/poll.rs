@@ -1,0 +1,366 @@
+//! PollFlightInfo: a query that runs before its rows are asked for.
+//!
+//! It is started by the first poll and told to be complete when its first rows are there, so that nothing waits for the DoGet; what comes
+//! after them waits in the query's own buffers. A client that polls no more ends it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arrow_flight::sql::Any;
+use arrow_flight::{FlightDescriptor, FlightInfo, PollInfo};
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use prost::Message;
+use prost_types::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use volary_flight_proto::Result;
+use volary_flight_proto::ids::QueryId;
+
+use super::FlightSql;
+use super::actions::decoded;
+use super::call::Call;
+use super::deadline::Deadline;
+use super::descriptor::parse_any;
+use super::running::FlightDataStream;
+use super::statement::stream_of;
+use crate::statements::Work;
+
+/// A query that nobody polls, and whose rows nobody asks for, ends then.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// So many are started: the first rows of each are kept, a few MiB. What is polled beyond them runs when its rows are asked for.
+const MOST: usize = 128;
+
+/// How long the answer to a poll waits for something new.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked for: progress is counted where workers end, which tells nobody.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a descriptor is that comes back with the next poll.
+const CONTINUATION: &str = "type.googleapis.com/volary.PollQuery";
+
+/// The queries that run before their rows are asked for.
+#[derive(Debug)]
+pub(super) struct Polled {
+    kept_for: Duration,
+    by_id: Mutex<HashMap<QueryId, Arc<Started>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Started {
+    last_asked: Mutex<Instant>,
+    /// Its stream, with the first messages in front, once these are there.
+    stream: Mutex<Option<Stream>>,
+    is_ready: watch::Sender<bool>,
+}
+
+struct Stream(FlightDataStream);
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stream")
+    }
+}
+
+impl Started {
+    /// Completes when nobody has asked for it for so long.
+    async fn is_forgotten(&self, kept_for: Duration) {
+        loop {
+            let until = *self.last_asked.lock() + kept_for;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+impl Default for Polled {
+    fn default() -> Self {
+        Self::new(KEPT_FOR)
+    }
+}
+
+impl Polled {
+    fn new(kept_for: Duration) -> Self {
+        Self {
+            kept_for,
+            by_id: Mutex::default(),
+        }
+    }
+
+    /// Starts a query. Must be called within a runtime.
+    fn start(self: &Arc<Self>, id: QueryId, messages: FlightDataStream) {
+        let started = Arc::new(Started {
+            last_asked: Mutex::new(Instant::now()),
+            stream: Mutex::default(),
+            is_ready: watch::Sender::new(false),
+        });
+        self.by_id.lock().insert(id, Arc::clone(&started));
+        let polled = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::select! {
+                stream = with_first_rows(messages) => {
+                    *started.stream.lock() = Some(Stream(stream));
+                    started.is_ready.send_replace(true);
+                    started.is_forgotten(polled.kept_for).await;
+                }
+                () = started.is_forgotten(polled.kept_for) => {}
+            }
+            polled.forget(id, &started);
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.by_id.lock().len() >= MOST
+    }
+
+    fn forget(&self, id: QueryId, started: &Arc<Started>) {
+        let mut by_id = self.by_id.lock();
+        if by_id
+            .get(&id)
+            .is_some_and(|kept| Arc::ptr_eq(kept, started))
+        {
+            by_id.remove(&id);
+        }
+    }
+
+    fn get(&self, id: QueryId) -> Option<Arc<Started>> {
+        let started = self.by_id.lock().get(&id).map(Arc::clone)?;
+        *started.last_asked.lock() = Instant::now();
+        Some(started)
+    }
+
+    /// The stream of a query that was started, once its first rows are there; `None` if there is none.
+    pub(super) async fn take(&self, id: QueryId) -> Option<FlightDataStream> {
+        loop {
+            let started = self.get(id)?;
+            let mut is_ready = started.is_ready.subscribe();
+            let ready = is_ready.wait_for(|ready| *ready);
+            // It is asked for as long as this waits.
+            if tokio::time::timeout(self.kept_for / 2, ready).await.is_ok() {
+                self.forget(id, &started);
+                let stream = started.stream.lock().take();
+                return stream.map(|Stream(stream)| stream);
+            }
+        }
+    }
+}
+
+/// The same stream, when its first rows are there, or its end.
+async fn with_first_rows(mut messages: FlightDataStream) -> FlightDataStream {
+    let mut first = Vec::new();
+    // The schema comes before them.
+    while first.len() < 2 {
+        let Some(message) = messages.next().await else {
+            break;
+        };
+        first.push(message);
+    }
+    stream::iter(first).chain(messages).boxed()
+}
+
+/// What the next poll brings back.
+#[derive(Clone, PartialEq, Message)]
+struct PollQuery {
+    /// What the answer is when the query is ready; its ticket is sealed.
+    #[prost(message, optional, tag = "1")]
+    info: Option<FlightInfo>,
+    /// As it was told last, in percent.
+    #[prost(uint32, optional, tag = "2")]
+    progress: Option<u32>,
+}
+
+impl FlightSql {
+    /// The answer to a poll.
+    pub(super) async fn poll(&self, call: &Call, descriptor: FlightDescriptor) -> Result<PollInfo> {
+        let poll = match continuation(&descriptor)? {
+            Some(poll) => poll,
+            None => {
+                let info = self.info(call, descriptor).await?;
+                self.start_query(call, &info)?;
+                PollQuery {
+                    info: Some(info),
+                    progress: None,
+                }
+            }
+        };
+        let info = poll.info.clone().unwrap_or_default();
+        let Some((id, _)) = self.query_of(&info)? else {
+            return Ok(complete(info));
+        };
+        let Some(started) = self.polled.get(id) else {
+            // It was too long ago, or on another gateway: its ticket is as good.
+            return Ok(complete(info));
+        };
+        let waits_until = Instant::now() + PATIENCE;
+        loop {
+            let mut is_ready = started.is_ready.subscribe();
+            let ready = is_ready.wait_for(|ready| *ready);
+            let is_ready = match tokio::time::timeout(LOOK_EVERY, ready).await {
+                Ok(ready) => ready.is_ok(),
+                Err(_) => false,
+            };
+            if is_ready {
+                return Ok(complete(info));
+            }
+            let progress = self.engine.statements().work(id).and_then(percent);
+            if progress != poll.progress || Instant::now() >= waits_until {
+                return Ok(incomplete(info, progress));
+            }
+        }
+    }
+
+    /// Runs the query that was planned for a FlightInfo; nothing if it is none.
+    fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<()> {
+        let Some((id, sql)) = self.query_of(info)? else {
+            return Ok(());
+        };
+        if self.polled.is_full() {
+            return Ok(());
+        }
+        let Some(query) = self.tickets.take_plan(id) else {
+            return Ok(());
+        };
+        // It goes on after this call.
+        let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
+            .within(call.session.engine.statement_timeout());
+        let listed = self.engine.statements().enter(id, call.issuer(), &sql);
+        let messages = stream_of(listed, query, call.profile, deadline);
+        self.polled.start(id, messages);
+        Ok(())
+    }
+
+    /// The query that a FlightInfo's ticket is for, and its statement.
+    fn query_of(&self, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
+        let ticket = info
+            .endpoint
+            .first()
+            .and_then(|endpoint| endpoint.ticket.as_ref());
+        let Some(ticket) = ticket else {
+            return Ok(None);
+        };
+        let ticket = self.tickets.open(ticket)?;
+        if ticket.command.is_some() || ticket.result.is_some() {
+            return Ok(None);
+        }
+        Ok(Some((ticket.query_id.parse()?, ticket.sql)))
+    }
+}
+
+fn continuation(descriptor: &FlightDescriptor) -> Result<Option<PollQuery>> {
+    match parse_any(&descriptor.cmd) {
+        Some(any) if any.type_url == CONTINUATION => {
+            decoded("PollFlightInfo", &any.value).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn complete(info: FlightInfo) -> PollInfo {
+    PollInfo {
+        info: Some(info),
+        flight_descriptor: None,
+        progress: Some(1.0),
+        expiration_time: None,
+    }
+}
+
+fn incomplete(info: FlightInfo, progress: Option<u32>) -> PollInfo {
+    let told = FlightInfo {
+        endpoint: Vec::new(),
+        ..info.clone()
+    };
+    let poll = PollQuery {
+        info: Some(info),
+        progress,
+    };
+    let any = Any {
+        type_url: CONTINUATION.to_owned(),
+        value: poll.encode_to_vec().into(),
+    };
+    PollInfo {
+        info: Some(told),
+        flight_descriptor: Some(FlightDescriptor::new_cmd(Bytes::from(any.encode_to_vec()))),
+        progress: progress.map(|percent| f64::from(percent) / 100.0),
+        expiration_time: SystemTime::now().checked_add(KEPT_FOR).map(Timestamp::from),
+    }
+}
+
+/// How much of a query's work is done; `None` where that cannot be told.
+fn percent(work: Work) -> Option<u32> {
+    let percent = (work.workers_done * 100).checked_div(work.workers)?;
+    // What is above the gathers is still to be done.
+    u32::try_from(percent.min(99)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_flight::FlightData;
+    use tonic::Status;
+
+    use super::*;
+
+    fn message() -> Result<FlightData, Status> {
+        Ok(FlightData::default())
+    }
+
+    #[tokio::test]
+    async fn a_query_is_taken_with_all_of_its_messages() {
+        let (polled, id) = (Arc::new(Polled::default()), QueryId::new());
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let messages = stream::unfold(receiver, |mut receiver| async move {
+            Some((receiver.recv().await?, receiver))
+        });
+        polled.start(id, messages.boxed());
+        sender.send(message()).unwrap();
+        let started = polled.get(id).unwrap();
+        assert!(!*started.is_ready.borrow());
+        sender.send(message()).unwrap();
+        sender.send(message()).unwrap();
+        drop(sender);
+        let stream = polled.take(id).await.unwrap();
+        assert_eq!(stream.count().await, 3);
+        assert!(polled.take(id).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_query_that_nobody_asks_for_is_dropped() {
+        for rows in [0, 2] {
+            let polled = Arc::new(Polled::new(Duration::from_millis(10)));
+            let (id, held) = (QueryId::new(), Arc::new(()));
+            let holds = Arc::clone(&held);
+            let first = stream::iter(std::iter::repeat_with(message).take(rows));
+            let endless = first.chain(stream::pending()).map(move |message| {
+                let _held = &holds;
+                message
+            });
+            polled.start(id, endless.boxed());
+            while Arc::strong_count(&held) > 1 {
+                tokio::task::yield_now().await;
+            }
+            while polled.by_id.lock().contains_key(&id) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[test]
+    fn progress_is_told_only_where_there_are_workers() {
+        let work = |workers, workers_done| Work {
+            workers,
+            workers_done,
+            ..Work::default()
+        };
+        assert_eq!(percent(work(0, 0)), None);
+        assert_eq!(percent(work(3, 0)), Some(0));
+        assert_eq!(percent(work(3, 2)), Some(66));
+        assert_eq!(percent(work(3, 3)), Some(99));
+    }
+}
