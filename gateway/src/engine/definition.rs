@@ -298,7 +298,7 @@ impl Options {
             }
             "shards" => {
                 self.shards = Some(text.parse().map_err(|_| {
-                    Error::invalid(format!("shards takes a whole number, not {text}"))
+                    Error::invalid(format!("shards takes a whole number, not '{text}'"))
                 })?);
             }
             "reference" => {
