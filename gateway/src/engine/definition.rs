@@ -281,16 +281,21 @@ impl Options {
                     "option {option} is not name = value"
                 )));
             };
-            parsed.set(&identifier(key), text_of(value))?;
+            parsed.set(&identifier(key), text_of(value), value)?;
         }
         Ok(parsed)
     }
 
-    /// Sets an option by its name.
+    /// Sets an option by its name; `written` is the value as the user has written it.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for one that there is not, or a value that it does not take.
-    pub(super) fn set(&mut self, name: &str, text: String) -> Result<()> {
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        text: String,
+        written: impl std::fmt::Display,
+    ) -> Result<()> {
         match name {
             "shard_key" => self.shard_key = Some(text),
             "sort_key" => {
@@ -298,12 +303,12 @@ impl Options {
             }
             "shards" => {
                 self.shards = Some(text.parse().map_err(|_| {
-                    Error::invalid(format!("shards takes a whole number, not '{text}'"))
+                    Error::invalid(format!("shards takes a whole number, not {written}"))
                 })?);
             }
             "reference" => {
                 self.reference = text.parse().map_err(|_| {
-                    Error::invalid(format!("reference takes true or false, not {text}"))
+                    Error::invalid(format!("reference takes true or false, not {written}"))
                 })?;
             }
             other => {

@@ -132,7 +132,7 @@ async fn create(
     let mut options = Options::default();
     for (option, value) in &ingest.options {
         options
-            .set(option, value.clone())
+            .set(option, value.clone(), value)
             .map_err(|error| error.at(format!("table {name}")))?;
     }
     let schema = stored_schema(name, &rows.schema)?;
