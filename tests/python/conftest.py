@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from adbc_driver_flightsql import dbapi
 from cluster import LocalCluster
 
 import volary
@@ -35,6 +36,20 @@ def connection(cluster: LocalCluster) -> Iterator[volary.Connection]:
     """The Volary client, connected."""
     with cluster.connect() as connection:
         yield connection
+
+
+@pytest.fixture
+def driver(cluster: LocalCluster) -> Iterator[dbapi.Connection]:
+    """The ADBC driver's DB-API, connected."""
+    with dbapi.connect(cluster.uri, autocommit=True) as driver:
+        yield driver
+
+
+@pytest.fixture
+def cursor(driver: dbapi.Connection) -> Iterator[dbapi.Cursor]:
+    """A cursor of the ADBC driver."""
+    with driver.cursor() as cursor:
+        yield cursor
 
 
 @pytest.fixture

@@ -10,18 +10,6 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
 
 
-@pytest.fixture
-def driver(cluster):
-    with dbapi.connect(cluster.uri, autocommit=True) as driver:
-        yield driver
-
-
-@pytest.fixture
-def cursor(driver):
-    with driver.cursor() as cursor:
-        yield cursor
-
-
 def as_a_query(driver, sql):
     with driver.cursor() as cursor:
         cursor.execute(sql)

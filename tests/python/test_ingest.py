@@ -17,18 +17,6 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def driver(cluster):
-    with dbapi.connect(cluster.uri, autocommit=True) as driver:
-        yield driver
-
-
-@pytest.fixture
-def cursor(driver):
-    with driver.cursor() as cursor:
-        yield cursor
-
-
-@pytest.fixture
 def name(connection):
     name = f"ingested_{next(_numbers)}"
     yield name
