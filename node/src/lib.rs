@@ -11,20 +11,22 @@ pub mod batches;
 pub mod buckets;
 /// Connections to other nodes.
 pub mod channel;
+/// One connection to a node's server.
+mod connection;
 /// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
 pub mod data_dir;
 /// Files that survive a crash.
 pub mod durable;
 /// An expression that gateways and workers share: whether a key is one of many.
 pub mod key_set;
-/// The address that a node listens on, and the server behind it.
+/// The address that a node listens on.
 pub mod listener;
 /// Memory and spill space of a node's queries.
 pub mod memory;
 /// Messages that are larger than a node takes.
 pub mod message_limit;
-pub mod open_files;
 /// How many files and connections a process may have open.
+pub mod open_files;
 /// Uploads that their client has broken off.
 mod reset;
 /// Plans as they are run.

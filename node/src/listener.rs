@@ -1,30 +1,19 @@
-//! The address that a node listens on, and the server behind it.
+//! The address that a node listens on.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use futures::{Stream, StreamExt, ready};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tower::util::{MapRequestLayer, MapResponseLayer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::message_limit::MessageLimit;
 use crate::open_files;
-use crate::reset::with_resets_as_errors;
 
-/// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
-const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Windows of what clients and gateways upload. Downloads use the reader's windows.
-const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Until a connection is accepted again after one could not be for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often such a want is logged.
@@ -80,44 +69,14 @@ impl Listener {
         self.address
     }
 
-    /// Serves until `shutdown` ends, then lets open calls end by themselves.
-    ///
-    /// # Errors
-    /// `UNAVAILABLE` if the server fails.
-    pub async fn serve<S: FlightService>(
-        self,
-        service: S,
-        limit: MessageLimit,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<()> {
-        let service = FlightServiceServer::new(service)
-            .max_decoding_message_size(limit.bytes)
-            // What a node sends it has sized itself.
-            .max_encoding_message_size(usize::MAX);
-        let explain = MapResponseLayer::new(move |response| limit.explain_response(response));
-        Server::builder()
-            .layer(MapRequestLayer::new(with_resets_as_errors))
-            .layer(explain)
-            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-            .initial_stream_window_size(UPLOAD_STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(UPLOAD_CONNECTION_WINDOW_BYTES)
-            .add_service(service)
-            .serve_with_incoming_shutdown(Unhurried::new(self.incoming), shutdown)
-            .await
-            .map_err(|source| {
-                Error::with_source(
-                    ErrorCode::Unavailable,
-                    format!("the server at {} failed", self.address),
-                    source,
-                )
-            })
+    /// The connections, as they are accepted.
+    pub(crate) fn accept(self) -> impl Stream<Item = std::io::Result<TcpStream>> {
+        Unhurried::new(self.incoming)
     }
 }
 
-/// Connections as they are accepted. One that cannot be, because no more files may be open, is there again the next moment: tonic
-/// would ask for it again and again, and say nothing.
+/// Connections as they are accepted. One that cannot be, because no more files may be open, is there again the next moment: it is
+/// not asked for again and again.
 struct Unhurried<S> {
     accepted: S,
     pause: Option<Pin<Box<Sleep>>>,
@@ -192,7 +151,7 @@ mod tests {
         let started = Instant::now();
         let mut incoming = Unhurried::new(stream::iter(accepted));
         assert_eq!(incoming.next().await.unwrap().unwrap(), 1);
-        // Of others tonic knows what to do.
+        // Others concern the connection alone.
         let kind = incoming.next().await.unwrap().unwrap_err().kind();
         assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
         assert_eq!(incoming.next().await.unwrap().unwrap(), 2);

@@ -1,14 +1,17 @@
 //! A node's server from its start to its end.
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use futures::StreamExt;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use volary_flight_proto::Result;
 
+use crate::connection::Connections;
 use crate::data_dir::DataDir;
 use crate::listener::Listener;
 use crate::message_limit::MessageLimit;
@@ -21,7 +24,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 pub struct Serving {
     address: SocketAddr,
     stopping: CancellationToken,
-    task: Option<JoinHandle<Result<()>>>,
+    task: Option<JoinHandle<()>>,
 }
 
 impl Serving {
@@ -37,9 +40,8 @@ impl Serving {
         let stopping = CancellationToken::new();
         let until = stopping.clone().cancelled_owned();
         let task = io.spawn(async move {
-            let served = listener.serve(service, limit, until).await;
+            serve(listener, service, limit, until).await;
             drop(data_dir);
-            served
         });
         Self {
             address,
@@ -77,4 +79,43 @@ impl Drop for Serving {
             task.abort();
         }
     }
+}
+
+/// Serves until `shutdown` ends, stops accepting, and lets open calls end by themselves. Dropping it breaks them off. Must be called within
+/// the I/O runtime.
+///
+/// The server of tonic is not used: it ends calls at the client's timeout by itself, in other words than ours and also where what
+/// was done is about to be visible; and it would hold a certificate until the process ends.
+pub async fn serve<S: FlightService>(
+    listener: Listener,
+    service: S,
+    limit: MessageLimit,
+    shutdown: impl Future<Output = ()>,
+) {
+    let service = FlightServiceServer::new(service)
+        .max_decoding_message_size(limit.bytes)
+        // What a node sends it has sized itself.
+        .max_encoding_message_size(usize::MAX);
+    let stopping = CancellationToken::new();
+    let connections = Connections::new(service, limit, stopping.clone());
+    let mut open = JoinSet::new();
+    {
+        let mut accepted = pin!(listener.accept());
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                connection = accepted.next() => match connection {
+                    Some(Ok(stream)) => {
+                        open.spawn(connections.serve(stream));
+                    }
+                    Some(Err(error)) => tracing::debug!(%error, "a connection was not accepted"),
+                    None => break,
+                },
+                Some(_) = open.join_next() => {}
+            }
+        }
+    }
+    stopping.cancel();
+    while open.join_next().await.is_some() {}
 }

@@ -20,6 +20,7 @@ use clap::Args;
 use tokio::task::JoinSet;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
+use volary_node::serving::serve;
 
 use answer::Answer;
 use service::StubService;
@@ -77,7 +78,7 @@ impl StubOptions {
 pub struct Stubs {
     addresses: Vec<SocketAddr>,
     /// Each serves until it is dropped.
-    _servers: JoinSet<volary_flight_proto::Result<()>>,
+    _servers: JoinSet<()>,
 }
 
 impl Stubs {
@@ -92,7 +93,12 @@ impl Stubs {
         for _ in 0..options.count {
             let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
             addresses.push(listener.address());
-            servers.spawn(listener.serve(service.clone(), LIMIT, std::future::pending()));
+            servers.spawn(serve(
+                listener,
+                service.clone(),
+                LIMIT,
+                std::future::pending(),
+            ));
         }
         Ok(Self {
             addresses,

@@ -28,23 +28,7 @@ use super::context::StatementContext;
 use super::parameters;
 use super::parse::{Statement, parse};
 use super::statement::run_plan;
-use super::{Engine, Outcome, Session};
-
-/// Rows of parameters: a column a parameter, by position.
-pub struct ParameterRows {
-    /// The types; names mean nothing.
-    pub schema: SchemaRef,
-    /// The rows, as they come.
-    pub batches: BoxStream<'static, Result<RecordBatch>>,
-}
-
-impl fmt::Debug for ParameterRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ParameterRows")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
-    }
-}
+use super::{Engine, IncomingRows, Outcome, Session};
 
 /// What became of a statement with many rows of parameters.
 #[derive(Debug)]
@@ -52,11 +36,12 @@ pub enum Each {
     /// So many rows were inserted.
     Inserted(u64),
     /// Nothing was run: it is no INSERT of VALUES, and is to be run once for each of the rows.
-    OneByOne(ParameterRows),
+    OneByOne(IncomingRows),
 }
 
 impl Engine {
-    /// Inserts a row for each row of parameters, if the statement is an INSERT of one row of VALUES. `query_id`: see
+    /// Inserts a row for each row of parameters, if the statement is an INSERT of one row of VALUES. A column of `rows` is a parameter, by
+    /// position; their names mean nothing. `query_id`: see
     /// [`Self::execute`].
     ///
     /// # Errors
@@ -65,7 +50,7 @@ impl Engine {
         self: &Arc<Self>,
         session: &Session,
         sql: &str,
-        rows: ParameterRows,
+        rows: IncomingRows,
         query_id: QueryId,
     ) -> Result<Each> {
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
@@ -83,7 +68,7 @@ async fn insert_each(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
-    rows: ParameterRows,
+    rows: IncomingRows,
     query_id: QueryId,
 ) -> Result<Each> {
     let Statement::Planned(statement) = parse(&sql)? else {

@@ -65,7 +65,7 @@ use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
-pub use insert_each::{Each, ParameterRows};
+pub use insert_each::Each;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 

@@ -37,13 +37,10 @@ impl FlightSql {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();
         let id: QueryId = match endpoint.and_then(|endpoint| endpoint.ticket) {
-            Some(ticket) => {
-                let ticket = self.tickets.open(&ticket)?;
-                if ticket.result.is_some() || ticket.command.is_some() {
-                    return Ok(CancelStatus::NotCancellable);
-                }
-                ticket.query_id.parse()?
-            }
+            Some(ticket) => match self.tickets.open_query(&ticket)? {
+                Some((id, _)) => id,
+                None => return Ok(CancelStatus::NotCancellable),
+            },
             // One that is polled has no ticket yet.
             None => std::str::from_utf8(&info.app_metadata)
                 .ok()

@@ -1,7 +1,7 @@
 //! How long a call may take: the client's `grpc-timeout` or the session's `statement_timeout`, at most `gateway.query.timeout`.
 //!
-//! tonic enforces `grpc-timeout` itself, but only until the response's headers are sent, and then says CANCELLED, which
-//! clients do not show as a timeout.
+//! The server of tonic would enforce `grpc-timeout` itself, but only until the response's headers are sent, and then say CANCELLED, which
+//! clients do not show as a timeout (`volary_node::serving` does without it).
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// tonic's timer starts before this one: to be heard first, this one is set so much earlier (at most; short timeouts are
-/// cut by a tenth).
+/// The client's own timer started before this one: to be heard first, with what was ended and why, this one is set so much earlier (at
+/// most; short timeouts are cut by a tenth).
 const HEAD_START: Duration = Duration::from_millis(5);
 
 /// A deadline later than that is none.

@@ -246,11 +246,8 @@ impl FlightSql {
         let Some(ticket) = ticket else {
             return Ok(None);
         };
-        let ticket = self.tickets.open(ticket)?;
-        if ticket.command.is_some() || ticket.result.is_some() {
-            return Ok(None);
-        }
-        Ok(Some((ticket.query_id.parse()?, ticket.sql)))
+        let query = self.tickets.open_query(ticket)?;
+        Ok(query.map(|(id, ticket)| (id, ticket.sql)))
     }
 }
 

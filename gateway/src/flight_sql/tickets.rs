@@ -82,6 +82,18 @@ impl Tickets {
         self.sealer.open(Purpose::Query, &ticket.ticket)
     }
 
+    /// What a ticket says that is for a query; `None` for one whose rows are there already.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub(super) fn open_query(&self, ticket: &Ticket) -> Result<Option<(QueryId, QueryTicket)>> {
+        let ticket = self.open(ticket)?;
+        if ticket.command.is_some() || ticket.result.is_some() {
+            return Ok(None);
+        }
+        Ok(Some((ticket.query_id.parse()?, ticket)))
+    }
+
     /// A handle for the client.
     pub(super) fn seal_handle(&self, handle: &PreparedStatementHandle) -> bytes::Bytes {
         self.sealer

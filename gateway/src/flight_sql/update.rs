@@ -18,7 +18,7 @@ use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction, unimplemented};
 use super::statement::{Statement, count_of};
 use super::upload::{Batches, single_row};
-use crate::engine::{Each, Outcome, ParameterRows};
+use crate::engine::{Each, IncomingRows, Outcome};
 
 /// The answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
@@ -106,7 +106,7 @@ impl FlightSql {
             let run = self.run(call, &statement.sql, Some(first));
             return run.await.map(update_result);
         }
-        let rows = ParameterRows {
+        let rows = IncomingRows {
             schema: first.schema(),
             batches: stream::iter([first].into_iter().chain(second).map(Ok))
                 .chain(batches)

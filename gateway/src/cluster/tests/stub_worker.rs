@@ -17,6 +17,7 @@ use volary_flight_proto::control::{Control, Report, WorkerReport, control};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
+use volary_node::serving::serve;
 
 use super::{ANSWER_LIFETIME, Cluster, LOOPBACK, peer, request};
 
@@ -66,7 +67,7 @@ impl StubWorker {
             bytes: 1 << 20,
             setting: "that of the tests",
         };
-        tokio::spawn(listener.serve(stub.clone(), limit, std::future::pending()));
+        tokio::spawn(serve(listener, stub.clone(), limit, std::future::pending()));
         stub
     }
 

@@ -1,0 +1,98 @@
+//! One connection to a node's server: HTTP/2, and the Flight service behind it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::transport::server::Connected;
+use tower::ServiceExt;
+
+use crate::message_limit::MessageLimit;
+use crate::reset::with_resets_as_errors;
+
+/// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
+const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Windows of what clients and gateways upload. Downloads use the reader's windows.
+const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Calls on one connection at the same time; further ones wait at the client.
+const MAX_CALLS: u32 = 16 * 1024;
+
+/// How connections are served, and by what.
+#[derive(Debug)]
+pub(crate) struct Connections<S> {
+    http2: http2::Builder<TokioExecutor>,
+    service: FlightServiceServer<S>,
+    limit: MessageLimit,
+    stopping: CancellationToken,
+}
+
+impl<S: FlightService> Connections<S> {
+    /// `stopping`: when no more calls are taken.
+    pub(crate) fn new(
+        service: FlightServiceServer<S>,
+        limit: MessageLimit,
+        stopping: CancellationToken,
+    ) -> Self {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .max_header_list_size(MAX_HEADER_LIST_BYTES)
+            .max_concurrent_streams(MAX_CALLS)
+            .initial_stream_window_size(UPLOAD_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(UPLOAD_CONNECTION_WINDOW_BYTES)
+            // Each piece of an upload that was refused while it arrived counts as an error of the client's, and after 1024 of them the
+            // connection is closed, with all other calls on it.
+            .max_local_error_reset_streams(None);
+        Self {
+            http2,
+            service,
+            limit,
+            stopping,
+        }
+    }
+
+    /// Serves until the client closes it, or until its calls have ended after the server was told to stop.
+    pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+        let peer = stream.connect_info();
+        let limit = self.limit;
+        let service = self
+            .service
+            .clone()
+            .map_request(move |request: hyper::Request<hyper::body::Incoming>| {
+                let mut request = with_resets_as_errors(request.map(Body::new));
+                // What `tonic::Request::remote_addr` reads.
+                request.extensions_mut().insert(peer.clone());
+                request
+            })
+            .map_response(move |response| limit.explain_response(response));
+        let connection = self
+            .http2
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let stopping = self.stopping.clone();
+        async move {
+            let mut connection = pin!(connection);
+            let served = tokio::select! {
+                served = &mut connection => served,
+                () = stopping.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = served {
+                tracing::debug!(%error, "a connection broke");
+            }
+        }
+    }
+}
