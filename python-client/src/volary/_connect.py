@@ -43,6 +43,36 @@ def connect(
     Raises `InvalidArgumentError` for arguments that do not fit together, `OSError` for a file that cannot be read,
     `UnavailableError` if nobody answers at `uri`, `UnauthenticatedError` if the credentials are wrong.
     """
+    uri, options = driver_options(
+        uri,
+        username=username,
+        password=password,
+        token=token,
+        timeout=timeout,
+        tls_ca=tls_ca,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        headers=headers,
+    )
+    try:
+        return Connection(uri, options)
+    except UnavailableError as error:
+        raise UnavailableError(f"no gateway answers at {uri}: {error.message}") from error
+
+
+def driver_options(
+    uri: str | None,
+    *,
+    username: str | None,
+    password: str | None,
+    token: str | None,
+    timeout: float | None,
+    tls_ca: str | os.PathLike[str] | None,
+    tls_certificate: str | os.PathLike[str] | None,
+    tls_key: str | os.PathLike[str] | None,
+    headers: Mapping[str, str] | None,
+) -> tuple[str, dict[str, str]]:
+    """The address, and the options of the driver, for the arguments of `connect`."""
     uri = uri or os.environ.get(URI_VARIABLE) or DEFAULT_URI
     tls_files = {
         option: Path(file)
@@ -76,10 +106,7 @@ def connect(
         options[option.value] = file.read_text(encoding="ascii")
     for name, value in (headers or {}).items():
         options[DatabaseOptions.RPC_CALL_HEADER_PREFIX.value + name.lower()] = value
-    try:
-        return Connection(uri, options)
-    except UnavailableError as error:
-        raise UnavailableError(f"no gateway answers at {uri}: {error.message}") from error
+    return uri, options
 
 
 def _scheme(uri: str) -> str:

@@ -1,0 +1,114 @@
+"""DB-API 2.0 (PEP 249): that of the ADBC driver, with the arguments of `volary.connect`.
+
+    from volary import dbapi
+
+    with dbapi.connect("grpc://127.0.0.1:7100") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM birds WHERE grams > ?", (600,))
+        print(cursor.fetchall())
+
+Each statement commits by itself: `commit` has nothing to do, and `rollback` takes nothing back. Cursors have the
+driver's further methods (`fetch_arrow_table`, `fetch_df`, `fetch_polars`, `adbc_ingest`), and its errors, whose texts
+begin with the server's code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import adbc_driver_flightsql.dbapi as _driver
+from adbc_driver_flightsql.dbapi import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Connection,
+    Cursor,
+    DatabaseError,
+    DataError,
+    Date,
+    DateFromTicks,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+    Warning,
+    apilevel,
+    paramstyle,
+    threadsafety,
+)
+
+from ._connect import driver_options
+
+__all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
+    "Connection",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
+
+# The driver leaves it out.
+Binary = bytes
+
+
+def connect(
+    uri: str | None = None,
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    tls_certificate: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Connection:
+    """Connects to a gateway. The arguments are those of `volary.connect`.
+
+    Raises `volary.InvalidArgumentError` for arguments that do not fit together, and the driver's errors for all else;
+    that nobody answers at `uri` only with the first statement.
+    """
+    uri, options = driver_options(
+        uri,
+        username=username,
+        password=password,
+        token=token,
+        timeout=timeout,
+        tls_ca=tls_ca,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        headers=headers,
+    )
+    return _driver.connect(uri, db_kwargs=options, autocommit=True)

@@ -1,0 +1,163 @@
+"""The dialect: how to connect, what there is, and what statements look like."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import Any
+
+from sqlalchemy import pool, schema
+from sqlalchemy import types as sqltypes
+from sqlalchemy.engine import URL, Connection
+from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, IsolationLevel
+from sqlalchemy.exc import ArgumentError
+
+from ._compiler import VolaryDDLCompiler, VolaryIdentifierPreparer, VolarySQLCompiler, VolaryTypeCompiler
+from ._reflection import Reflection
+from ._types import Double, UtcDateTime
+
+_DEFAULT_PORT = 7100
+_CATALOG = "volary"
+# What the URL's query may have, beside `tls`.
+_ARGUMENTS = ("token", "tls_ca", "tls_certificate", "tls_key")
+
+
+class VolaryDialect(Reflection):
+    """Volary over the ADBC driver for Flight SQL."""
+
+    name = "volary"
+    driver = "adbc"
+    default_paramstyle = "qmark"
+    default_schema_name = "public"
+
+    statement_compiler = VolarySQLCompiler
+    ddl_compiler = VolaryDDLCompiler
+    type_compiler_cls = VolaryTypeCompiler
+    preparer = VolaryIdentifierPreparer
+
+    supports_statement_cache = True
+    colspecs = {sqltypes.DateTime: UtcDateTime, sqltypes.Float: Double}  # noqa: RUF012  # as SQLAlchemy declares it
+    supports_native_boolean = True
+    supports_native_decimal = True
+    supports_multivalues_insert = True
+    supports_default_values = False
+    supports_default_metavalue = False
+    supports_empty_insert = False
+    supports_alter = False
+    supports_sequences = False
+    supports_sane_rowcount = False
+    supports_sane_multi_rowcount = False
+    supports_simple_order_by_label = True
+    postfetch_lastrowid = False
+    insert_returning = False
+    update_returning = False
+    delete_returning = False
+    use_insertmanyvalues = False
+    cte_follows_insert = False
+    tuple_in_values = False
+    max_identifier_length = 255
+
+    construct_arguments = [  # noqa: RUF012  # as SQLAlchemy declares it
+        (schema.Table, {"shard_key": None, "shards": None, "sort_key": None, "reference": None}),
+    ]
+
+    @classmethod
+    def import_dbapi(cls) -> ModuleType:
+        from volary import dbapi
+
+        return dbapi
+
+    @classmethod
+    def get_pool_class(cls, url: URL) -> type[pool.Pool]:
+        return pool.QueuePool
+
+    def create_connect_args(self, url: URL) -> ConnectArgsType:
+        """From `volary://user:password@host:port/?tls=true&token=…` to the arguments of `volary.dbapi.connect`."""
+        query = dict(url.query)
+        if url.database not in (None, "", _CATALOG):
+            raise ArgumentError(f'there is no catalog "{url.database}"; the only one is {_CATALOG}: leave it out')
+        tls = _text(query, "tls") or "false"
+        if tls not in ("true", "false"):
+            raise ArgumentError(f"tls is true or false, not {tls!r}")
+        host = url.host or "127.0.0.1"
+        address = f"[{host}]" if ":" in host else host
+        uri = f"grpc{'+tls' if tls == 'true' else ''}://{address}:{url.port or _DEFAULT_PORT}"
+        arguments: dict[str, Any] = {name: value for name in _ARGUMENTS if (value := _text(query, name)) is not None}
+        if (timeout := _text(query, "timeout")) is not None:
+            arguments["timeout"] = float(timeout)
+        if query:
+            raise ArgumentError(f"the URL has {', '.join(query)}; it takes tls, timeout, {', '.join(_ARGUMENTS)}")
+        if url.username is not None:
+            arguments |= {"username": url.username, "password": url.password or ""}
+        return [uri], arguments
+
+    def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
+        """A statement without rows is sent as an update: the cursor of a query would wait to be read."""
+        if _has_no_rows(statement):
+            cursor.executemany(statement, [parameters] if parameters else None)
+        else:
+            cursor.execute(statement, parameters)
+
+    def do_execute_no_params(self, cursor: Any, statement: str, context: Any = None) -> None:
+        self.do_execute(cursor, statement, (), context)
+
+    def do_begin(self, dbapi_connection: Any) -> None:
+        """Each statement commits by itself."""
+
+    def do_commit(self, dbapi_connection: Any) -> None:
+        """Each statement has committed."""
+
+    def do_rollback(self, dbapi_connection: Any) -> None:
+        """There is nothing to take back."""
+
+    def do_ping(self, dbapi_connection: DBAPIConnection) -> bool:
+        cursor = dbapi_connection.cursor()
+        try:
+            cursor.execute("SELECT 1")
+            cursor.fetchall()
+        finally:
+            cursor.close()
+        return True
+
+    def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
+        """Whether the connection is of no use any more: the gateway is gone, or does not know the session's user."""
+        text = str(e)
+        return isinstance(e, self.loaded_dbapi.Error) and ("(Unavailable;" in text or "(Unauthenticated;" in text)
+
+    def get_default_isolation_level(self, dbapi_conn: DBAPIConnection) -> IsolationLevel:
+        return "AUTOCOMMIT"
+
+    def get_isolation_level(self, dbapi_connection: DBAPIConnection) -> IsolationLevel:
+        return "AUTOCOMMIT"
+
+    def get_isolation_level_values(self, dbapi_conn: DBAPIConnection) -> list[IsolationLevel]:
+        return ["AUTOCOMMIT"]
+
+    def set_isolation_level(self, dbapi_connection: DBAPIConnection, level: IsolationLevel) -> None:
+        """There is one only."""
+
+    def _get_server_version_info(self, connection: Connection) -> tuple[int, ...]:
+        driver: Any = connection.connection.dbapi_connection
+        version = str(driver.adbc_get_info().get("vendor_version", "0"))
+        return tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
+
+    def _get_default_schema_name(self, connection: Connection) -> str:
+        return self.default_schema_name
+
+
+def _text(query: dict[str, Any], name: str) -> str | None:
+    value = query.pop(name, None)
+    if isinstance(value, tuple):
+        raise ArgumentError(f"the URL has {name} more than once")
+    return None if value is None else str(value)
+
+
+# The first words of statements without rows. EXPLAIN, SHOW, WITH and VALUES are queries, and so is CREATE TOKEN.
+_WITHOUT_ROWS = re.compile(
+    r"\s*(?:INSERT|CREATE(?!\s+TOKEN)|DROP|ALTER|COPY|SET|RESET|GRANT|REVOKE|KILL|USE|UPDATE|DELETE|TRUNCATE)\b",
+    re.IGNORECASE,
+)
+
+
+def _has_no_rows(statement: str) -> bool:
+    return _WITHOUT_ROWS.match(statement) is not None

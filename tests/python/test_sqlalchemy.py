@@ -1,0 +1,220 @@
+"""The dialect of SQLAlchemy, and the DB-API module below it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+import warnings
+
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+import volary
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def engine(cluster):
+    engine = sa.create_engine(cluster.uri.replace("grpc://", "volary://"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def metadata(engine):
+    metadata = sa.MetaData()
+    yield metadata
+    metadata.drop_all(engine)
+
+
+def name(what: str) -> str:
+    return f"{what}_{next(_numbers)}"
+
+
+def test_a_url_is_an_address_with_credentials(cluster):
+    url = sa.make_url("volary://kea:secret@host:7/volary?tls=true&tls_ca=ca.pem&timeout=5")
+    arguments = url.get_dialect()().create_connect_args(url)
+    expected = {"tls_ca": "ca.pem", "timeout": 5.0, "username": "kea", "password": "secret"}
+    assert arguments == (["grpc+tls://host:7"], expected)
+    url = sa.make_url("volary://?token=t")
+    assert url.get_dialect()().create_connect_args(url) == (["grpc://127.0.0.1:7100"], {"token": "t"})
+    for wrong in ("volary://h/other", "volary://h?ssl=1", "volary://h?tls=yes", "volary://h?token=a&token=b"):
+        url = sa.make_url(wrong)
+        with pytest.raises(exc.ArgumentError):
+            url.get_dialect()().create_connect_args(url)
+
+
+def test_values_of_all_types_come_back_as_they_were(engine, metadata):
+    moment = datetime.datetime(2026, 11, 22, 12, 30, 15, 123456)
+    utc = moment.replace(tzinfo=datetime.UTC)
+    values = {
+        "id": 7,
+        "small": -3,
+        "whole": 1 << 40,
+        "real": 1.5,
+        "exact": decimal.Decimal("12.345"),
+        "yes": True,
+        "text": "kea's \u00e4gg",
+        "bytes": b"\x00\xff",
+        "day": moment.date(),
+        "time": moment.time(),
+        "at": moment,
+        "at_utc": utc,
+        "note": {"a": [1, None]},
+    }
+    types = [
+        sa.BigInteger,
+        sa.SmallInteger,
+        sa.BigInteger,
+        sa.Float,
+        sa.Numeric(10, 3),
+        sa.Boolean,
+        sa.Text,
+        sa.LargeBinary,
+        sa.Date,
+        sa.Time,
+        sa.DateTime,
+        sa.DateTime(timezone=True),
+        sa.JSON,
+    ]
+    columns = [sa.Column(name, kind) for name, kind in zip(values, types, strict=True)]
+    table = sa.Table(name("types"), metadata, *columns)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [values, {**dict.fromkeys(values), "id": 8}])
+        first, second = connection.execute(table.select().order_by(table.c.id)).mappings()
+    assert dict(first) == values
+    assert set(second.values()) == {8, None}
+
+
+def test_a_table_is_made_and_reflected_with_its_layout(engine, metadata):
+    made = sa.Table(
+        name("layout"),
+        metadata,
+        sa.Column("day", sa.Date, nullable=False),
+        sa.Column("k", sa.BigInteger),
+        volary_shard_key="k",
+        volary_shards=4,
+        volary_sort_key=["day", "k"],
+    )
+    keyed = sa.Table(name("keyed"), metadata, sa.Column("k", sa.BigInteger, primary_key=True))
+    small = sa.Table(name("small"), metadata, sa.Column("k", sa.BigInteger), volary_reference=True)
+    metadata.create_all(engine)
+    inspector = sa.inspect(engine)
+    assert inspector.get_table_options(made.name) == {
+        "volary_shard_key": "k",
+        "volary_shards": 4,
+        "volary_sort_key": "day, k",
+    }
+    assert inspector.get_table_options(keyed.name)["volary_shard_key"] == "k"
+    assert inspector.get_table_options(small.name) == {"volary_reference": True}
+    again = sa.Table(made.name, sa.MetaData(), autoload_with=engine)
+    assert [(column.name, str(column.type), column.nullable) for column in again.columns] == [
+        ("day", "DATE", False),
+        ("k", "BIGINT", True),
+    ]
+    assert "nodes" in inspector.get_view_names("system")
+    with pytest.raises(exc.NoSuchTableError):
+        inspector.get_columns("no_such_table")
+
+
+def test_what_is_not_kept_is_said(engine, metadata):
+    with pytest.raises(exc.CompileError, match="no defaults"):
+        sa.schema.CreateTable(
+            sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, server_default="1"))
+        ).compile(engine)
+    unique = sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, unique=True))
+    with pytest.warns(UserWarning, match="UniqueConstraint is not kept"):
+        sa.schema.CreateTable(unique).compile(engine)
+    table = sa.Table(name("t"), metadata, sa.Column("k", sa.Integer))
+    metadata.create_all(engine)
+    with engine.connect() as connection, pytest.raises(exc.DatabaseError, match="Delete is not supported"):
+        connection.execute(table.delete())
+
+
+def test_objects_are_stored_and_found(engine):
+    class Base(DeclarativeBase):
+        pass
+
+    class Bird(Base):
+        __tablename__ = name("birds")
+        id: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
+        kind: Mapped[str]
+        grams: Mapped[float | None]
+
+    Base.metadata.create_all(engine)
+    try:
+        with Session(engine) as session:
+            session.add_all([Bird(id=1, kind="kea", grams=900.0), Bird(id=2, kind="tui"), Bird(id=3, kind="kea")])
+            session.commit()
+            found = session.get(Bird, 2)
+            assert found is not None
+            assert (found.kind, found.grams) == ("tui", None)
+            counts = sa.select(Bird.kind, sa.func.count()).group_by(Bird.kind).order_by(Bird.kind)
+            assert session.execute(counts).all() == [("kea", 2), ("tui", 1)]
+            some = (
+                sa.select(Bird.id)
+                .where(Bird.id.in_([1, 3]), Bird.kind.ilike("K%"))
+                .order_by(Bird.id)
+                .limit(1)
+                .offset(1)
+            )
+            assert session.scalars(some).all() == [3]
+    finally:
+        Base.metadata.drop_all(engine)
+
+
+def test_pandas_writes_and_reads(engine):
+    table = name("frames")
+    frame = pd.DataFrame({"k": [1, 2, 3], "name": ["kea", None, "tui"], "grams": [900.5, 500.0, None]})
+    try:
+        frame.to_sql(table, engine, index=False)
+        read = pd.read_sql(f"SELECT * FROM {table} ORDER BY k", engine)
+        assert read["k"].tolist() == [1, 2, 3]
+        assert read["name"].isna().tolist() == [False, True, False]
+        frame.to_sql(table, engine, index=False, if_exists="append")
+        assert pd.read_sql_table(table, engine).shape == (6, 3)
+        frame.to_sql(table, engine, index=False, if_exists="replace")
+        assert (
+            pd.read_sql(sa.text(f"SELECT count(*) AS n FROM {table} WHERE k > :k"), engine, params={"k": 1})["n"][0]
+            == 2
+        )
+    finally:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
+
+
+def test_errors_have_the_class_that_their_code_says(engine):
+    with engine.connect() as connection:
+        for statement, kind, words in (
+            ("SELECT * FROM no_such_table", exc.ProgrammingError, "NOT_FOUND"),
+            ("SELEC 1", exc.ProgrammingError, "INVALID_ARGUMENT"),
+        ):
+            with pytest.raises(kind, match=words):
+                connection.execute(sa.text(statement))
+        assert connection.execute(sa.text("SELECT 7")).scalar() == 7
+
+
+def test_dbapi_has_what_pep_249_asks_for(cluster):
+    from volary import dbapi
+
+    assert (dbapi.apilevel, dbapi.paramstyle) == ("2.0", "qmark")
+    with dbapi.connect(cluster.uri) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 7 AS n, ? AS text", ("kea",))
+        assert [column[0] for column in cursor.description] == ["n", "text"]
+        assert cursor.fetchone() == (7, "kea")
+        assert cursor.fetchone() is None
+        connection.commit()
+        connection.rollback()
+        with pytest.raises(dbapi.ProgrammingError):
+            cursor.execute("SELECT * FROM no_such_table")
+    with pytest.raises(volary.InvalidArgumentError, match="password"):
+        dbapi.connect(cluster.uri, password="secret")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dbapi.connect(cluster.uri).close()
