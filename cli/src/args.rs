@@ -58,6 +58,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Write TPC-H data as Parquet files
     Tpch(TpchArgs),
+    /// Make certificates for TLS, and the authority that signs them
+    Certificates(CertificatesArgs),
     /// Print the settings that are in effect, without the secrets
     Config(ConfigArgs),
 }
@@ -147,6 +149,31 @@ pub struct ConnectionArgs {
         default_value = "grpc://127.0.0.1:7100"
     )]
     pub gateway: String,
+    /// User to log in as; the password is VOLARY_PASSWORD, or asked for
+    #[arg(short, long, env = "VOLARY_USER", value_name = "NAME")]
+    pub user: Option<String>,
+    /// File with a token to log in with; or set VOLARY_TOKEN
+    #[arg(long, value_name = "FILE", conflicts_with = "user")]
+    pub token_file: Option<PathBuf>,
+    /// PEM file of the authorities to trust at grpc+tls:// [default: the system's]
+    #[arg(long, env = "VOLARY_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// PEM file of the certificate to show to the gateway
+    #[arg(
+        long,
+        env = "VOLARY_TLS_CERTIFICATE",
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file of that certificate's private key
+    #[arg(
+        long,
+        env = "VOLARY_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_certificate"
+    )]
+    pub tls_key: Option<PathBuf>,
 }
 
 /// `volary status`.
@@ -207,6 +234,26 @@ pub struct TpchArgs {
     pub out: PathBuf,
 }
 
+/// `volary certificates`.
+#[derive(Debug, clap::Args)]
+pub struct CertificatesArgs {
+    /// Directory of the authority and of what it signs
+    #[arg(long, value_name = "DIR", default_value = "certificates")]
+    pub dir: PathBuf,
+    /// Name or IP address by which a node is reached; may be given several times [default: this machine, for itself]
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+    /// A client that shows a certificate, too; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub client: Vec<String>,
+    /// How long certificates of nodes and clients are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    pub days: u64,
+    /// Replace those that are there; the authority stays
+    #[arg(long)]
+    pub renew: bool,
+}
+
 /// `volary config`.
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
@@ -247,10 +294,7 @@ impl Args {
             Command::Worker(args) => {
                 flags.text("--listen", "worker.listen", args.listen.as_ref());
                 flags.text("--advertise", "worker.advertise", args.advertise.as_ref());
-                // What `volary gateway` prints is taken as it is.
-                let gateway = args.gateway.as_ref();
-                let gateway = gateway.map(|uri| uri.trim_start_matches("grpc://").to_owned());
-                flags.text("--gateway", "worker.gateway", gateway.as_ref());
+                flags.text("--gateway", "worker.gateway", args.gateway.as_ref());
                 flags.path("--data-dir", "worker.data_dir", args.data_dir.as_deref());
                 flags.text("--memory", "worker.memory.limit", args.memory.as_ref());
                 flags.secret(&["worker.secret"], args.secret_file.as_deref())?;
@@ -268,7 +312,11 @@ impl Args {
                 )?;
             }
             Command::Demo(args) => flags.cluster(&args.cluster),
-            Command::Status(_) | Command::Sql(_) | Command::Tpch(_) | Command::Config(_) => {}
+            Command::Status(_)
+            | Command::Sql(_)
+            | Command::Tpch(_)
+            | Command::Certificates(_)
+            | Command::Config(_) => {}
         }
         Ok(flags.0)
     }

@@ -14,8 +14,7 @@ use tonic::metadata::MetadataValue;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Transport, flight_client};
 
-/// The user `volary` without a password, until gateways have users.
-const CREDENTIALS: &str = "Basic dm9sYXJ5Og==";
+use crate::login::Target;
 
 /// A session at a gateway.
 #[derive(Debug)]
@@ -56,18 +55,32 @@ impl Rows {
 }
 
 impl Client {
-    /// Opens a session at `grpc://host:port`. Must be called within the I/O runtime.
+    /// Opens a session at `grpc://host:port`, at a gateway without users. Must be called within the I/O runtime.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the URI is none; `UNAVAILABLE` if no gateway answers there; those of the login.
     pub fn connect(uri: &str) -> BoxFuture<'_, Result<Self>> {
+        async move { Self::log_in(&Target::without_user(uri)?).await }.boxed()
+    }
+
+    /// Opens a session. Must be called within the I/O runtime.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; `UNAUTHENTICATED` for wrong credentials.
+    pub fn log_in(target: &Target) -> BoxFuture<'_, Result<Self>> {
         async move {
-            let address = address(uri)?;
-            let mut flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
+            let uri = target.uri();
+            let options = ChannelOptions {
+                tls: target.tls().cloned(),
+                ..ChannelOptions::default()
+            };
+            let mut flight = flight_client(target.address(), &options, &Handle::current())?;
             let mut request = Request::new(stream::iter([HandshakeRequest::default()]));
+            let authorization = MetadataValue::try_from(target.authorization())
+                .map_err(|_| Error::invalid("the token is no text that a header can hold"))?;
             request
                 .metadata_mut()
-                .insert("authorization", MetadataValue::from_static(CREDENTIALS));
+                .insert("authorization", authorization);
             let response = flight.handshake(request).await.map_err(|status| {
                 let error = Error::from(status);
                 match error.code() {
@@ -79,11 +92,14 @@ impl Client {
                     _ => error,
                 }
             })?;
-            let token = response
+            let answered = response
                 .metadata()
                 .get("authorization")
-                .and_then(|value| value.to_str().ok())
-                .and_then(|value| value.strip_prefix("Bearer "))
+                .and_then(|value| value.to_str().ok());
+            // A token that was shown is not answered by another one.
+            let token = answered
+                .unwrap_or(target.authorization())
+                .strip_prefix("Bearer ")
                 .map(str::to_owned);
             let mut inner = FlightSqlServiceClient::new_from_inner(flight);
             if let Some(token) = token {
@@ -187,16 +203,6 @@ fn failed(error: FlightError) -> Error {
     error.into()
 }
 
-fn address(uri: &str) -> Result<&str> {
-    let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
-    match scheme {
-        "grpc" | "grpc+tcp" | "http" => Ok(address.trim_end_matches('/')),
-        _ => Err(Error::invalid(format!(
-            "\"{uri}\" is not the URI of a gateway; write grpc://host:port"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -214,18 +220,6 @@ mod tests {
         let error = as_announced(batch, 2).unwrap_err();
         assert!(
             error.message().contains("2 columns, and sends 1"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn uris_are_read_with_and_without_a_scheme() {
-        for uri in ["grpc://h:1", "grpc+tcp://h:1", "h:1", "http://h:1/"] {
-            assert_eq!(address(uri).unwrap(), "h:1");
-        }
-        let error = address("postgres://h:1").unwrap_err();
-        assert!(
-            error.message().contains("write grpc://host:port"),
             "{error}"
         );
     }

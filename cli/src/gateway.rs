@@ -17,10 +17,7 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
         gateway = Gateway::start(config, runtimes) => gateway?,
         () = stop.requested() => return Ok(()),
     };
-    terminal::print_line(&format!(
-        "volary: listening on grpc://{}",
-        gateway.address()
-    ))?;
+    terminal::print_line(&format!("volary: listening on {}", gateway.uri()))?;
     stop.requested().await;
     tracing::info!("stopping");
     stop.finish(gateway.shutdown()).await

@@ -5,6 +5,8 @@
 
 /// The command line.
 pub mod args;
+/// `volary certificates`: an authority of a cluster's own, and what it signs.
+pub mod certificates;
 /// A connection of the command line to a gateway.
 pub mod client;
 /// `volary demo`: TPC-H on a local cluster.
@@ -15,6 +17,8 @@ pub mod gateway;
 pub mod local;
 /// Logs to standard error.
 pub mod logging;
+/// Where a client connects to, and as whom.
+pub mod login;
 /// From the command line to a command, and from its error to an exit code.
 pub mod run;
 /// Settings from file, environment and flags.

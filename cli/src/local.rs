@@ -10,6 +10,7 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
 use volary_node::size::MemorySize;
+use volary_node::tls;
 use volary_node::{Runtimes, open_files};
 use volary_worker::Worker;
 
@@ -131,7 +132,7 @@ impl LocalCluster {
 
     /// The same as a URI, which this machine reaches.
     pub fn uri(&self) -> String {
-        format!("grpc://{}", reachable(self.address()))
+        self.gateway.uri_at(reachable(self.address()))
     }
 
     /// The gateway.
@@ -210,14 +211,11 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
         cluster = LocalCluster::start(LocalOptions::new(settings, runtimes)) => cluster?,
         () = stop.requested() => return Ok(()),
     };
-    terminal::print_line(&format!(
-        "volary: listening on grpc://{}",
-        cluster.address()
-    ))?;
+    terminal::print_line(&format!("volary: listening on {}", cluster.gateway().uri()))?;
     terminal::print_line(&format!(
         "{}, data in {data_dir}\n{}\nCtrl-C stops it.",
         terminal::plural(workers as u64, "worker"),
-        how_to_connect(cluster.address())
+        how_to_connect(&cluster.uri())
     ))?;
     stop.requested().await;
     tracing::info!("stopping");
@@ -225,15 +223,16 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
 }
 
 /// What a user types next.
-pub fn how_to_connect(address: SocketAddr) -> String {
-    let address = reachable(address);
+pub fn how_to_connect(uri: &str) -> String {
+    let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
+    let is_encrypted = scheme == "grpc+tls";
     [
-        format!("  shell    volary sql --gateway grpc://{address}"),
+        format!("  shell    volary sql --gateway {uri}"),
         format!(
-            "  Python   import volary; volary.connect(\"grpc://{address}\").sql(\"SHOW TABLES\").to_pandas()"
+            "  Python   import volary; volary.connect(\"{uri}\").sql(\"SHOW TABLES\").to_pandas()"
         ),
-        format!("  ADBC     adbc_driver_flightsql.dbapi.connect(\"grpc://{address}\")"),
-        format!("  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption=false"),
+        format!("  ADBC     adbc_driver_flightsql.dbapi.connect(\"{uri}\")"),
+        format!("  JDBC     jdbc:arrow-flight-sql://{address}?useEncryption={is_encrypted}"),
     ]
     .join("\n")
 }
@@ -250,6 +249,12 @@ fn worker_config(
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         advertise: None,
         secret: gateway.secret.clone(),
+        // All are one process: what the gateway shows, and whom it trusts, is good for its workers.
+        tls: tls::Config {
+            client_authorities: None,
+            require_client_certificates: false,
+            ..gateway.tls.clone()
+        },
         ..worker
     };
     config.memory.limit = size(memory_bytes / workers);

@@ -10,7 +10,7 @@ use volary_node::{Runtimes, open_files};
 
 use crate::args::{Args, Command, SettingsArgs};
 use crate::settings::{Layers, Settings, reference};
-use crate::{demo, gateway, local, logging, sql, status, terminal, worker};
+use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
 /// The command failed.
 const FAILED: u8 = 1;
@@ -77,6 +77,7 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
             sql::run(args, runtimes.handles().io())
         }
         Command::Tpch(args) => demo::data::write(&args.out, args.scale).map(drop),
+        Command::Certificates(args) => certificates::run(&args),
         Command::Config(args) if args.reference => {
             terminal::print_line(reference::markdown()?.trim_end())
         }

@@ -8,6 +8,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::args::StatusArgs;
 use crate::client::Client;
+use crate::login::Target;
 use crate::table::Table;
 use crate::terminal;
 
@@ -20,7 +21,7 @@ const QUESTIONS: [(&str, &str); 3] = [
     ),
     (
         "tables",
-        "SELECT name, kind, shard_key, shards, sort_key, workers, rows, bytes FROM system.tables ORDER BY name",
+        "SELECT name, kind, shard_key, shards, sort_key, workers, rows, bytes, owner FROM system.tables ORDER BY name",
     ),
     (
         "shards",
@@ -47,7 +48,7 @@ const FORMS: [Form; 4] = [
 /// # Errors
 /// `UNAVAILABLE` if no gateway answers.
 pub async fn run(args: StatusArgs) -> Result<()> {
-    let mut client = Client::connect(&args.connection.gateway).await?;
+    let mut client = Client::log_in(&Target::of(&args.connection)?).await?;
     let mut object = Map::new();
     for (name, question) in QUESTIONS {
         let rows = client.collect(question).await?;

@@ -18,9 +18,9 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
         () = stop.requested() => return Ok(()),
     };
     terminal::print_line(&format!(
-        "volary: worker {} listening on grpc://{}",
+        "volary: worker {} listening on {}",
         worker.id(),
-        worker.address()
+        worker.uri()
     ))?;
     stop.requested().await;
     tracing::info!("stopping");

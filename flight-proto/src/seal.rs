@@ -29,6 +29,8 @@ pub enum Purpose {
     Query = 5,
     /// A prepared statement.
     PreparedStatement = 6,
+    /// A session of a user's.
+    Session = 7,
 }
 
 impl Purpose {
@@ -40,6 +42,7 @@ impl Purpose {
             Self::Membership => "membership message",
             Self::Query => "ticket",
             Self::PreparedStatement => "prepared statement handle",
+            Self::Session => "session token",
         }
     }
 }

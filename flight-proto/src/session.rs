@@ -9,6 +9,23 @@ pub const GET_SESSION_OPTIONS_ACTION: &str = "GetSessionOptions";
 /// DoAction type of [`CloseSessionRequest`].
 pub const CLOSE_SESSION_ACTION: &str = "CloseSession";
 
+/// Whose a session is: what a bearer token of a gateway says, sealed. It is Volary's own, not one of Flight's.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SessionClaims {
+    /// The user.
+    #[prost(string, tag = "1")]
+    pub user: String,
+    /// Which version of what the user logs in with it was made for.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// The session.
+    #[prost(string, tag = "3")]
+    pub session: String,
+    /// When it was made, in seconds since 1970.
+    #[prost(uint64, tag = "4")]
+    pub issued_at_s: u64,
+}
+
 /// A session option's value.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SessionOptionValue {

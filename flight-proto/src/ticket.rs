@@ -123,6 +123,9 @@ pub struct QueryTicket {
     /// The [`fingerprint`] of the columns that were announced.
     #[prost(fixed64, optional, tag = "9")]
     pub columns: Option<u64>,
+    /// The user who may redeem it; empty where there are no users.
+    #[prost(string, tag = "10")]
+    pub user: String,
 }
 
 /// A number that tells texts apart, the same on every gateway: the first eight bytes of the text's BLAKE3 hash, little-endian.
@@ -141,6 +144,9 @@ pub struct PreparedStatementHandle {
     /// The parameters that were bound: zero or more rows, as an Arrow IPC stream; none if nothing was bound.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub parameters: Option<Bytes>,
+    /// The user who may run it; empty where there are no users.
+    #[prost(string, tag = "3")]
+    pub user: String,
 }
 
 #[cfg(test)]

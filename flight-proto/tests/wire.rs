@@ -14,6 +14,7 @@ use volary_flight_proto::fragment::{
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
+use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
@@ -282,16 +283,25 @@ fn what_clients_hold_has_its_bytes() {
         command: Some(vec![2].into()),
         reads: [("t".to_owned(), 7)].into(),
         columns: Some(9),
+        user: "u".to_owned(),
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a01741007490900000000000000",
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a01741007490900000000000000520175",
     );
     let handle = PreparedStatementHandle {
         sql: "SELECT ?".to_owned(),
         parameters: Some(vec![3].into()),
+        user: "u".to_owned(),
     };
-    assert_bytes(&handle, "0a0853454c454354203f120103");
+    assert_bytes(&handle, "0a0853454c454354203f1201031a0175");
+    let claims = SessionClaims {
+        user: "u".to_owned(),
+        generation: 3,
+        session: "s".to_owned(),
+        issued_at_s: 300,
+    };
+    assert_bytes(&claims, "0a017510031a017320ac02");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use volary_gather::connections::ConnectionOptions;
 use volary_node::data_dir::Role;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
-use volary_node::{memory, secret};
+use volary_node::{memory, secret, tls};
 
 mod relays;
 
@@ -30,6 +30,10 @@ pub struct Config {
     /// Secret that gateways and workers of a cluster share. Required as soon as the gateway listens on an address that
     /// other machines reach; without it, only workers of the same machine may join.
     pub secret: Option<String>,
+    /// TLS with clients and workers.
+    pub tls: tls::Config,
+    /// Who is let in.
+    pub security: Security,
     /// The workers.
     pub cluster: Cluster,
     /// Queries.
@@ -40,6 +44,21 @@ pub struct Config {
     pub load: Load,
     /// Memory and spill space of queries.
     pub memory: memory::Config,
+}
+
+/// Who is let in. Users and what they may do are in the catalog: `CREATE USER`, `GRANT`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Security {
+    /// Password of the user `admin`, who is created, made an administrator and given this password when the gateway starts. Without it,
+    /// the first user is created with SQL, from the gateway's own machine.
+    pub admin_password: Option<String>,
+    /// Whether clients of other machines are served as long as there are no users: everybody who reaches the gateway may then do everything.
+    pub allow_anonymous: bool,
+    /// How long the token of a session is valid. A client that goes on is told another one in time. At least 2s.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub token_lifetime: Duration,
 }
 
 /// The workers.
@@ -148,11 +167,23 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7100)),
             data_dir: PathBuf::from("volary-data/gateway"),
             secret: None,
+            tls: tls::Config::default(),
+            security: Security::default(),
             cluster: Cluster::default(),
             query: Query::default(),
             gather: Gather::default(),
             load: Load::default(),
             memory: memory::Config::default(),
+        }
+    }
+}
+
+impl Default for Security {
+    fn default() -> Self {
+        Self {
+            admin_password: None,
+            allow_anonymous: false,
+            token_lifetime: Duration::from_secs(24 * 60 * 60),
         }
     }
 }
@@ -309,9 +340,18 @@ impl Config {
                 "gateway.cluster.lost_after must be at least twice gateway.cluster.heartbeat_interval",
             ));
         }
+        if self.security.token_lifetime < MIN_TOKEN_LIFETIME {
+            return Err(Error::invalid(format!(
+                "gateway.security.token_lifetime must be at least {MIN_TOKEN_LIFETIME:?}"
+            )));
+        }
+        self.tls.validate(Role::Gateway)?;
         secret::check(Role::Gateway, self.secret.as_deref(), self.listen)
     }
 }
+
+/// Seals count whole seconds, and clients need time to take another one.
+const MIN_TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
 /// Several signs of life must fit in.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 //! plans it with the [`catalog`]'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
 //! [`cluster`] knows. Statements that write go through [`load`].
 
-/// Tables, placement, nodes and writes: what must survive a restart.
+/// Tables, placement, nodes, writes, users and their rights: what must survive a restart.
 pub mod catalog;
 /// The workers: who has joined, who lives, how they are reached.
 pub mod cluster;
@@ -18,8 +18,12 @@ pub mod flight_sql;
 pub mod fragment;
 /// The plan node that pulls a fragment's rows from all its workers.
 pub mod gather;
+/// Bytes as text.
+mod hex;
 /// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
 pub mod load;
+/// Who calls: passwords, sessions' tokens, and what slows those down who guess them.
+pub mod login;
 /// What runs where: pruning, co-location, the cut into fragments.
 pub mod planning;
 /// The process: start, serve, stop.

@@ -13,6 +13,7 @@ use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::Serving;
+use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::catalog::{Catalog, RedbStore};
@@ -20,12 +21,14 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::FlightSql;
+use crate::login::Login;
 
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: Serving,
+    is_secured: bool,
     /// One task, which ends by itself when the server stops.
     asking: JoinSet<()>,
 }
@@ -52,8 +55,15 @@ impl Gateway {
         let store = RedbStore::open(data_dir.path()).await?;
         let catalog = Catalog::open(Arc::new(store)).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
+        let login = Arc::new(Login::new(catalog.clone(), &config.security)?);
+        if let Some(password) = &config.security.admin_password {
+            login.ensure_admin(password).await?;
+        }
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), 0)?;
-        let cluster = Cluster::new(&config, address, catalog.clone(), runtimes.io().clone());
+        let tls = Tls::load(Role::Gateway, &config.tls)?;
+        let io = runtimes.io().clone();
+        let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
+        let is_secured = tls.server().is_some();
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(
             Arc::clone(&config),
@@ -61,6 +71,7 @@ impl Gateway {
             Arc::clone(&cluster),
             runtimes.clone(),
             runtime_env,
+            Arc::clone(login.passwords()),
         ));
         let limit = MessageLimit {
             bytes: config.query.max_message.bytes(),
@@ -71,8 +82,9 @@ impl Gateway {
             Arc::clone(&cluster),
             cluster.sealer().clone(),
             config,
+            login,
         );
-        let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
+        let serving = Serving::start(listener, service, limit, tls, data_dir, runtimes.io());
         let mut asking = JoinSet::new();
         let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
         asking.spawn_on(reports, runtimes.health());
@@ -80,6 +92,7 @@ impl Gateway {
         Ok(Self {
             cluster,
             serving,
+            is_secured,
             asking,
         })
     }
@@ -87,6 +100,17 @@ impl Gateway {
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.serving.address()
+    }
+
+    /// Where clients connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    pub fn uri(&self) -> String {
+        self.uri_at(self.address())
+    }
+
+    /// The same, at another address by which it is reached.
+    pub fn uri_at(&self, address: SocketAddr) -> String {
+        let scheme = if self.is_secured { "grpc+tls" } else { "grpc" };
+        format!("{scheme}://{address}")
     }
 
     /// The cluster's id.

@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Channels, NodeClient};
+use volary_node::tls::ClientTls;
 
 /// HTTP/2's limit of a window.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
@@ -80,8 +81,8 @@ struct Known {
 }
 
 impl Connections {
-    /// They are made, and served, on the `io` runtime.
-    pub fn new(options: &ConnectionOptions, io: Handle) -> Self {
+    /// They are made, and served, on the `io` runtime. `tls`: see [`ChannelOptions`].
+    pub fn new(options: &ConnectionOptions, tls: Option<ClientTls>, io: Handle) -> Self {
         let channels = move |window: Window| {
             let options = ChannelOptions {
                 connect_timeout: options.connect_timeout,
@@ -90,6 +91,7 @@ impl Connections {
                 connection_window_bytes: MAX_WINDOW_BYTES,
                 max_message_bytes: options.max_message_bytes,
                 closed_after: Some(CLOSED_AFTER),
+                tls: tls.clone(),
             };
             Channels::new(&options, &io)
         };

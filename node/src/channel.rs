@@ -2,6 +2,7 @@
 //!
 //! One per address, made when it is first used, again when it was lost, and shared by all that is asked: HTTP/2 carries many streams.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,15 +13,19 @@ use futures::ready;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
 use tonic::ConnectError;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response, Uri};
 use tower::{BoxError, Service};
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::stream::NodeStream;
+use crate::tls::ClientTls;
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,7 +83,7 @@ impl Drop for Call {
 }
 
 /// How connections are made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ChannelOptions {
     /// Until a connection stands.
     pub connect_timeout: Duration,
@@ -90,6 +95,8 @@ pub struct ChannelOptions {
     pub max_message_bytes: usize,
     /// A connection that nobody has asked for so long is closed, when its streams have ended; `None` keeps it.
     pub closed_after: Option<Duration>,
+    /// How connections are encrypted; `None` for not at all.
+    pub tls: Option<ClientTls>,
 }
 
 impl Default for ChannelOptions {
@@ -100,6 +107,7 @@ impl Default for ChannelOptions {
             connection_window_bytes: 16 * 1024 * 1024,
             max_message_bytes: 256 * 1024 * 1024,
             closed_after: None,
+            tls: None,
         }
     }
 }
@@ -131,7 +139,7 @@ impl Channels {
             // is closed, with all that others read over it. Here the peers are nodes of the cluster, and streams are dropped every
             // day: by limits, by clients that go away.
             .http2_max_local_error_reset_streams(None)
-            .build(Connector::new(options.connect_timeout));
+            .build(Connector::new(options));
         Self {
             transport: Transport {
                 client,
@@ -182,24 +190,32 @@ where
     }
 }
 
-/// Connects over TCP. What it says of a failure is what gRPC calls UNAVAILABLE.
+/// Connects over TCP, and TLS if it is told to. What it says of a failure is what gRPC calls UNAVAILABLE.
 #[derive(Debug, Clone)]
-struct Connector(HttpConnector);
+struct Connector {
+    http: HttpConnector,
+    tls: Option<ClientTls>,
+    connect_timeout: Duration,
+}
 
 impl Connector {
-    fn new(connect_timeout: Duration) -> Self {
+    fn new(options: &ChannelOptions) -> Self {
         let mut http = HttpConnector::new();
-        http.set_connect_timeout(Some(connect_timeout));
+        http.set_connect_timeout(Some(options.connect_timeout));
         http.set_nodelay(true);
         http.set_keepalive(Some(KEEPALIVE_INTERVAL));
         http.set_keepalive_interval(Some(PROBE_INTERVAL));
         http.set_keepalive_retries(Some(PROBES));
-        Self(http)
+        Self {
+            http,
+            tls: options.tls.clone(),
+            connect_timeout: options.connect_timeout,
+        }
     }
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
+    type Response = NodeStream;
     type Error = ConnectError;
     type Future = BoxFuture<'static, std::result::Result<Self::Response, Self::Error>>;
 
@@ -208,10 +224,30 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
-        let connecting = self.0.call(address);
+        let host = address.host().unwrap_or_default().to_owned();
+        let connecting = self.http.call(address);
+        let (tls, timeout) = (self.tls.clone(), self.connect_timeout);
         Box::pin(async move {
             let connected = connecting.await;
-            connected.map_err(|error| ConnectError(error.into()))
+            let stream = connected.map_err(|error| ConnectError(error.into()))?;
+            let Some(tls) = tls else {
+                return Ok(NodeStream::plain(stream));
+            };
+            let secured = tokio::time::timeout(timeout, secured(stream.into_inner(), &tls, &host));
+            let secured = secured.await.unwrap_or_else(|late| Err(late.into()));
+            secured.map_err(|error| ConnectError(error.into()))
         })
     }
+}
+
+async fn secured(stream: TcpStream, tls: &ClientTls, host: &str) -> io::Result<NodeStream> {
+    let name = tls.name(host).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("\"{host}\" is no name that a certificate can have"),
+        )
+    })?;
+    let connector = TlsConnector::from(tls.current());
+    let stream = connector.connect(name, stream).await?;
+    Ok(NodeStream::secured(stream))
 }

@@ -1,7 +1,10 @@
-//! One connection to a node's server: HTTP/2, and the Flight service behind it.
+//! One connection to a node's server: TLS if there is, HTTP/2, and the Flight service behind it.
 
 use std::future::Future;
+use std::io;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -9,6 +12,9 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::transport::server::Connected;
@@ -16,6 +22,7 @@ use tower::ServiceExt;
 
 use crate::message_limit::MessageLimit;
 use crate::reset::with_resets_as_errors;
+use crate::tls::ServerTls;
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
@@ -27,12 +34,18 @@ const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Calls on one connection at the same time; further ones wait at the client.
 const MAX_CALLS: u32 = 16 * 1024;
 
+/// Who connects must have shown by then who it is.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// And must have called something by then: whoever says nothing holds a file.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How connections are served, and by what.
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     http2: http2::Builder<TokioExecutor>,
     service: FlightServiceServer<S>,
     limit: MessageLimit,
+    tls: Option<ServerTls>,
     stopping: CancellationToken,
 }
 
@@ -41,6 +54,7 @@ impl<S: FlightService> Connections<S> {
     pub(crate) fn new(
         service: FlightServiceServer<S>,
         limit: MessageLimit,
+        tls: Option<ServerTls>,
         stopping: CancellationToken,
     ) -> Self {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
@@ -59,6 +73,7 @@ impl<S: FlightService> Connections<S> {
             http2,
             service,
             limit,
+            tls,
             stopping,
         }
     }
@@ -66,25 +81,40 @@ impl<S: FlightService> Connections<S> {
     /// Serves until the client closes it, or until its calls have ended after the server was told to stop.
     pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let peer = stream.connect_info();
+        let peer_address = peer.remote_addr();
         let limit = self.limit;
+        let called = Arc::new(AtomicBool::new(false));
+        let calls = Arc::clone(&called);
         let service = self
             .service
             .clone()
             .map_request(move |request: hyper::Request<hyper::body::Incoming>| {
+                calls.store(true, Ordering::Relaxed);
                 let mut request = with_resets_as_errors(request.map(Body::new));
                 // What `tonic::Request::remote_addr` reads.
                 request.extensions_mut().insert(peer.clone());
                 request
             })
             .map_response(move |response| limit.explain_response(response));
-        let connection = self
-            .http2
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-        let stopping = self.stopping.clone();
+        let (http2, service) = (self.http2.clone(), TowerToHyperService::new(service));
+        let (tls, stopping) = (self.tls.clone(), self.stopping.clone());
         async move {
+            let stream = match secured(stream, tls).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::debug!(%error, ?peer_address, "a connection is no TLS that is taken");
+                    return;
+                }
+            };
+            let connection = http2.serve_connection(TokioIo::new(stream), service);
             let mut connection = pin!(connection);
+            let silent = silent(&called);
             let served = tokio::select! {
                 served = &mut connection => served,
+                () = silent => {
+                    tracing::debug!(?peer_address, "a connection on which nothing was called is closed");
+                    return;
+                }
                 () = stopping.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
@@ -95,4 +125,25 @@ impl<S: FlightService> Connections<S> {
             }
         }
     }
+}
+
+/// Completes if nothing was called in time.
+async fn silent(called: &AtomicBool) {
+    tokio::time::sleep(FIRST_CALL_TIMEOUT).await;
+    if called.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The connection, with the certificates that are there at the moment.
+async fn secured(
+    stream: TcpStream,
+    tls: Option<ServerTls>,
+) -> io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
+    let Some(tls) = tls else {
+        return Ok(Either::Left(stream));
+    };
+    let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await??;
+    Ok(Either::Right(Box::new(stream)))
 }

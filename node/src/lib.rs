@@ -39,6 +39,10 @@ pub mod secret;
 pub mod serving;
 /// Sizes in settings: "512MiB", "50%".
 pub mod size;
+/// What carries a connection to another node.
+mod stream;
+/// TLS: what a node shows, and whom it trusts.
+pub mod tls;
 /// Filter pushdown that does not take one column for another.
 pub mod unambiguous_pushdown;
 

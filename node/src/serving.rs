@@ -15,6 +15,7 @@ use crate::connection::Connections;
 use crate::data_dir::DataDir;
 use crate::listener::Listener;
 use crate::message_limit::MessageLimit;
+use crate::tls::{ServerTls, Tls};
 
 /// How long open calls may go on after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -28,11 +29,13 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves on the I/O runtime, and holds the lock on the data directory until nothing writes into it any more.
+    /// Serves on the I/O runtime, with the certificates that are there, and holds the lock on the data directory until nothing writes into it
+    /// any more.
     pub fn start(
         listener: Listener,
         service: impl FlightService,
         limit: MessageLimit,
+        tls: Tls,
         data_dir: DataDir,
         io: &Handle,
     ) -> Self {
@@ -40,7 +43,7 @@ impl Serving {
         let stopping = CancellationToken::new();
         let until = stopping.clone().cancelled_owned();
         let task = io.spawn(async move {
-            serve(listener, service, limit, until).await;
+            serve(listener, service, limit, tls.server(), until).await;
             drop(data_dir);
         });
         Self {
@@ -90,6 +93,7 @@ pub async fn serve<S: FlightService>(
     listener: Listener,
     service: S,
     limit: MessageLimit,
+    tls: Option<ServerTls>,
     shutdown: impl Future<Output = ()>,
 ) {
     let service = FlightServiceServer::new(service)
@@ -97,7 +101,7 @@ pub async fn serve<S: FlightService>(
         // What a node sends it has sized itself.
         .max_encoding_message_size(usize::MAX);
     let stopping = CancellationToken::new();
-    let connections = Connections::new(service, limit, stopping.clone());
+    let connections = Connections::new(service, limit, tls, stopping.clone());
     let mut open = JoinSet::new();
     {
         let mut accepted = pin!(listener.accept());

@@ -17,18 +17,27 @@ class LocalCluster:
     """
 
     def __init__(
-        self, directory: Path, workers: int, allow_roots: Sequence[Path] = (), settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        workers: int,
+        allow_roots: Sequence[Path] = (),
+        settings: Mapping[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
     ) -> None:
         self._directory = directory
         self._settings = settings or {}
         self._arguments = [
             "local",
             f"--workers={workers}",
-            "--listen=127.0.0.1:0",
+            f"--listen={listen}",
             f"--data-dir={directory / 'data'}",
             *(f"--allow-root={root}" for root in allow_roots),
         ]
         self.uri = ""
+
+    def log(self) -> str:
+        """What its process has logged."""
+        return self._process.log()
 
     def connect(self) -> volary.Connection:
         """A new connection of the Volary client."""

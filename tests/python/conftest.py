@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from adbc_driver_flightsql import dbapi
@@ -29,6 +31,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     allowed = tmp_path_factory.getbasetemp()
     with LocalCluster(directory, workers=3, allow_roots=[allowed]) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[..., Future[Any]]]:
+    """Calls in another thread."""
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from proxy import Proxy
 
@@ -18,7 +18,7 @@ import volary
 PATIENCE_SECONDS = 20.0
 """How long a test waits for what must happen, on a machine that is busy."""
 _PAUSE_SECONDS = 0.01
-_READY = "listening on grpc://"
+_READY = "listening on grpc"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
@@ -53,6 +53,38 @@ def binary(name: str) -> Path:
     return found
 
 
+class Ended(NamedTuple):
+    """What a program left."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(
+    name: str,
+    *arguments: str | Path,
+    stdin: str = "",
+    settings: Mapping[str, str] | None = None,
+    seconds: float = PATIENCE_SECONDS,
+) -> Ended:
+    """Runs a program to its end. Standard input is no terminal."""
+    done = subprocess.run(
+        [binary(name), *arguments],
+        input=stdin.encode(),
+        capture_output=True,
+        env=environment(settings or {}),
+        timeout=seconds,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of whoever runs the tests are not the tests'."""
+    return {**{key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}, **settings}
+
+
 class Process:
     """`volary` with one subcommand. Its output is in `<directory>/<name>.out`, its log in `<directory>/<name>.log`."""
 
@@ -66,7 +98,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=log,
-                env={**_clean_environment(), **settings},
+                env=environment(settings),
             )
 
     def await_ready(self) -> str:
@@ -83,9 +115,13 @@ class Process:
         """What it has printed."""
         return self._output.read_text()
 
+    def log(self) -> str:
+        """What it has logged."""
+        return self._log.read_text()
+
     def tail(self) -> str:
         """The end of its log."""
-        return "\n".join(self._log.read_text().splitlines()[-30:])
+        return "\n".join(self.log().splitlines()[-30:])
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""
@@ -204,16 +240,18 @@ class Gateway(Node):
         super().__init__(directory, "gateway", settings)
         self._allowed_root = directory
         self.address = "127.0.0.1:0"
+        self._scheme = "grpc"
 
     @property
     def uri(self) -> str:
         """Where clients connect."""
-        return f"grpc://{self.address}"
+        return f"{self._scheme}://{self.address}"
 
     def start(self) -> None:
         """Starts it, the first time or again."""
         process = self.begin(["gateway", f"--listen={self.address}", f"--allow-root={self._allowed_root}"])
-        self.address = process.await_ready().rsplit("grpc://", 1)[1]
+        uri = process.await_ready().rsplit(" ", 1)[1]
+        self._scheme, self.address = uri.split("://")
 
 
 class Processes:
@@ -286,8 +324,3 @@ class Processes:
     def nodes(self, column: str) -> dict[str, Any]:
         """A column of system.nodes by worker."""
         return dict(self.sql(f"SELECT id, {column} FROM system.nodes WHERE role = 'worker'"))
-
-
-def _clean_environment() -> dict[str, str]:
-    """Settings of whoever runs the tests are not the tests'."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}

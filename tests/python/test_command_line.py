@@ -11,13 +11,13 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from cluster import LocalCluster
-from processes import PATIENCE_SECONDS, Processes, binary, until
+from processes import PATIENCE_SECONDS, Ended, Processes, binary, environment, run, until
 
 import volary
 
@@ -27,38 +27,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TPCH = REPOSITORY / "tests" / "queries" / "tpch"
 SMALLEST_SCALE = "0.001"
 FEATHERS = 1_500
-
-
-class Ended(NamedTuple):
-    """What a program left."""
-
-    code: int
-    out: str
-    err: str
-
-
-def run(
-    name: str,
-    *arguments: str | Path,
-    stdin: str = "",
-    settings: Mapping[str, str] | None = None,
-    seconds: float = PATIENCE_SECONDS,
-) -> Ended:
-    """Runs a program to its end. Standard input is no terminal."""
-    done = subprocess.run(
-        [binary(name), *arguments],
-        input=stdin.encode(),
-        capture_output=True,
-        env=environment(settings or {}),
-        timeout=seconds,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of whoever runs the tests are not the tests'."""
-    return {**{key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}, **settings}
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +120,9 @@ def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalClu
         ("feathers", "reference", None, 1, None, 2, FEATHERS),
     ]
     assert shown["tables"] == [
-        ("name", "kind", "shard_key", "shards", "sort_key", "workers", "rows", "size"),
-        ("birds", "sharded", "k", "4", "k", "2", "4", size(tables[0][7])),
-        ("feathers", "reference", "NULL", "1", "NULL", "2", "1,500", size(tables[1][7])),
+        ("name", "kind", "shard_key", "shards", "sort_key", "workers", "rows", "size", "owner"),
+        ("birds", "sharded", "k", "4", "k", "2", "4", size(tables[0][7]), "NULL"),
+        ("feathers", "reference", "NULL", "1", "NULL", "2", "1,500", size(tables[1][7]), "NULL"),
     ]
 
     shards = answers(
@@ -239,7 +207,8 @@ def test_an_address_that_is_none_is_refused() -> None:
     code, out, err = run("volary", "status", "--gateway=postgres://127.0.0.1:7100")
     assert (code, out) == (1, "")
     assert err == (
-        'volary: INVALID_ARGUMENT: "postgres://127.0.0.1:7100" is not the URI of a gateway; write grpc://host:port\n'
+        'volary: INVALID_ARGUMENT: "postgres://127.0.0.1:7100" is not the URI of a gateway; '
+        "write grpc://host:port or grpc+tls://host:port\n"
     )
 
 

@@ -188,7 +188,8 @@ def test_columns_that_are_null_throughout_keep_their_type(cursor, birds):
             "ALREADY_EXISTS",
             "ALREADY_EXISTS: ",
         ),
-        ("GRANT ALL ON {birds} TO ada", dbapi.ProgrammingError, "INVALID_ARGUMENT", "INVALID_ARGUMENT: "),
+        ("CREATE INDEX i ON {birds} (k)", dbapi.ProgrammingError, "INVALID_ARGUMENT", "INVALID_ARGUMENT: "),
+        ("GRANT ALL ON {birds} TO nobody", dbapi.ProgrammingError, "NOT_FOUND", "NOT_FOUND: "),
         ("COPY {birds} FROM '/etc/passwd'", dbapi.ProgrammingError, "UNAUTHORIZED", "PERMISSION_DENIED: "),
     ],
 )

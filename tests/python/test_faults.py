@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,6 @@ def spilling_to(disk: Path, directory: Path) -> Iterator[Processes]:
         processes.add_worker()
         load_birds(processes)
         yield processes
-
-
-@pytest.fixture
-def background() -> Iterator[Callable[..., Future[Any]]]:
-    """Calls in another thread."""
-    with ThreadPoolExecutor() as threads:
-        yield threads.submit
 
 
 def birds(rows: int) -> pa.Table:

@@ -52,7 +52,7 @@ class Session:
 
     def __init__(self, client: flight.FlightClient) -> None:
         self._client = client
-        self._headers = [(b"authorization", f"Bearer volary-session-{uuid.uuid4().hex}".encode())]
+        self._headers = [(b"cookie", f"volary-session=volary-session-{uuid.uuid4().hex}".encode())]
 
     def failure(self, query: str, timeout: float | None = None) -> str | None:
         """Why a query is not answered; None if it is."""

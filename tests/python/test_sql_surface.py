@@ -420,6 +420,9 @@ def test_show_tables_and_information_schema_list_tables_and_views(connection, bi
         "loads",
         "queries",
         "query_log",
+        "users",
+        "grants",
+        "tokens",
     }
     same = rows(connection, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
     assert {(schema, table): kind for schema, table, kind in same} == listed

@@ -12,6 +12,7 @@ use volary_node::memory;
 use volary_node::message_limit::MessageLimit;
 use volary_node::secret;
 use volary_node::size::MemorySize;
+use volary_node::tls;
 
 /// The worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,13 +22,15 @@ pub struct Config {
     pub listen: SocketAddr,
     /// `host:port` that gateways are told, where it differs from `listen`.
     pub advertise: Option<String>,
-    /// `host:port` of the gateway to join.
+    /// `host:port` of the gateway to join, or its URI: `grpc+tls://host:port` where TLS is meant.
     pub gateway: String,
     /// Directory of the shards. It belongs to this worker alone.
     pub data_dir: PathBuf,
     /// Secret that gateways and workers of a cluster share. Required as soon as the worker listens on an address that other
     /// machines reach.
     pub secret: Option<String>,
+    /// TLS with the gateway and other workers.
+    pub tls: tls::Config,
     /// Running fragments.
     pub execution: Execution,
     /// Segments.
@@ -71,6 +74,9 @@ pub struct Storage {
     pub compression: String,
 }
 
+/// Of a gateway that serves TLS.
+const TLS_SCHEME: &str = "grpc+tls://";
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -79,6 +85,7 @@ impl Default for Config {
             gateway: "127.0.0.1:7100".to_owned(),
             data_dir: PathBuf::from("volary-data/worker"),
             secret: None,
+            tls: tls::Config::default(),
             execution: Execution::default(),
             storage: Storage::default(),
             memory: memory::Config::default(),
@@ -118,6 +125,12 @@ impl Config {
         }
     }
 
+    /// `host:port` of the gateway to join.
+    pub fn gateway_address(&self) -> &str {
+        let uri = self.gateway.as_str();
+        uri.split_once("://").map_or(uri, |(_, address)| address)
+    }
+
     /// Checks what types cannot say.
     ///
     /// # Errors
@@ -153,6 +166,13 @@ impl Config {
                     source,
                 )
             })?;
+        self.tls.validate(Role::Worker)?;
+        if self.gateway.starts_with(TLS_SCHEME) && self.tls.authorities.is_none() {
+            return Err(Error::invalid(format!(
+                "worker.gateway is {}, and worker.tls.authorities, whom to trust there, is not set",
+                self.gateway
+            )));
+        }
         secret::check(Role::Worker, self.secret.as_deref(), self.listen)
     }
 }

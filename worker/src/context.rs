@@ -8,6 +8,7 @@ use volary_flight_proto::seal::Sealer;
 use volary_gather::{Connections, KnownFragments};
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
+use volary_node::tls::ClientTls;
 
 use crate::config::Config;
 use crate::fragment::environment::Environments;
@@ -40,6 +41,8 @@ pub struct WorkerContext {
     /// The same of those that merge the rows of other workers. They wait for fragments there, so that they must not take places that
     /// such fragments wait for.
     pub relaying: Admission,
+    /// How other nodes are connected to.
+    pub tls: Option<ClientTls>,
     /// Connections to other workers.
     pub connections: Connections,
     /// Which of them need not be sent a fragment.

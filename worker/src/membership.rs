@@ -19,6 +19,7 @@ use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse};
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_flight_proto::{Error, Result};
+use volary_node::tls::ClientTls;
 use volary_node::{DataDir, Runtimes};
 
 use crate::config::Config;
@@ -54,12 +55,13 @@ pub struct Joined {
 /// Those of a gateway that refuses, and of a data directory that belongs to another worker.
 pub async fn join(
     config: &Config,
+    tls: Option<ClientTls>,
     address: &str,
     instance: &str,
     data_dir: &mut DataDir,
     runtimes: &Runtimes,
 ) -> Result<Joined> {
-    let gateway = Gateway::new(config, runtimes)?;
+    let gateway = Gateway::new(config, tls, runtimes)?;
     let identity = data_dir.identity();
     let request = JoinRequest {
         worker_id: identity.worker_id.map(|id| id.0),
@@ -143,7 +145,7 @@ async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address
 
 /// How often the worker will be asked.
 async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -> Result<Duration> {
-    let gateway = Gateway::new(&context.config, &context.runtimes)?;
+    let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;
     let request = JoinRequest {
         worker_id: Some(context.id.0),
         cluster_id: Some(context.cluster_id.to_string()),
@@ -165,7 +167,7 @@ async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -
 /// The gateway places nothing here any more, and need not wait until the worker counts as lost.
 async fn leave(context: &WorkerContext, reports: &Reports) {
     let telling = async {
-        let gateway = Gateway::new(&context.config, &context.runtimes)?;
+        let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;
         gateway.leave(context.id, reports.instance()).await
     };
     match timeout(LAST_WORD, telling).await {

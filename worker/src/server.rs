@@ -16,6 +16,7 @@ use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
 use volary_node::serving::Serving;
+use volary_node::tls::{ClientTls, Tls};
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::config::{Config, Execution};
@@ -67,19 +68,22 @@ impl Worker {
                 Error::with_source(ErrorCode::Internal, "opening the shards panicked", source)
             })??;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
+        let tls = Tls::load(Role::Worker, &config.tls)?;
         let instance = Uuid::new_v4().to_string();
         let advertised = config
             .advertise
             .clone()
             .unwrap_or_else(|| address.to_string());
+        let (data, client) = (&mut data_dir, tls.client());
         let joined =
-            membership::join(&config, &advertised, &instance, &mut data_dir, &runtimes).await?;
+            membership::join(&config, client, &advertised, &instance, data, &runtimes).await?;
         let context = Arc::new(WorkerContext {
             id: joined.worker_id,
             cluster_id: joined.cluster_id,
             admission: admission("fragments", &config.execution),
             relaying: admission("fragments that relay", &config.execution),
-            connections: connections(&config, &runtimes),
+            connections: connections(&config, tls.client(), &runtimes),
+            tls: tls.client(),
             known_fragments: KnownFragments::default(),
             storage,
             runtime_env,
@@ -96,7 +100,7 @@ impl Worker {
         ));
         let service = WorkerService::new(Arc::clone(&context), Arc::clone(&reports));
         let limit = context.config.message_limit();
-        let serving = Serving::start(listener, service, limit, data_dir, runtimes.io());
+        let serving = Serving::start(listener, service, limit, tls, data_dir, runtimes.io());
         let staying = membership::stay_joined(
             Arc::clone(&context),
             reports,
@@ -111,6 +115,13 @@ impl Worker {
             serving,
             membership,
         })
+    }
+
+    /// Where gateways connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    pub fn uri(&self) -> String {
+        let is_secured = self.context.config.tls.certificate.is_some();
+        let scheme = if is_secured { "grpc+tls" } else { "grpc" };
+        format!("{scheme}://{}", self.address())
     }
 
     /// The address it listens on.
@@ -137,11 +148,11 @@ fn admission(what: &'static str, execution: &Execution) -> Admission {
     Admission::new(what, execution.max_running, execution.max_waiting)
 }
 
-fn connections(config: &Config, runtimes: &Runtimes) -> Connections {
+fn connections(config: &Config, tls: Option<ClientTls>, runtimes: &Runtimes) -> Connections {
     let options = ConnectionOptions {
         connect_timeout: CONNECT_TIMEOUT,
         stream_window_bytes: STREAM_WINDOW_BYTES,
         max_message_bytes: config.message_limit().bytes,
     };
-    Connections::new(&options, runtimes.io().clone())
+    Connections::new(&options, tls, runtimes.io().clone())
 }

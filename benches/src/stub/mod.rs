@@ -97,6 +97,7 @@ impl Stubs {
                 listener,
                 service.clone(),
                 LIMIT,
+                None,
                 std::future::pending(),
             ));
         }

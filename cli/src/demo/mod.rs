@@ -70,7 +70,7 @@ async fn show(cluster: &LocalCluster, files: &Path, options: Options) -> Result<
     if !options.exit {
         terminal::print_line(&format!(
             "\nThe cluster serves on; Ctrl-C stops it. From another terminal:\n{}",
-            how_to_connect(cluster.address())
+            how_to_connect(&cluster.uri())
         ))?;
     }
     Ok(())

@@ -95,11 +95,12 @@ impl Settings {
     /// `INTERNAL`: a bug.
     pub fn shown(&self) -> Result<Value> {
         let mut shown = to_json(self)?;
-        for node in ["gateway", "worker"] {
-            if let Some(secret) = shown[node]
-                .get_mut("secret")
-                .filter(|secret| !secret.is_null())
-            {
+        for key in [
+            "/gateway/secret",
+            "/gateway/security/admin_password",
+            "/worker/secret",
+        ] {
+            if let Some(secret) = shown.pointer_mut(key).filter(|secret| !secret.is_null()) {
                 *secret = "(not shown)".into();
             }
         }

@@ -13,6 +13,7 @@ use volary_flight_proto::{Error, Result};
 
 use crate::args::SqlArgs;
 use crate::client::Client;
+use crate::login::Target;
 use crate::terminal;
 use output::{Output, Printer};
 
@@ -40,12 +41,12 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
         },
         timing: args.timing,
     };
-    let uri = args.connection.gateway;
+    let target = Target::of(&args.connection)?;
     let text = match (args.statement, args.file) {
         (Some(statement), _) => statement,
         (None, Some(path)) => std::fs::read_to_string(&path)
             .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?,
-        (None, None) if std::io::stdin().is_terminal() => return shell::run(&uri, show, io),
+        (None, None) if std::io::stdin().is_terminal() => return shell::run(&target, show, io),
         (None, None) => {
             let mut text = String::new();
             std::io::stdin()
@@ -54,10 +55,10 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
             text
         }
     };
-    io.block_on(run_all(&uri, &text, show))
+    io.block_on(run_all(&target, &text, show))
 }
 
-async fn run_all(uri: &str, text: &str, show: Show) -> Result<()> {
+async fn run_all(target: &Target, text: &str, show: Show) -> Result<()> {
     let (mut statements, rest) = split(text);
     if !splitter::is_blank(rest) {
         statements.push(rest.trim());
@@ -65,7 +66,7 @@ async fn run_all(uri: &str, text: &str, show: Show) -> Result<()> {
     if statements.is_empty() {
         return Err(Error::invalid("there is no statement to run"));
     }
-    let mut client = Client::connect(uri).await?;
+    let mut client = Client::log_in(target).await?;
     for statement in statements {
         run_one(&mut client, statement, show).await?;
     }

@@ -9,6 +9,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::{Show, run_one, splitter};
 use crate::client::Client;
+use crate::login::Target;
 use crate::terminal;
 
 const PROMPT: &str = "volary> ";
@@ -26,15 +27,18 @@ enum Line {
 }
 
 /// Reads and runs statements until the user leaves. An error of a statement is shown; the shell goes on.
-pub(super) fn run(uri: &str, mut show: Show, io: &Handle) -> Result<()> {
-    let mut client = io.block_on(Client::connect(uri))?;
+pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
+    let mut client = io.block_on(Client::log_in(target))?;
     let mut editor = DefaultEditor::new().map_err(terminal_failed)?;
     let history = history_file();
     if let Some(history) = &history {
         // There is none the first time.
         let _ = editor.load_history(history);
     }
-    terminal::print_line(&format!("Connected to {uri}. \\? helps, \\q leaves."))?;
+    terminal::print_line(&format!(
+        "Connected to {}. \\? helps, \\q leaves.",
+        target.uri()
+    ))?;
     let mut pending = String::new();
     while let Line::Statements(statements) = read(&mut editor, &mut pending, &mut show)? {
         for statement in statements {
@@ -86,7 +90,11 @@ fn read(editor: &mut DefaultEditor, pending: &mut String, show: &mut Show) -> Re
     let statements: Vec<String> = statements.into_iter().map(str::to_owned).collect();
     if !statements.is_empty() {
         let rest_length = rest.len();
-        let _ = editor.add_history_entry(pending[..pending.len() - rest_length].trim());
+        let entered = pending[..pending.len() - rest_length].trim();
+        // Passwords are not for a file.
+        if !entered.to_ascii_lowercase().contains("password") {
+            let _ = editor.add_history_entry(entered);
+        }
         pending.drain(..pending.len() - rest_length);
     }
     Ok(Line::Statements(statements))

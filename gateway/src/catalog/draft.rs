@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::seal::Key;
 
+use super::access::{Access, PrincipalRecord, TokenRecord};
 use super::records::{
     self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableRecord, ViewRecord,
     WorkerRecord, WriteRecord,
@@ -12,6 +14,7 @@ use super::records::{
 use super::state::State;
 use super::store::{Change, Expected};
 use super::table::{Table, View};
+use crate::hex;
 
 /// A change that is not made yet.
 #[derive(Debug)]
@@ -68,6 +71,28 @@ impl Draft {
 
     pub(super) fn next_epoch(&mut self) -> u64 {
         take(&mut self.state.cluster.next_epoch)
+    }
+
+    pub(super) fn next_generation(&mut self) -> u64 {
+        // 0 is that of sessions from before there were users.
+        let next = &mut self.state.cluster.next_generation;
+        *next = (*next).max(1);
+        take(next)
+    }
+
+    /// From now on, who calls must say who it is.
+    pub(super) fn secure(&mut self) {
+        self.state.cluster.secured = true;
+    }
+
+    /// The key of sessions' tokens; a new one if there is none.
+    pub(super) fn put_token_key(&mut self) -> Result<()> {
+        if self.state.cluster.token_key.is_none() {
+            let key = hex::encode(Key::random().as_bytes());
+            self.state.cluster.token_key = Some(key);
+            self.put_cluster()?;
+        }
+        Ok(())
     }
 
     /// Makes the change one even where only the cluster record is new.
@@ -143,6 +168,50 @@ impl Draft {
         self.state.views.remove(name);
     }
 
+    /// Gives a table or view to another owner.
+    pub(super) fn put_owner(&mut self, name: &str, owner: &str) -> Result<()> {
+        if let Some(table) = self.state.table(name) {
+            let table = Arc::new(table.owned_by(owner));
+            self.put_table(&table)?;
+        } else if let Some(view) = self.state.view(name) {
+            let view = Arc::new(view.owned_by(owner));
+            self.put_view(&view)?;
+        }
+        // Plans that were made with the former owner's rights are not used any more.
+        self.state.access = Arc::new(Access::clone(&self.state.access));
+        Ok(())
+    }
+
+    pub(super) fn put_principal(&mut self, principal: PrincipalRecord) -> Result<()> {
+        self.changes.push(put(&principal)?);
+        Arc::make_mut(&mut self.state.access).put(Arc::new(principal));
+        Ok(())
+    }
+
+    pub(super) fn remove_principal(&mut self, name: &str) {
+        self.delete::<PrincipalRecord>(name);
+        Arc::make_mut(&mut self.state.access).remove(name);
+    }
+
+    /// Takes back all that was granted on a table or view that is dropped.
+    pub(super) fn revoke_all_on(&mut self, name: &str) -> Result<()> {
+        for principal in self.state.access.revoked_on(name) {
+            self.put_principal(principal)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_token(&mut self, token: TokenRecord) -> Result<()> {
+        self.changes.push(put(&token)?);
+        Arc::make_mut(&mut self.state.access).put_token(Arc::new(token));
+        Ok(())
+    }
+
+    pub(super) fn remove_token(&mut self, name: &str) {
+        self.delete::<TokenRecord>(name);
+        Arc::make_mut(&mut self.state.access).remove_token(name);
+    }
+
     pub(super) fn put_placement(&mut self, placement: &Arc<PlacementRecord>) -> Result<()> {
         self.changes.push(put(placement.as_ref())?);
         self.state
@@ -192,6 +261,9 @@ impl ClusterRecord {
             next_table: 1,
             next_write: 1,
             next_epoch: 1,
+            token_key: None,
+            secured: false,
+            next_generation: 1,
         }
     }
 }

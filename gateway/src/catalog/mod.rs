@@ -1,4 +1,4 @@
-//! Tables, placement, workers and writes: what must survive a restart.
+//! Tables, placement, workers, writes, users and their rights: what must survive a restart.
 //!
 //! Readers take the current [`State`], which never changes, for as long as they like; it costs them no lock. A change is decided
 //! on a draft of it, committed to the [`MetadataStore`], durably, and only then becomes the current state. Changes are made one after
@@ -9,6 +9,7 @@
 //! [`State::snapshot`]'s list of excluded writes. A write that fails stays in that list until every worker
 //! has deleted its rows.
 
+pub mod access;
 mod definition;
 mod draft;
 mod encoding;
@@ -47,6 +48,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use draft::Draft;
 use records::ClusterRecord;
 
+use crate::hex;
+
 /// How often a change is decided again because somebody else changed the store in the meantime.
 const ATTEMPTS: usize = 10;
 
@@ -74,7 +77,7 @@ impl Catalog {
         let (state, is_new) = match State::load(&store.load().await?)? {
             Some(state) => (state, false),
             None => {
-                let key = encoding::to_hex(Key::random().as_bytes());
+                let key = hex::encode(Key::random().as_bytes());
                 (
                     State::new(ClusterRecord::new(ClusterId::new(), key), 0)?,
                     true,
@@ -94,6 +97,7 @@ impl Catalog {
                 if is_new {
                     draft.put_cluster()?;
                 }
+                draft.put_token_key()?;
                 writes::abort_all_open(draft)
             })
             .await?;

@@ -8,13 +8,16 @@ use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The newest format of records. It grows only with a change that an older release must not overlook.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// What the first release reads.
 const FIRST_FORMAT: u32 = 1;
 
 /// Tables without a shard key, and those that will replace another one.
 const SECOND_FORMAT: u32 = 2;
+
+/// Users and roles: an older release would let everybody in.
+pub(super) const THIRD_FORMAT: u32 = 3;
 
 /// A record and the key it is found under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -51,6 +54,15 @@ pub(super) struct ClusterRecord {
     pub(super) next_write: u64,
     /// The next placement's epoch.
     pub(super) next_epoch: u64,
+    /// The key that sessions' tokens are sealed with, which gateways alone know: 32 bytes in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) token_key: Option<String>,
+    /// Whether there has been a user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) secured: bool,
+    /// The next number of a user's password.
+    #[serde(default)]
+    pub(super) next_generation: u64,
 }
 
 /// A worker that has joined once.
@@ -86,6 +98,9 @@ pub(super) struct TableRecord {
     /// While it is being created: whether it takes the place of the table that then has its name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) replaces: bool,
+    /// Who owns it; none if there was no user when it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
 }
@@ -163,6 +178,9 @@ pub(super) struct ViewRecord {
     pub(super) sql: String,
     /// Its columns: an Arrow IPC message in hexadecimal.
     pub(super) schema: String,
+    /// Who owns it, and with whose rights it reads; none if there was no user when it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
 }
@@ -216,12 +234,27 @@ macro_rules! record {
     };
 }
 
-record!(ClusterRecord, "cluster", self => String::new());
 record!(WorkerRecord, "worker/", self => self.id.0.to_string());
 record!(StatisticsRecord, "statistics/", self => self.table.0.to_string());
 record!(ViewRecord, "view/", self => self.name.clone());
 record!(PlacementRecord, "placement/", self => self.shards.to_string());
 record!(WriteRecord, "write/", self => self.id.0.to_string());
+
+impl Record for ClusterRecord {
+    const PREFIX: &'static str = "cluster";
+
+    fn name(&self) -> String {
+        String::new()
+    }
+
+    fn format(&self) -> u32 {
+        if self.secured {
+            THIRD_FORMAT
+        } else {
+            FIRST_FORMAT
+        }
+    }
+}
 
 impl Record for TableRecord {
     const PREFIX: &'static str = "table/";
@@ -330,6 +363,7 @@ mod tests {
             sort_key: Vec::new(),
             state: TableState::Live,
             replaces: false,
+            owner: None,
             created_at_ms: 0,
         };
         for (key, part) in [

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result};
 
-use super::encoding;
+use super::access::{Access, PrincipalRecord, Rights, TokenRecord};
 use super::records::{
     self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableKind, TableRecord,
     TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
@@ -17,6 +16,7 @@ use super::records::{
 use super::statistics::TableStatistics;
 use super::store::{Entries, Entry};
 use super::table::{Table, View};
+use crate::hex;
 
 /// How many names a message suggests.
 const SUGGESTIONS: usize = 3;
@@ -31,6 +31,7 @@ pub struct State {
     pub(super) version: u64,
     pub(super) cluster: ClusterRecord,
     key: Key,
+    pub(super) access: Arc<Access>,
     pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
     /// Also those that are being created.
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
@@ -52,6 +53,13 @@ impl State {
         };
         let cluster: ClusterRecord = records::decode(ClusterRecord::PREFIX, &entry.value)?;
         let mut state = Self::new(cluster, entry.version)?;
+        let principals: Vec<PrincipalRecord> = of_kind::<PrincipalRecord>(entries)
+            .map(|(key, value)| records::decode(key, value))
+            .collect::<Result<_>>()?;
+        let tokens: Vec<TokenRecord> = of_kind::<TokenRecord>(entries)
+            .map(|(key, value)| records::decode(key, value))
+            .collect::<Result<_>>()?;
+        state.access = Arc::new(Access::new(principals, tokens));
         for (key, value) in of_kind::<WorkerRecord>(entries) {
             let worker: WorkerRecord = records::decode(key, value)?;
             state.workers.insert(worker.id, Arc::new(worker));
@@ -98,13 +106,14 @@ impl State {
 
     /// Of a cluster that has nothing yet.
     pub(super) fn new(cluster: ClusterRecord, version: u64) -> Result<Self> {
-        let key: [u8; 32] = encoding::from_hex(&cluster.key)
+        let key: [u8; 32] = hex::decode(&cluster.key)
             .and_then(|bytes| bytes.try_into().ok())
             .ok_or_else(|| records::damaged(&cluster.key(), "key"))?;
         Ok(Self {
             version,
             cluster,
             key: Key::from(key),
+            access: Arc::default(),
             workers: BTreeMap::new(),
             tables: BTreeMap::new(),
             table_names: BTreeMap::new(),
@@ -136,11 +145,55 @@ impl State {
         &self.key
     }
 
-    /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text.
+    /// The key that sessions' tokens are sealed with.
+    ///
+    /// # Errors
+    /// `DATA_LOSS` if it is damaged.
+    pub fn token_key(&self) -> Result<Key> {
+        let key = self.cluster.token_key.as_deref();
+        key.and_then(hex::decode)
+            .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+            .map(Key::from)
+            .ok_or_else(|| records::damaged(&self.cluster.key(), "token_key"))
+    }
+
+    /// Who may log in, and what they may do.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// Whose a table or view is, if there is one of this name: nobody's, if there was no user when it was created.
+    pub fn owner_of(&self, name: &str) -> Option<Option<&str>> {
+        match (self.table(name), self.view(name)) {
+            (Some(table), _) => Some(table.owner()),
+            (None, Some(view)) => Some(view.owner()),
+            (None, None) => None,
+        }
+    }
+
+    /// The names of what somebody owns.
+    pub(super) fn owned_by(&self, owner: &str) -> impl Iterator<Item = &str> {
+        let tables = self
+            .all_tables()
+            .filter(move |it| it.owner() == Some(owner));
+        let views = self.views().filter(move |it| it.owner() == Some(owner));
+        tables
+            .map(|table| table.name())
+            .chain(views.map(|view| view.name()))
+    }
+
+    /// Whether somebody with these rights is told of the table or view.
+    pub fn is_seen_by(&self, name: &str, rights: &Rights) -> bool {
+        self.owner_of(name)
+            .is_some_and(|owner| rights.sees(name, owner))
+    }
+
+    /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text and
+    /// owner.
     pub fn version_of(&self, name: &str) -> Option<u64> {
         match (self.table(name), self.view(name)) {
             (Some(table), _) => Some(table.id().0),
-            (None, Some(view)) => Some(fingerprint(view.sql())),
+            (None, Some(view)) => Some(view.version()),
             (None, None) => None,
         }
     }
@@ -221,19 +274,20 @@ impl State {
             })
     }
 
-    /// The error for a table that does not exist, with the names that are most like the one that was asked for.
-    pub fn no_such_table(&self, name: &str) -> Error {
-        self.no_such("table", name)
+    /// The error for a table that does not exist, with the names that are most like the one that was asked for, of those that somebody
+    /// with these rights is told of.
+    pub fn no_such_table(&self, name: &str, rights: &Rights) -> Error {
+        self.no_such("table", name, rights)
     }
 
     /// The same for a view.
-    pub fn no_such_view(&self, name: &str) -> Error {
-        self.no_such("view", name)
+    pub fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
+        self.no_such("view", name, rights)
     }
 
-    fn no_such(&self, what: &str, name: &str) -> Error {
+    fn no_such(&self, what: &str, name: &str, rights: &Rights) -> Error {
         let alike: Vec<_> = self
-            .names_like(name)
+            .names_like(name, rights)
             .iter()
             .map(|known| format!("\"{known}\""))
             .collect();
@@ -246,11 +300,12 @@ impl State {
     }
 
     /// Names of tables and views that are most like this one, the most alike first.
-    fn names_like(&self, name: &str) -> Vec<&str> {
+    fn names_like(&self, name: &str, rights: &Rights) -> Vec<&str> {
         let wanted = name.to_lowercase();
         let tables = self.tables().map(|table| table.name());
         let mut names: Vec<(f64, f64, &str)> = tables
             .chain(self.views().map(|view| view.name()))
+            .filter(|known| self.is_seen_by(known, rights))
             .map(|known| {
                 let likeness = strsim::jaro_winkler(&wanted, &known.to_lowercase());
                 (likeness, strsim::jaro_winkler(name, known), known)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use volary_flight_proto::ids::{TableId, WorkerId};
+use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::write::TableDescription;
 use volary_flight_proto::{Result, ipc};
 
@@ -72,6 +73,21 @@ impl Table {
     /// Its columns, with DataFusion's own types.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Who owns it; none if there was no user when it was created.
+    pub fn owner(&self) -> Option<&str> {
+        self.record.owner.as_deref()
+    }
+
+    /// The same table with another owner.
+    pub(super) fn owned_by(&self, owner: &str) -> Self {
+        let mut record = self.record.as_ref().clone();
+        record.owner = Some(owner.to_owned());
+        Self {
+            record: Arc::new(record),
+            ..self.clone()
+        }
     }
 
     /// How its rows are spread.
@@ -202,8 +218,9 @@ pub struct View {
 }
 
 impl View {
-    pub(super) fn new(name: &str, sql: &str, schema: SchemaRef) -> Self {
+    pub(super) fn new(name: &str, sql: &str, schema: SchemaRef, owner: Option<&str>) -> Self {
         let record = ViewRecord {
+            owner: owner.map(str::to_owned),
             name: name.to_owned(),
             sql: sql.to_owned(),
             schema: encoding::schema_to_hex(&schema),
@@ -221,6 +238,27 @@ impl View {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.record.name
+    }
+
+    /// Who owns it, and with whose rights it reads; none if there was no user when it was created.
+    pub fn owner(&self) -> Option<&str> {
+        self.record.owner.as_deref()
+    }
+
+    /// What tells it from another one that had its name before.
+    pub(super) fn version(&self) -> u64 {
+        let owner = self.owner().unwrap_or_default();
+        fingerprint(&format!("{owner}\n{}", self.sql()))
+    }
+
+    /// The same view with another owner.
+    pub(super) fn owned_by(&self, owner: &str) -> Self {
+        let mut record = self.record.clone();
+        record.owner = Some(owner.to_owned());
+        Self {
+            record,
+            ..self.clone()
+        }
     }
 
     /// Its query.

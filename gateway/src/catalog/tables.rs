@@ -5,6 +5,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::access::Rights;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
 use super::records::{
@@ -16,31 +17,41 @@ use super::{Catalog, encoding, now_ms, placing};
 
 impl Catalog {
     /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name that is
-    /// [kept](IfExists::Keep).
+    /// [kept](IfExists::Keep). `by`: whose statement it is.
     ///
     /// Tables of equal shard count share their placement, so that rows of equal keys are on the same worker.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a definition that cannot be a table, `ALREADY_EXISTS` for a name that is taken,
-    /// `UNAVAILABLE` if no worker lives; those of the store.
+    /// `PERMISSION_DENIED` without the right to, or if the table to be replaced is another one's, `UNAVAILABLE` if no worker lives; those of
+    /// the store.
     pub async fn create_table(
         &self,
         definition: TableDefinition,
         live: &[WorkerId],
         if_exists: IfExists,
+        by: &Arc<Rights>,
     ) -> Result<Option<Arc<Table>>> {
         definition.check()?;
-        let live = live.to_vec();
+        let (live, by) = (live.to_vec(), Arc::clone(by));
         self.change(move |draft| {
+            let by = draft.state().access.now(&by)?;
+            let mut replaced = None;
             if let Some(table) = draft.state().table(&definition.name).cloned() {
                 match if_exists {
                     IfExists::Fail => {}
                     IfExists::Keep => return Ok(None),
-                    IfExists::Replace => draft.remove_table(&table),
+                    IfExists::Replace => {
+                        by.check_owner(table.name(), table.owner())?;
+                        draft.remove_table(&table);
+                        replaced = Some(table);
+                    }
                 }
             }
+            by.check_create()?;
             check_name_is_free(draft, &definition.name)?;
-            let table = new_table(draft, &definition, &live, |_, _| Ok(BeginsAs::LIVE))?;
+            let owner = owner_of_new(replaced.as_deref(), &by);
+            let table = new_table(draft, &definition, &live, owner, |_, _| Ok(BeginsAs::LIVE))?;
             Ok(Some(table))
         })
         .await
@@ -56,17 +67,23 @@ impl Catalog {
         definition: TableDefinition,
         live: &[WorkerId],
         if_exists: IfExists,
+        by: &Arc<Rights>,
     ) -> Result<(Arc<Table>, WriteId)> {
         definition.check()?;
-        let live = live.to_vec();
+        let (live, by) = (live.to_vec(), Arc::clone(by));
         let change = move |draft: &mut Draft| {
-            let replaces =
-                if_exists == IfExists::Replace && draft.state().table(&definition.name).is_some();
-            if !replaces {
-                check_name_is_free(draft, &definition.name)?;
+            let by = draft.state().access.now(&by)?;
+            by.check_create()?;
+            let former = draft.state().table(&definition.name).cloned();
+            let replaced = former.filter(|_| if_exists == IfExists::Replace);
+            match &replaced {
+                Some(table) => by.check_owner(table.name(), table.owner())?,
+                None => check_name_is_free(draft, &definition.name)?,
             }
+            let replaces = replaced.is_some();
+            let owner = owner_of_new(replaced.as_deref(), &by);
             let write = draft.next_write();
-            let table = new_table(draft, &definition, &live, |draft, table| {
+            let table = new_table(draft, &definition, &live, owner, |draft, table| {
                 draft.put_write(WriteRecord {
                     id: write,
                     table,
@@ -84,27 +101,41 @@ impl Catalog {
     }
 
     /// Drops a table: it is gone for every statement that starts from now on, and workers delete its files. Returns none if
-    /// there is none and `if_exists` is set.
+    /// there is none and `if_exists` is set. `by`: whose statement it is.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a view; those of the store.
-    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<Option<Arc<Table>>> {
-        let name = name.to_owned();
+    /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a view, `PERMISSION_DENIED` if it is another one's; those of the store.
+    pub async fn drop_table(
+        &self,
+        name: &str,
+        if_exists: bool,
+        by: &Arc<Rights>,
+    ) -> Result<Option<Arc<Table>>> {
+        let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
+            let by = draft.state().access.now(&by)?;
             let Some(table) = draft.state().table(&name).cloned() else {
                 return match draft.state().view(&name) {
                     Some(_) => Err(Error::invalid(format!(
                         "\"{name}\" is a view, not a table; use DROP VIEW"
                     ))),
                     None if if_exists => Ok(None),
-                    None => Err(draft.state().no_such_table(&name)),
+                    None => Err(draft.state().no_such_table(&name, &by)),
                 };
             };
+            by.check_owner(&name, table.owner())?;
             draft.remove_table(&table);
+            draft.revoke_all_on(&name)?;
             Ok(Some(table))
         })
         .await
     }
+}
+
+/// A table stays its owner's, whoever replaces it.
+fn owner_of_new(replaced: Option<&Table>, by: &Rights) -> Option<String> {
+    let owner = replaced.map_or_else(|| by.owner(), Table::owner);
+    owner.map(str::to_owned)
 }
 
 /// What a table is at first.
@@ -124,6 +155,7 @@ fn new_table(
     draft: &mut Draft,
     definition: &TableDefinition,
     live: &[WorkerId],
+    owner: Option<String>,
     begin: impl FnOnce(&mut Draft, TableId) -> Result<BeginsAs>,
 ) -> Result<Arc<Table>> {
     if live.is_empty() {
@@ -159,6 +191,7 @@ fn new_table(
         sort_key: definition.effective_sort_key(),
         state,
         replaces,
+        owner,
         created_at_ms: now_ms(),
     };
     let statistics = TableStatistics::empty(shards, fields.len());

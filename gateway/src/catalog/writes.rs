@@ -82,6 +82,15 @@ impl Catalog {
             let was_created = table.state() == TableState::Creating(write);
             if table.waits_to_replace() {
                 if let Some(replaced) = draft.state().table(table.name()).cloned() {
+                    if replaced.owner() != table.owner() {
+                        return Err(Error::new(
+                            ErrorCode::AlreadyExists,
+                            format!(
+                                "another one's table has the name \"{}\" by now; nothing was replaced",
+                                table.name()
+                            ),
+                        ));
+                    }
                     draft.remove_table(&replaced);
                 }
                 check_name_is_free(draft, table.name())?;

@@ -29,6 +29,7 @@ use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::KnownFragments;
 use volary_gather::connections::Connections;
+use volary_node::tls::ClientTls;
 
 use crate::catalog::Catalog;
 use crate::config::Config;
@@ -57,7 +58,13 @@ pub struct Cluster {
 
 impl Cluster {
     /// Of a catalog, for the gateway at `address`. Connections are made on the `io` runtime.
-    pub fn new(config: &Config, address: SocketAddr, catalog: Catalog, io: Handle) -> Arc<Self> {
+    pub fn new(
+        config: &Config,
+        address: SocketAddr,
+        catalog: Catalog,
+        tls: Option<ClientTls>,
+        io: Handle,
+    ) -> Arc<Self> {
         let secret = config.secret.as_deref();
         let from_secret = Key::from_secret(secret.unwrap_or_default());
         let key = match secret {
@@ -66,7 +73,7 @@ impl Cluster {
         };
         Arc::new(Self {
             members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
-            connections: Connections::new(&config.gather.connections(), io),
+            connections: Connections::new(&config.gather.connections(), tls, io),
             known_fragments: KnownFragments::new(),
             membership: Sealer::new(from_secret),
             sealer: Sealer::new(key),

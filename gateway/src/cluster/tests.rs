@@ -11,6 +11,7 @@ use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, L
 use volary_gather::{Peers, Window};
 
 use super::*;
+use crate::catalog::access::Rights;
 use crate::catalog::{DefinitionKind, IfExists, RedbStore, TableDefinition};
 use crate::config;
 
@@ -44,7 +45,7 @@ impl Drop for Fixture {
 
 fn new_cluster(config: &Config, catalog: &Catalog) -> Arc<Cluster> {
     let address = peer("127.0.0.1:7100");
-    Cluster::new(config, address, catalog.clone(), Handle::current())
+    Cluster::new(config, address, catalog.clone(), None, Handle::current())
 }
 
 async fn cluster(secret: Option<&str>) -> Fixture {
@@ -416,7 +417,12 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
         sort_key: Vec::new(),
     };
     let created = catalog
-        .create_table(definition, &[worker], IfExists::Fail)
+        .create_table(
+            definition,
+            &[worker],
+            IfExists::Fail,
+            &Arc::new(Rights::open("kea")),
+        )
         .await;
     let table = created.unwrap().unwrap();
     let write = catalog.begin_write(&table).await.unwrap();

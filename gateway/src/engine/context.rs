@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -19,21 +20,24 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{
+    ObjectName, Query, SetExpr, Statement as Ast, TableObject, visit_relations,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-use super::parse::{Statement, parse};
+use super::parse::{Statement, object_name, parse};
 use super::settings::Limits;
 use super::{Caller, Engine, Session, depth, expansion, refused, settings};
-use crate::catalog::State;
+use crate::catalog::access::{Privilege, Rights};
+use crate::catalog::{State, Table, View};
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
@@ -55,6 +59,8 @@ pub struct StatementContext {
     pub snapshot: Snapshot,
     /// Whose it is, where it waits for a place.
     pub caller: Caller,
+    /// What it may do.
+    pub rights: Arc<Rights>,
     /// With the query's own memory; that of `state` is no query's.
     runtime_env: Arc<RuntimeEnv>,
     public: Arc<PublicSchema>,
@@ -70,7 +76,7 @@ impl StatementContext {
     /// committed now. `with_plan_metrics`: see [`QueryContext`].
     ///
     /// # Errors
-    /// Those of the session's settings.
+    /// Those of the session's settings; `UNAUTHENTICATED` if its user is not there any more.
     pub fn new(
         engine: &Engine,
         session: &Session,
@@ -80,12 +86,15 @@ impl StatementContext {
     ) -> Result<Self> {
         let started = Instant::now();
         let catalog = engine.catalog.state();
+        // Those of the same moment as the tables.
+        let rights = catalog.access().now(session.rights())?;
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
         let snapshot = snapshot.unwrap_or(current);
         let public = Arc::new(PublicSchema {
             catalog: Arc::clone(&catalog),
             statistics_exact,
+            rights: Arc::clone(&rights),
             views: Mutex::new(HashMap::new()),
         });
         let mut config = engine.base.config().clone();
@@ -116,6 +125,7 @@ impl StatementContext {
                     engine.loads.clone(),
                     Arc::clone(&engine.statements),
                     Arc::clone(&catalog),
+                    Arc::clone(&rights),
                 )),
             }),
         );
@@ -133,6 +143,7 @@ impl StatementContext {
             started,
             snapshot,
             caller: session.caller(),
+            rights,
             public,
             reads: Mutex::default(),
             parser,
@@ -164,7 +175,7 @@ impl StatementContext {
     /// nested too deeply, and for a statement within another that takes queries only; those of planning.
     pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         let statement = settings::with_full_key(statement);
-        self.resolve(&statement, 0).await?;
+        self.resolve(&statement, &self.rights, 0).await?;
         let statement = self.with_source_planned(statement).await?;
         let state = if defines_view(&statement) {
             self.view_state()
@@ -229,8 +240,17 @@ impl StatementContext {
         })
     }
 
-    /// Finds the statement's tables and plans the views it reads.
-    async fn resolve(&self, statement: &DfStatement, depth: usize) -> Result<()> {
+    /// Refuses to add rows to a table without the right to.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(super) fn check_may_insert(&self, table: &Table) -> Result<()> {
+        self.rights
+            .check(Privilege::Insert, table.name(), table.owner())
+    }
+
+    /// Finds the statement's tables, which somebody with these rights reads, and plans the views it reads.
+    async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
         for name in self.state.resolve_table_references(statement)? {
             refuse_unknown_table(&name)?;
             let Some(name) = public_name(&name) else {
@@ -240,19 +260,29 @@ impl StatementContext {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {
                 // FROM generate_series(…) is a reference too.
-                return Err(self.catalog.no_such_table(name));
+                return Err(self.catalog.no_such_table(name, &self.rights));
+            }
+            if let Some(owner) = self.catalog.owner_of(name) {
+                let privilege = if only_writes(statement, name) {
+                    Privilege::Insert
+                } else {
+                    Privilege::Select
+                };
+                reader.check(privilege, name, owner)?;
             }
             if self.catalog.table(name).is_none()
                 && let Some(view) = self.catalog.view(name)
             {
-                Box::pin(self.plan_view(view.name(), view.sql(), depth)).await?;
+                Box::pin(self.plan_view(view, depth)).await?;
             }
         }
         expansion::check(statement, |name| self.public.size_of_view(name))?;
         refused::check_statement(statement)
     }
 
-    async fn plan_view(&self, name: &str, sql: &str, depth: usize) -> Result<()> {
+    /// A view reads with the rights of its owner: who may read it need not read the tables below it.
+    async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
+        let (name, sql) = (view.name(), view.sql());
         if self.public.views.lock().contains_key(name) {
             return Ok(());
         }
@@ -265,11 +295,30 @@ impl StatementContext {
             return Err(Error::invalid(format!("view {name} is no query")));
         };
         let at = |error: Error| error.at(format!("view {name}"));
-        self.resolve(&statement, depth + 1).await.map_err(at)?;
+        let owner = self.rights_of_owner(view.owner()).map_err(at)?;
+        self.resolve(&statement, &owner, depth + 1)
+            .await
+            .map_err(at)?;
         let plan = plan_with(self.view_state(), *statement).await.map_err(at)?;
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())
+    }
+}
+
+impl StatementContext {
+    fn rights_of_owner(&self, owner: Option<&str>) -> Result<Arc<Rights>> {
+        // Made before there were users, when everybody could do everything.
+        let Some(owner) = owner else {
+            return Ok(Arc::new(Rights::open("")));
+        };
+        let rights = self.catalog.access().rights(owner);
+        rights.cloned().ok_or_else(|| {
+            Error::new(
+                ErrorCode::PermissionDenied,
+                format!("its owner \"{owner}\" is not there any more; ALTER VIEW … OWNER TO …"),
+            )
+        })
     }
 }
 
@@ -292,6 +341,28 @@ async fn plan_with(state: &SessionState, statement: DfStatement) -> Result<Logic
 
 fn is_values(query: &Query) -> bool {
     query.with.is_none() && matches!(*query.body, SetExpr::Values(_))
+}
+
+/// Whether the statement adds rows to a table and reads none of it.
+fn only_writes(statement: &DfStatement, table: &str) -> bool {
+    let DfStatement::Statement(ast) = statement else {
+        return false;
+    };
+    let Ast::Insert(insert) = ast.as_ref() else {
+        return false;
+    };
+    let TableObject::TableName(target) = &insert.table else {
+        return false;
+    };
+    let is_table = |name: &ObjectName| object_name(name).is_ok_and(|name| name == table);
+    let is_read = visit_relations(&insert.source, |name| {
+        if is_table(name) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    is_table(target) && is_read.is_continue()
 }
 
 fn defines_view(statement: &DfStatement) -> bool {
@@ -412,6 +483,8 @@ impl CatalogProvider for Schemas {
 struct PublicSchema {
     catalog: Arc<State>,
     statistics_exact: bool,
+    /// Of who lists the tables; who may read which is checked before.
+    rights: Arc<Rights>,
     /// Views that the statement reads, planned.
     views: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
 }
@@ -434,9 +507,13 @@ impl PublicSchema {
 #[async_trait]
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
-        let tables = self.catalog.tables().map(|table| table.name().to_owned());
-        let views = self.catalog.views().map(|view| view.name().to_owned());
-        tables.chain(views).collect()
+        let tables = self.catalog.tables().map(|table| table.name());
+        let views = self.catalog.views().map(|view| view.name());
+        tables
+            .chain(views)
+            .filter(|name| self.catalog.is_seen_by(name, &self.rights))
+            .map(str::to_owned)
+            .collect()
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {

@@ -55,6 +55,7 @@ pub(super) async fn create_table(
             ));
         }
     };
+    context.rights.check_create()?;
     if if_exists == IfExists::Keep && context.catalog.table(&name).is_some() {
         return Ok(None);
     }
@@ -64,7 +65,7 @@ pub(super) async fn create_table(
         let live = placeable_workers(engine)?;
         engine
             .catalog
-            .create_table(definition, &live, if_exists)
+            .create_table(definition, &live, if_exists, &context.rights)
             .await?;
         return Ok(None);
     };
@@ -88,7 +89,7 @@ pub(super) async fn create_table(
     let source = load::Source::of_plan(physical, context.task())?;
     let (table, write) = engine
         .catalog
-        .begin_create(definition, &live, if_exists)
+        .begin_create(definition, &live, if_exists, &context.rights)
         .await?;
     load::run(engine.load_parts(), context.query_id, &table, write, source)
         .await
@@ -335,6 +336,7 @@ fn text_of(value: &Expr) -> String {
 
 pub(super) async fn create_view(
     engine: &Engine,
+    context: &StatementContext,
     view: CreateView,
     columns: SchemaRef,
 ) -> Result<()> {
@@ -348,7 +350,7 @@ pub(super) async fn create_view(
         query_text(&text).ok_or_else(|| Error::invalid(format!("view {name} has no query")))?;
     engine
         .catalog
-        .create_view(&name, &sql, columns, view.or_replace)
+        .create_view(&name, &sql, columns, view.or_replace, &context.rights)
         .await
         .map(|_| ())
 }
@@ -377,8 +379,14 @@ fn query_text(statement: &str) -> Option<String> {
 }
 
 /// Drops the table from the catalog; its files follow. A worker that does not answer deletes them when it is next asked for its report.
-pub(super) async fn drop_table(engine: &Engine, name: &str, if_exists: bool) -> Result<()> {
-    let Some(table) = engine.catalog.drop_table(name, if_exists).await? else {
+pub(super) async fn drop_table(
+    engine: &Engine,
+    context: &StatementContext,
+    name: &str,
+    if_exists: bool,
+) -> Result<()> {
+    let by = &context.rights;
+    let Some(table) = engine.catalog.drop_table(name, if_exists, by).await? else {
         return Ok(());
     };
     for worker in table.workers().to_vec() {

@@ -89,9 +89,11 @@ async fn run(
 ) -> Result<u64> {
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let _place = context.enter(&engine).await?;
-    let table = engine.catalog.state().table(&ingest.table).cloned();
+    let table = context.catalog.table(&ingest.table).cloned();
     let written = match (table, ingest.if_exists) {
-        (Some(table), IfTableExists::Append) => append(&engine, &table, rows, query_id).await?,
+        (Some(table), IfTableExists::Append) => {
+            append(&engine, &context, &table, rows, query_id).await?
+        }
         (Some(_), IfTableExists::Fail) => {
             return Err(Error::new(
                 ErrorCode::AlreadyExists,
@@ -102,10 +104,12 @@ async fn run(
             ));
         }
         (None, _) if !ingest.create => {
-            return Err(context.catalog.no_such_table(&ingest.table));
+            return Err(context
+                .catalog
+                .no_such_table(&ingest.table, &context.rights));
         }
         (None, _) | (Some(_), IfTableExists::Replace) => {
-            create(&engine, &ingest, rows, query_id).await?
+            create(&engine, &context, &ingest, rows, query_id).await?
         }
     };
     session.since_begin.has_written();
@@ -114,16 +118,19 @@ async fn run(
 
 async fn append(
     engine: &Arc<Engine>,
+    context: &StatementContext,
     table: &Arc<Table>,
     rows: IncomingRows,
     query_id: QueryId,
 ) -> Result<u64> {
+    context.check_may_insert(table)?;
     let source = source(engine, table, rows)?;
     load::append(engine.load_parts(), query_id, table, source).await
 }
 
 async fn create(
     engine: &Arc<Engine>,
+    context: &StatementContext,
     ingest: &Ingest,
     rows: IncomingRows,
     query_id: QueryId,
@@ -144,7 +151,7 @@ async fn create(
     };
     let begun = engine
         .catalog
-        .begin_create(definition, &live, if_exists)
+        .begin_create(definition, &live, if_exists, &context.rights)
         .await;
     match begun {
         Ok((table, write)) => {
@@ -156,7 +163,7 @@ async fn create(
             let made = engine.catalog.state().table(name).cloned();
             match made {
                 Some(table) if ingest.if_exists == IfTableExists::Append => {
-                    append(engine, &table, rows, query_id).await
+                    append(engine, context, &table, rows, query_id).await
                 }
                 _ => Err(error),
             }

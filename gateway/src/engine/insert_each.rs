@@ -100,7 +100,9 @@ async fn insert_each(
             session.since_begin.has_written();
             Ok(Each::Inserted(rows.unwrap_or_default()))
         }
-        Outcome::Rows(_) => Err(Error::internal("an INSERT was planned as a query")),
+        Outcome::Rows(_) | Outcome::Answer(_) => {
+            Err(Error::internal("an INSERT was planned as a query"))
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! [`parse`] takes the statement apart, [`context`] gives DataFusion the catalog's tables as of one snapshot, and
 //! [`statement`] plans and runs what came out. Queries are started by [`query`], within the limits of the gateway.
 
+/// Who may do what.
+mod access;
 /// How often the parser would go back.
 mod backtracking;
 /// What all statements share: functions, rules, settings, memory.
@@ -59,20 +61,24 @@ mod visit;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
+use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
+pub use access::without_passwords;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::Each;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 
 use crate::catalog::Catalog;
+use crate::catalog::access::{Access, Rights};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::load::{self, Loads};
+use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables;
 
@@ -96,6 +102,8 @@ pub enum Outcome {
     Rows(Query),
     /// The statement was run. So many rows were written; `None` where rows are no measure (DDL, SET).
     Done(Option<u64>),
+    /// The statement was run, and answers this.
+    Answer(RecordBatch),
 }
 
 /// A table or view as Flight SQL lists it.
@@ -121,6 +129,7 @@ pub struct Engine {
     cluster: Arc<Cluster>,
     runtimes: Runtimes,
     statements: Arc<Statements>,
+    passwords: Arc<Passwords>,
     gate: Gate,
     memory: memory::PerQuery,
     loads: Loads,
@@ -130,13 +139,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Over the catalog's tables and the cluster's workers.
+    /// Over the catalog's tables and the cluster's workers. `passwords`: those that users log in with.
     pub fn new(
         config: Arc<Config>,
         catalog: Catalog,
         cluster: Arc<Cluster>,
         runtimes: Runtimes,
         runtime_env: Arc<RuntimeEnv>,
+        passwords: Arc<Passwords>,
     ) -> Self {
         let admission = Admission::new(
             "statements",
@@ -150,6 +160,7 @@ impl Engine {
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
             gate: Gate::new(admission),
             statements,
+            passwords,
             loads: Loads::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
@@ -164,8 +175,18 @@ impl Engine {
         &self.statements
     }
 
-    /// The tables and views that a client may list, with their schemas (DataFusion's own types).
-    pub fn tables(&self) -> Vec<TableListing> {
+    /// Whether what a query reads may still be read by whom it was planned for.
+    pub fn is_allowed_still(&self, query: &Query) -> bool {
+        Arc::ptr_eq(&query.access, &self.access())
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> Arc<Access> {
+        Arc::clone(self.catalog.state().access())
+    }
+
+    /// The tables and views that somebody with these rights may list, with their schemas (DataFusion's own types).
+    pub fn tables(&self, rights: &Rights) -> Vec<TableListing> {
         let state = self.catalog.state();
         let listing =
             |schema_name: &str, name: &str, table_type, columns: &SchemaRef| TableListing {
@@ -175,7 +196,9 @@ impl Engine {
                 table_type,
                 columns: Arc::clone(columns),
             };
-        let tables = state.tables().map(|table| {
+        let tables = state.tables();
+        let tables = tables.filter(|table| rights.sees(table.name(), table.owner()));
+        let tables = tables.map(|table| {
             let table_type = if table.is_reference() {
                 "REFERENCE TABLE"
             } else {
@@ -185,6 +208,7 @@ impl Engine {
         });
         let views = state
             .views()
+            .filter(|view| rights.sees(view.name(), view.owner()))
             .map(|view| listing(PUBLIC, view.name(), "VIEW", view.schema()));
         let system = system_tables::all()
             .into_iter()

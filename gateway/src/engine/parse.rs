@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::access::{self, AccessStatement};
 use super::names::{CATALOG, PUBLIC};
 use super::tokens::is_word;
 use super::transaction::Transaction;
@@ -39,6 +40,8 @@ pub enum Statement {
     Kill(QueryId),
     /// USE, of a schema or catalog.
     Use(Vec<String>),
+    /// Users, roles, grants, tokens.
+    Access(AccessStatement),
 }
 
 /// Parses one statement. `?` becomes `$1`, `$2` …
@@ -56,6 +59,9 @@ pub fn parse(sql: &str) -> Result<Statement> {
     number_placeholders(&mut tokens)?;
     if let Some(query_id) = kill::parse(&tokens)? {
         return Ok(Statement::Kill(query_id));
+    }
+    if let Some(statement) = access::parse(&tokens)? {
+        return Ok(Statement::Access(statement));
     }
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
@@ -246,7 +252,8 @@ fn not_supported(option: &str, advice: &str) -> Error {
 pub fn identifier(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),
-        None => identifier.value.to_lowercase(),
+        // As DataFusion folds names: letters that are not ASCII stay as they are.
+        None => identifier.value.to_ascii_lowercase(),
     }
 }
 

@@ -23,6 +23,7 @@ use volary_node::runtimes::CpuStream;
 use super::columns::fingerprint_of;
 use super::gate::Gate;
 use super::session::Caller;
+use crate::catalog::access::Access;
 use crate::statements::Noted;
 
 /// How long a client may read nothing before its query is ended.
@@ -50,6 +51,8 @@ pub struct Query {
     pub snapshot: Snapshot,
     /// What it reads, and as of which version: see [`Planned`].
     pub reads: BTreeMap<String, u64>,
+    /// Who might do what when it was planned.
+    pub access: Arc<Access>,
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,

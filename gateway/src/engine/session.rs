@@ -11,6 +11,7 @@ use volary_flight_proto::ids::SessionId;
 
 use super::settings;
 use super::transaction::SinceBegin;
+use crate::catalog::access::Rights;
 
 /// A client's session: its settings, shared by all calls that carry its token.
 #[derive(Debug, Clone)]
@@ -19,6 +20,7 @@ pub struct Session {
     caller: Caller,
     pub(super) since_begin: SinceBegin,
     settings: Arc<RwLock<HashMap<String, String>>>,
+    rights: Arc<Rights>,
 }
 
 /// Whose statements wait one behind the other: callers are given places in turn.
@@ -33,15 +35,27 @@ pub enum Caller {
 }
 
 impl Session {
-    /// A new one with these settings.
-    pub fn new(settings: HashMap<String, String>) -> Self {
+    /// A new one with these settings, of somebody with these rights.
+    pub fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         let id = SessionId::new();
         Self {
             id,
             caller: Caller::Session(id),
             since_begin: SinceBegin::default(),
             settings: Arc::new(RwLock::new(settings)),
+            rights,
         }
+    }
+
+    /// The same session, as of a call of somebody with these rights.
+    #[must_use]
+    pub fn with_rights(self, rights: Arc<Rights>) -> Self {
+        Self { rights, ..self }
+    }
+
+    /// What may be done in it.
+    pub fn rights(&self) -> &Arc<Rights> {
+        &self.rights
     }
 
     /// The same session, with its settings, whose statements wait as those of another caller.

@@ -23,7 +23,7 @@ use super::generic::{Found, StatementKey};
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
-use super::{Description, Engine, Outcome, Session, definition, parameters};
+use super::{Description, Engine, Outcome, Session, access, definition, parameters};
 use crate::catalog::Table;
 use crate::load;
 use crate::planning::table::ShardedTable;
@@ -60,8 +60,10 @@ impl Engine {
         parameters: Option<RecordBatch>,
         query_id: QueryId,
     ) -> Result<Outcome> {
-        let key = StatementKey::of(session, sql);
-        let mut generic = self.generic_plans.find(self, &key);
+        let catalog = self.catalog.state();
+        let rights = catalog.access().now(session.rights())?;
+        let key = StatementKey::of(session, &rights, sql);
+        let mut generic = self.generic_plans.find(&catalog, &key);
         if let Some(quick) = generic.take_if(|generic| generic.is_quick())
             && let Some(query) =
                 quick.query(self, session.caller(), parameters.as_ref(), query_id)?
@@ -73,8 +75,10 @@ impl Engine {
         let outcome = self
             .on_cpu(execute(engine, session, sql, known, parameters, query_id))
             .await?;
-        if let Outcome::Done(rows) = &outcome {
-            self.statements.done(query_id, rows.unwrap_or_default());
+        match &outcome {
+            Outcome::Done(rows) => self.statements.done(query_id, rows.unwrap_or_default()),
+            Outcome::Answer(rows) => self.statements.done(query_id, rows.num_rows() as u64),
+            Outcome::Rows(_) => {}
         }
         Ok(outcome)
     }
@@ -120,8 +124,13 @@ async fn describe(
         rows: None,
         parameters: Vec::new(),
     };
-    let Statement::Planned(statement) = parse(&sql)? else {
-        return Ok(nothing);
+    let statement = match parse(&sql)? {
+        Statement::Planned(statement) => statement,
+        Statement::Access(statement) => {
+            let rows = access::columns(&statement);
+            return Ok(Description { rows, ..nothing });
+        }
+        _ => return Ok(nothing),
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let plan = context.plan(*statement).await?;
@@ -177,7 +186,8 @@ async fn execute(
             let table = context
                 .catalog
                 .table(&copy.table)
-                .ok_or_else(|| context.catalog.no_such_table(&copy.table))?;
+                .ok_or_else(|| context.catalog.no_such_table(&copy.table, &context.rights))?;
+            context.check_may_insert(table)?;
             let parts = engine.load_parts();
             let rows = load::copy_from(
                 parts,
@@ -195,7 +205,11 @@ async fn execute(
             session.since_begin.apply(statement)?;
             Ok(Outcome::Done(None))
         }
-        Statement::Kill(id) => kill(&engine, id).map(|()| Outcome::Done(None)),
+        Statement::Kill(id) => kill(&engine, &context, id).map(|()| Outcome::Done(None)),
+        Statement::Access(statement) => {
+            refuse_parameters(values.as_ref())?;
+            access::run(&engine, &context.rights, statement).await
+        }
         Statement::Use(name) => use_schema(&name).map(|()| Outcome::Done(None)),
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
@@ -266,12 +280,15 @@ fn context_of(
     StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)
 }
 
-fn kill(engine: &Engine, id: QueryId) -> Result<()> {
-    if engine.statements.end(id, "KILL has ended it") {
+fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> {
+    if engine
+        .statements
+        .end_by(&context.rights, id, "KILL has ended it")
+    {
         return Ok(());
     }
     Err(Error::not_found(format!(
-        "query {id} does not run here: it has ended, or runs on another gateway; SELECT query_id FROM system.queries"
+        "query {id} does not run here: it has ended, is another user's, or runs on another gateway; SELECT query_id FROM system.queries"
     )))
 }
 
@@ -332,6 +349,7 @@ pub(super) async fn run_plan(
                     "{table_name} is no table that rows can be inserted into"
                 ))
             })?;
+            context.check_may_insert(table.table())?;
             let rows = insert(engine, context, table.table(), &input).await?;
             Ok(Outcome::Done(Some(rows)))
         }
@@ -395,6 +413,7 @@ async fn plan_query(
         schema,
         snapshot: context.snapshot.clone(),
         reads: context.reads(),
+        access: Arc::clone(context.catalog.access()),
         plan,
         task: context.task(),
         runtimes: engine.runtimes.clone(),
@@ -458,7 +477,7 @@ async fn ddl_statement(
     match ddl {
         DdlStatement::CreateView(view) => {
             let columns = coerced_schema(&context.state, &view.input)?;
-            definition::create_view(engine, view, columns).await
+            definition::create_view(engine, context, view, columns).await
         }
         DdlStatement::DropTable(drop) => {
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
@@ -469,7 +488,7 @@ async fn ddl_statement(
                     "{name} is a view; use DROP VIEW {name}"
                 )));
             }
-            definition::drop_table(engine, name, drop.if_exists).await
+            definition::drop_table(engine, context, name, drop.if_exists).await
         }
         DdlStatement::DropView(drop) => {
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
@@ -480,7 +499,8 @@ async fn ddl_statement(
                     "{name} is a table; use DROP TABLE {name}"
                 )));
             }
-            engine.catalog.drop_view(name, drop.if_exists).await?;
+            let by = &context.rights;
+            engine.catalog.drop_view(name, drop.if_exists, by).await?;
             Ok(())
         }
         other => Err(Error::invalid(format!("{} is not supported", other.name()))),

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use prost::Message;
 use tonic::Status;
-use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::session::{
     CLOSE_SESSION_ACTION, GET_SESSION_OPTIONS_ACTION, SET_SESSION_OPTIONS_ACTION,
 };
@@ -96,24 +95,20 @@ impl FlightSql {
             SET_SESSION_OPTIONS_ACTION => Self::set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
             CLOSE_SESSION_ACTION => self.close_session(call),
-            RENEW_FLIGHT_ENDPOINT => self.renew(&action.body)?,
-            CANCEL_FLIGHT_INFO => self.cancel_flight_info(&action.body)?,
+            RENEW_FLIGHT_ENDPOINT => self.renew(call, &action.body)?,
+            CANCEL_FLIGHT_INFO => self.cancel_flight_info(call, &action.body)?,
             CANCEL_QUERY => match message(&action)? {
-                Command::ActionCancelQueryRequest(request) => self.cancel_query(&request)?,
+                Command::ActionCancelQueryRequest(request) => self.cancel_query(call, &request)?,
                 other => return Err(wrong_body(&action, &other)),
             },
-            JOIN_ACTION | LEAVE_ACTION => {
-                self.cluster
-                    .handle_action(&action.r#type, &action.body, call.peer)
-                    .await?
-            }
             other => return Err(unknown(other)),
         };
         Ok(one_result(body))
     }
 }
 
-fn one_result(body: Bytes) -> ResultStream {
+/// An action's only result.
+pub(super) fn one_result(body: Bytes) -> ResultStream {
     stream::iter([Ok(arrow_flight::Result { body })]).boxed()
 }
 

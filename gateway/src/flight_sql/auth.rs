@@ -1,49 +1,20 @@
-//! Who calls: the credentials of the `authorization` header, and the hook that checks them.
+//! The credentials of the `authorization` header.
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
 use tonic::metadata::MetadataMap;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::base64;
+use crate::login::Credentials;
+
+/// Go's drivers leave the padding out, all others write it.
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The header of credentials, and of the token that replaces them.
 pub(super) const AUTHORIZATION: &str = "authorization";
-
-/// What a client shows.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum Credentials {
-    /// Nothing.
-    None,
-    /// A name and a password.
-    Basic {
-        /// The name.
-        user: String,
-        /// The password.
-        password: String,
-    },
-    /// A token: one of a session that this gateway opened, or an API key.
-    Bearer(String),
-}
-
-/// Who calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Principal {
-    /// The user's name; `anonymous` as long as no users are configured.
-    pub(super) name: String,
-}
-
-/// Checks credentials. No users are configured, so any are right; only what is no credential at all is refused.
-///
-/// # Errors
-/// `UNAUTHENTICATED` if they are wrong.
-pub(super) fn authenticate(credentials: &Credentials) -> Result<Principal> {
-    let name = match credentials {
-        Credentials::Basic { user, .. } if !user.is_empty() => user.as_str(),
-        Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::None => "anonymous",
-    };
-    Ok(Principal {
-        name: name.to_owned(),
-    })
-}
 
 /// The credentials of a call.
 ///
@@ -74,23 +45,12 @@ fn parse(header: &str) -> Option<Credentials> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let pair = String::from_utf8(base64::decode(rest)?).ok()?;
+    let pair = String::from_utf8(PADDED_OR_NOT.decode(rest).ok()?).ok()?;
     let (user, password) = pair.split_once(':')?;
     Some(Credentials::Basic {
         user: user.to_owned(),
         password: password.to_owned(),
     })
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Passwords and tokens never reach a log.
-        f.write_str(match self {
-            Self::None => "Credentials::None",
-            Self::Basic { .. } => "Credentials::Basic(…)",
-            Self::Bearer(_) => "Credentials::Bearer(…)",
-        })
-    }
 }
 
 #[cfg(test)]

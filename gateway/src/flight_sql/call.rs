@@ -9,13 +9,14 @@ use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
-use super::auth::{self, AUTHORIZATION, Credentials, Principal};
+use super::auth::{self, AUTHORIZATION};
 use super::deadline::Deadline;
 use super::sessions::{ClientSession, SessionToken};
 use super::stream::with_query;
 use super::types::{PROFILE_OPTION, Profile};
 use super::{FlightSql, cookie};
 use crate::engine::Caller;
+use crate::login::{Credentials, Principal};
 use crate::statements::Issuer;
 
 /// One call of a client.
@@ -23,7 +24,7 @@ use crate::statements::Issuer;
 pub(super) struct Call {
     /// What the client showed.
     pub(super) credentials: Credentials,
-    /// Who that is.
+    /// Who that is, and what it may do.
     pub(super) principal: Principal,
     /// Its session.
     pub(super) session: ClientSession,
@@ -41,7 +42,7 @@ impl Call {
     /// Who has sent its statements.
     pub(super) fn issuer(&self) -> Issuer {
         Issuer {
-            user: self.principal.name.clone(),
+            user: self.principal.name().to_owned(),
             session: self.session.engine.id(),
             client: self.peer,
         }
@@ -77,7 +78,7 @@ impl FlightSql {
             "statement",
             query_id = %id,
             session = %call.session.engine.id(),
-            user = %call.principal.name,
+            user = call.principal.name(),
         );
         let logged = async {
             listed
@@ -98,28 +99,48 @@ impl FlightSql {
         }
     }
 
-    /// Reads the headers of a call.
+    /// Reads the headers of a call, and finds out whose it is.
     ///
     /// # Errors
     /// `UNAUTHENTICATED` for wrong credentials, `INVALID_ARGUMENT` for an option that does not exist.
-    pub(super) fn call<T>(&self, request: &Request<T>) -> Result<Call> {
+    pub(super) fn call<'a, T>(
+        &'a self,
+        request: &Request<T>,
+    ) -> impl Future<Output = Result<Call>> + Send + use<'a, T> {
+        // What is streamed by the client cannot be held over a wait.
+        let shown = self.shown(request);
+        async { self.called(shown?).await }
+    }
+
+    fn shown<T>(&self, request: &Request<T>) -> Result<Shown> {
         let metadata = request.metadata();
-        let credentials = auth::credentials(metadata)?;
-        let principal = auth::authenticate(&credentials)?;
-        let session_token = shown_token(&credentials, metadata);
-        let peer = request.remote_addr();
-        let mut session = self.sessions.of(session_token.as_ref());
+        Ok(Shown {
+            credentials: auth::credentials(metadata)?,
+            cookie: cookie::session_token(metadata),
+            profile: profile_header(metadata)?,
+            deadline: Deadline::of(metadata, self.config.query.timeout),
+            peer: request.remote_addr(),
+        })
+    }
+
+    async fn called(&self, shown: Shown) -> Result<Call> {
+        let Shown {
+            credentials,
+            cookie,
+            profile,
+            deadline,
+            peer,
+        } = shown;
+        let principal = self.login.principal(&credentials, peer).await?;
+        let session_token = session_of(&principal).or(cookie);
+        let mut session = self.sessions.of(&principal.rights, session_token.as_ref());
         if session_token.is_none() {
             // It has another session at each call, and waits as one all the same.
             let caller = peer.map_or(Caller::Unknown, Caller::Connection);
             session.engine = session.engine.called_by(caller);
         }
-        let profile = match profile_header(metadata)? {
-            Some(profile) => profile,
-            None => session.profile().unwrap_or_default(),
-        };
-        let deadline = Deadline::of(metadata, self.config.query.timeout)
-            .within(session.engine.statement_timeout());
+        let profile = profile.or_else(|| session.profile()).unwrap_or_default();
+        let deadline = deadline.within(session.engine.statement_timeout());
         Ok(Call {
             credentials,
             principal,
@@ -131,48 +152,68 @@ impl FlightSql {
         })
     }
 
-    /// The answer to a call. It tells a client that has named no session by what to name it from now on.
+    /// The answer to a call. It tells a client that has named no session by what to name it from now on, and one whose token is about to
+    /// expire another one.
     pub(super) fn respond<T>(&self, call: &Call, message: T) -> Result<Response<T>> {
         let mut response = Response::new(message);
         if call.session_token.is_none() {
             let token = self.sessions.name(&call.session);
-            announce_session(response.metadata_mut(), &call.credentials, &token)?;
+            self.announce_session(response.metadata_mut(), call, &token)?;
         }
+        self.renew_bearer(response.metadata_mut(), call)?;
         Ok(response)
     }
-}
 
-/// The session that a call names: its bearer token's, else its cookie's.
-pub(super) fn shown_token(
-    credentials: &Credentials,
-    metadata: &MetadataMap,
-) -> Option<SessionToken> {
-    match credentials {
-        Credentials::Bearer(token) => SessionToken::parse(token),
-        Credentials::Basic { .. } | Credentials::None => None,
+    /// Tells a client another token, if its own is about to expire.
+    pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &Call) -> Result<()> {
+        match &call.session_token {
+            Some(session) if call.principal.is_due => {
+                self.announce_bearer(metadata, &call.principal, session)
+            }
+            _ => Ok(()),
+        }
     }
-    .or_else(|| cookie::session_token(metadata))
-}
 
-/// Puts a session's token into the headers of an answer: as a cookie, and as the bearer token of a client that shows no
-/// credentials. Others keep theirs, which drivers would replace.
-pub(super) fn announce_session(
-    metadata: &mut MetadataMap,
-    credentials: &Credentials,
-    token: &SessionToken,
-) -> Result<()> {
-    metadata.insert("set-cookie", header(&cookie::of_session(token))?);
-    if *credentials == Credentials::None {
-        announce_bearer(metadata, token)?;
+    /// Puts a session's token into the headers of an answer: as a cookie, and as the bearer token of a client that shows no
+    /// credentials. Others keep theirs, which drivers would replace.
+    pub(super) fn announce_session(
+        &self,
+        metadata: &mut MetadataMap,
+        call: &Call,
+        token: &SessionToken,
+    ) -> Result<()> {
+        metadata.insert("set-cookie", header(&cookie::of_session(token))?);
+        if call.credentials == Credentials::None {
+            self.announce_bearer(metadata, &call.principal, token)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Makes a session's token the client's bearer token.
+    pub(super) fn announce_bearer(
+        &self,
+        metadata: &mut MetadataMap,
+        principal: &Principal,
+        session: &SessionToken,
+    ) -> Result<()> {
+        let bearer = self.login.bearer(principal, session.as_str());
+        metadata.insert(AUTHORIZATION, header(&format!("Bearer {bearer}"))?);
+        Ok(())
+    }
 }
 
-/// Makes a session's token the client's bearer token.
-pub(super) fn announce_bearer(metadata: &mut MetadataMap, token: &SessionToken) -> Result<()> {
-    let value = format!("Bearer {}", token.as_str());
-    metadata.insert(AUTHORIZATION, header(&value)?);
-    Ok(())
+/// What the headers of a call say.
+struct Shown {
+    credentials: Credentials,
+    cookie: Option<SessionToken>,
+    profile: Option<Profile>,
+    deadline: Deadline,
+    peer: Option<SocketAddr>,
+}
+
+/// The session that a bearer token continues.
+fn session_of(principal: &Principal) -> Option<SessionToken> {
+    SessionToken::parse(principal.session.as_deref()?)
 }
 
 fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
@@ -188,48 +229,4 @@ fn profile_header(metadata: &MetadataMap) -> Result<Option<Profile>> {
         .to_str()
         .map_err(|_| Error::invalid(format!("the header {PROFILE_OPTION} is no text")))?;
     text.parse().map(Some)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(credentials: &Credentials) -> (SessionToken, MetadataMap) {
-        let (token, mut metadata) = (SessionToken::new(), MetadataMap::new());
-        announce_session(&mut metadata, credentials, &token).unwrap();
-        (token, metadata)
-    }
-
-    #[test]
-    fn a_client_without_credentials_takes_its_session_from_either_header() {
-        let (token, answer) = told(&Credentials::None);
-        let bearer = auth::credentials(&answer).unwrap();
-        assert_eq!(
-            shown_token(&bearer, &MetadataMap::new()),
-            Some(token.clone())
-        );
-        let mut next = MetadataMap::new();
-        next.insert("cookie", answer.get("set-cookie").unwrap().clone());
-        assert_eq!(shown_token(&Credentials::None, &next), Some(token));
-    }
-
-    #[test]
-    fn an_api_key_stays_and_the_cookie_names_the_session() {
-        let key = Credentials::Bearer("key".to_owned());
-        assert_eq!(shown_token(&key, &MetadataMap::new()), None);
-        let (token, answer) = told(&key);
-        assert!(answer.get(AUTHORIZATION).is_none());
-        let mut next = MetadataMap::new();
-        next.insert("cookie", answer.get("set-cookie").unwrap().clone());
-        assert_eq!(shown_token(&key, &next), Some(token));
-    }
-
-    #[test]
-    fn the_token_of_the_handshake_counts_more_than_a_cookie() {
-        let (token, other) = (SessionToken::new(), SessionToken::new());
-        let mut metadata = MetadataMap::new();
-        metadata.insert("cookie", header(&cookie::of_session(&other)).unwrap());
-        let credentials = Credentials::Bearer(token.as_str().to_owned());
-        assert_eq!(shown_token(&credentials, &metadata), Some(token));
-    }
 }

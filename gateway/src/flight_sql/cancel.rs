@@ -10,12 +10,13 @@ use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
 use super::actions::decoded;
+use super::call::Call;
 
 impl FlightSql {
     /// CancelFlightInfo: the body of its answer.
-    pub(super) fn cancel_flight_info(&self, body: &Bytes) -> Result<Bytes> {
+    pub(super) fn cancel_flight_info(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
         let request: CancelFlightInfoRequest = decoded("CancelFlightInfo", body)?;
-        let status = self.cancel(request.info)?;
+        let status = self.cancel(call, request.info)?;
         let result = CancelFlightInfoResult {
             status: status.into(),
         };
@@ -23,21 +24,25 @@ impl FlightSql {
     }
 
     /// CancelQuery, its deprecated predecessor: the body of its answer.
-    pub(super) fn cancel_query(&self, request: &ActionCancelQueryRequest) -> Result<Bytes> {
+    pub(super) fn cancel_query(
+        &self,
+        call: &Call,
+        request: &ActionCancelQueryRequest,
+    ) -> Result<Bytes> {
         let info: FlightInfo = decoded("CancelQuery", &request.info)?;
         let result = ActionCancelQueryResult {
             // The two enumerations have the same values.
-            result: self.cancel(Some(info))?.into(),
+            result: self.cancel(call, Some(info))?.into(),
         };
         Ok(result.as_any().encode_to_vec().into())
     }
 
-    /// Cancels the query of a FlightInfo that this gateway made, as long as it waits or runs here.
-    fn cancel(&self, info: Option<FlightInfo>) -> Result<CancelStatus> {
+    /// Cancels the query of a FlightInfo that this gateway made, as long as it waits or runs here: one's own, or any for an administrator.
+    fn cancel(&self, call: &Call, info: Option<FlightInfo>) -> Result<CancelStatus> {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();
         let id: QueryId = match endpoint.and_then(|endpoint| endpoint.ticket) {
-            Some(ticket) => match self.tickets.open_query(&ticket)? {
+            Some(ticket) => match self.tickets.open_query(&call.principal, &ticket)? {
                 Some((id, _)) => id,
                 None => return Ok(CancelStatus::NotCancellable),
             },
@@ -49,9 +54,10 @@ impl FlightSql {
                     Error::invalid("the FlightInfo to cancel has no ticket and no query id")
                 })?,
         };
-        let waited = self.tickets.take_plan(id).is_some();
+        let rights = &call.principal.rights;
+        let waited = self.tickets.forget_plan(&call.principal, id);
         let statements = self.engine.statements();
-        if statements.end(id, "the client cancelled it") || waited {
+        if statements.end_by(rights, id, "the client cancelled it") || waited {
             return Ok(CancelStatus::Cancelled);
         }
         Err(Error::not_found(format!(

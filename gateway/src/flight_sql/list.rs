@@ -25,7 +25,7 @@ impl FlightSql {
         })?;
         let infos = self
             .engine
-            .tables()
+            .tables(&call.principal.rights)
             .iter()
             .filter(|table| table.name.contains(wanted))
             .map(|table| self.table_info(call, table))

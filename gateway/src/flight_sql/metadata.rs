@@ -16,6 +16,7 @@ use super::call::Call;
 use super::descriptor::{command, parse_any, unimplemented};
 use super::types::{Profile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
+use crate::catalog::access::Rights;
 use crate::engine::TableListing;
 use crate::engine::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 
@@ -42,7 +43,13 @@ impl FlightSql {
     }
 
     /// The rows of the command that a ticket holds.
-    pub(super) fn metadata_rows(&self, any: &Bytes, profile: Profile) -> Result<RecordBatch> {
+    pub(super) fn metadata_rows(
+        &self,
+        call: &Call,
+        any: &Bytes,
+        profile: Profile,
+    ) -> Result<RecordBatch> {
+        let rights = &call.principal.rights;
         let any =
             parse_any(any).ok_or_else(|| Error::internal("a ticket's command is no message"))?;
         let rows = match command(any)? {
@@ -51,9 +58,9 @@ impl FlightSql {
                 builder.append(CATALOG);
                 builder.build()
             }
-            Command::CommandGetDbSchemas(command) => self.schemas(command),
+            Command::CommandGetDbSchemas(command) => self.schemas(rights, command),
             Command::CommandGetTables(command) => {
-                return tables(command, profile, self.engine.tables());
+                return tables(command, profile, self.engine.tables(rights));
             }
             Command::CommandGetTableTypes(command) => table_types(command),
             Command::CommandGetSqlInfo(command) => return sql_info::rows(&command.info),
@@ -71,8 +78,12 @@ impl FlightSql {
         rows.map_err(Error::from)
     }
 
-    fn schemas(&self, command: CommandGetDbSchemas) -> arrow_flight::error::Result<RecordBatch> {
-        let tables = self.engine.tables();
+    fn schemas(
+        &self,
+        rights: &Rights,
+        command: CommandGetDbSchemas,
+    ) -> arrow_flight::error::Result<RecordBatch> {
+        let tables = self.engine.tables(rights);
         let names: BTreeSet<&str> = tables
             .iter()
             .map(|table| table.schema_name.as_str())

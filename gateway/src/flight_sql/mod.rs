@@ -21,8 +21,6 @@
 mod actions;
 /// Credentials.
 mod auth;
-/// Base64 of credentials.
-mod base64;
 /// The headers of a call.
 mod call;
 /// Cancellation by a call.
@@ -41,6 +39,8 @@ mod ingest;
 mod keys;
 /// ListFlights.
 mod list;
+/// Workers that join and leave.
+mod membership;
 /// Catalogs, schemas, tables.
 mod metadata;
 /// PollFlightInfo.

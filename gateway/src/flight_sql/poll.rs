@@ -27,6 +27,7 @@ use super::deadline::Deadline;
 use super::descriptor::parse_any;
 use super::running::FlightDataStream;
 use super::statement::stream_of;
+use crate::catalog::access::Access;
 use crate::statements::Work;
 
 /// A query that nobody polls, and whose rows nobody asks for, ends then.
@@ -54,6 +55,8 @@ pub(super) struct Polled {
 /// One of them.
 #[derive(Debug)]
 struct Started {
+    /// Who might do what when it was planned.
+    access: Arc<Access>,
     last_asked: Mutex<Instant>,
     /// Its stream, with the first messages in front, once these are there.
     stream: Mutex<Option<Stream>>,
@@ -96,8 +99,9 @@ impl Polled {
     }
 
     /// Starts a query. Must be called within a runtime.
-    fn start(self: &Arc<Self>, id: QueryId, messages: FlightDataStream) {
+    fn start(self: &Arc<Self>, id: QueryId, access: Arc<Access>, messages: FlightDataStream) {
         let started = Arc::new(Started {
+            access,
             last_asked: Mutex::new(Instant::now()),
             stream: Mutex::default(),
             is_ready: watch::Sender::new(false),
@@ -137,10 +141,19 @@ impl Polled {
         Some(started)
     }
 
-    /// The stream of a query that was started, once its first rows are there; `None` if there is none.
-    pub(super) async fn take(&self, id: QueryId) -> Option<FlightDataStream> {
+    /// The stream of a query that was started, once its first rows are there; `None` if there is none, or if it was started when others might
+    /// read what it reads.
+    pub(super) async fn take(
+        &self,
+        id: QueryId,
+        access: impl Fn() -> Arc<Access>,
+    ) -> Option<FlightDataStream> {
         loop {
             let started = self.get(id)?;
+            if !Arc::ptr_eq(&started.access, &access()) {
+                self.forget(id, &started);
+                return None;
+            }
             let mut is_ready = started.is_ready.subscribe();
             let ready = is_ready.wait_for(|ready| *ready);
             // It is asked for as long as this waits.
@@ -192,7 +205,7 @@ impl FlightSql {
             }
         };
         let info = poll.info.clone().unwrap_or_default();
-        let Some((id, _)) = self.query_of(&info)? else {
+        let Some((id, _)) = self.query_of(call, &info)? else {
             return Ok(complete(info));
         };
         let Some(started) = self.polled.get(id) else {
@@ -219,26 +232,27 @@ impl FlightSql {
 
     /// Runs the query that was planned for a FlightInfo; nothing if it is none.
     fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<()> {
-        let Some((id, sql)) = self.query_of(info)? else {
+        let Some((id, sql)) = self.query_of(call, info)? else {
             return Ok(());
         };
         if self.polled.is_full() {
             return Ok(());
         }
-        let Some(query) = self.tickets.take_plan(id) else {
+        let Some(query) = self.take_plan(call, id) else {
             return Ok(());
         };
         // It goes on after this call.
         let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
             .within(call.session.engine.statement_timeout());
         let listed = self.engine.statements().enter(id, call.issuer(), &sql);
+        let access = Arc::clone(&query.access);
         let messages = stream_of(listed, query, call.profile, deadline);
-        self.polled.start(id, messages);
+        self.polled.start(id, access, messages);
         Ok(())
     }
 
     /// The query that a FlightInfo's ticket is for, and its statement.
-    fn query_of(&self, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
+    fn query_of(&self, call: &Call, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
         let ticket = info
             .endpoint
             .first()
@@ -246,7 +260,7 @@ impl FlightSql {
         let Some(ticket) = ticket else {
             return Ok(None);
         };
-        let query = self.tickets.open_query(ticket)?;
+        let query = self.tickets.open_query(&call.principal, ticket)?;
         Ok(query.map(|(id, ticket)| (id, ticket.sql)))
     }
 }
@@ -315,16 +329,26 @@ mod tests {
         let messages = stream::unfold(receiver, |mut receiver| async move {
             Some((receiver.recv().await?, receiver))
         });
-        polled.start(id, messages.boxed());
+        let access = Arc::<Access>::default();
+        polled.start(id, Arc::clone(&access), messages.boxed());
         sender.send(message()).unwrap();
         let started = polled.get(id).unwrap();
         assert!(!*started.is_ready.borrow());
         sender.send(message()).unwrap();
         sender.send(message()).unwrap();
         drop(sender);
-        let stream = polled.take(id).await.unwrap();
+        let stream = polled.take(id, || Arc::clone(&access)).await.unwrap();
         assert_eq!(stream.count().await, 3);
-        assert!(polled.take(id).await.is_none());
+        assert!(polled.take(id, || Arc::clone(&access)).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_query_that_others_may_read_by_now_is_not_taken() {
+        let (polled, id) = (Arc::new(Polled::default()), QueryId::new());
+        let messages = stream::iter([message(), message()]);
+        polled.start(id, Arc::default(), messages.boxed());
+        assert!(polled.take(id, Arc::default).await.is_none());
+        assert!(polled.get(id).is_none());
     }
 
     #[tokio::test]
@@ -338,7 +362,7 @@ mod tests {
                 let _held = &holds;
                 message
             });
-            polled.start(id, endless.boxed());
+            polled.start(id, Arc::default(), endless.boxed());
             while Arc::strong_count(&held) > 1 {
                 tokio::task::yield_now().await;
             }

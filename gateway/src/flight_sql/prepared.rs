@@ -55,6 +55,7 @@ impl FlightSql {
         let handle = PreparedStatementHandle {
             sql: request.query,
             parameters: None,
+            user: call.principal.bound_to().to_owned(),
         };
         let rows = description.rows.as_ref().map_or_else(
             || Arc::new(Schema::empty()),
@@ -74,17 +75,25 @@ impl FlightSql {
     }
 
     /// The statement of a handle, with what was bound to it.
-    pub(super) fn prepared_statement(&self, handle: &[u8]) -> Result<Statement> {
-        let PreparedStatementHandle { sql, parameters } = self.tickets.open_handle(handle)?;
-        Ok(Statement { sql, parameters })
+    pub(super) fn prepared_statement(&self, call: &Call, handle: &[u8]) -> Result<Statement> {
+        let handle = self.tickets.open_handle(&call.principal, handle)?;
+        Ok(Statement {
+            sql: handle.sql,
+            parameters: handle.parameters,
+        })
     }
 
     /// The body of the answer to a binding: a handle that holds the parameters. It is always there, because JDBC takes a
     /// missing one for an empty one.
-    pub(super) fn bind(&self, handle: &[u8], row: Option<&RecordBatch>) -> Result<Bytes> {
+    pub(super) fn bind(
+        &self,
+        call: &Call,
+        handle: &[u8],
+        row: Option<&RecordBatch>,
+    ) -> Result<Bytes> {
         let bound = PreparedStatementHandle {
-            sql: self.tickets.open_handle(handle)?.sql,
             parameters: row.map(batch_to_bytes).transpose()?,
+            ..self.tickets.open_handle(&call.principal, handle)?
         };
         let result = DoPutPreparedStatementResult {
             prepared_statement_handle: Some(self.tickets.seal_handle(&bound)),

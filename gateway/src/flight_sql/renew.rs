@@ -7,17 +7,20 @@ use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
 use super::actions::decoded;
+use super::call::Call;
 
 impl FlightSql {
     /// The body of its answer: the endpoint with a new ticket for the same rows.
-    pub(super) fn renew(&self, body: &Bytes) -> Result<Bytes> {
+    pub(super) fn renew(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
         let request: RenewFlightEndpointRequest = decoded("RenewFlightEndpoint", body)?;
         let endpoint = request.endpoint.unwrap_or_default();
         let ticket = endpoint
             .ticket
             .as_ref()
             .ok_or_else(|| Error::invalid("the endpoint to renew has no ticket"))?;
-        let renewed = self.tickets.endpoint(&self.tickets.open(ticket)?);
+        let renewed = self
+            .tickets
+            .endpoint(&self.tickets.open(&call.principal, ticket)?);
         Ok(renewed.encode_to_vec().into())
     }
 }

@@ -149,6 +149,7 @@ mod tests {
     use volary_flight_proto::ids::{QueryId, SessionId};
 
     use super::*;
+    use crate::catalog::access::Rights;
     use crate::statements::{Issuer, Statements};
 
     fn endless(guard: Arc<()>) -> FlightDataStream {
@@ -212,6 +213,6 @@ mod tests {
         let listed = listed(&statements, QueryId::new());
         drop(watched(listed, endless(guard.clone()), deadline));
         assert_eq!(Arc::strong_count(&guard), 1);
-        assert!(statements.all().is_empty());
+        assert!(statements.all(&Rights::open("kea")).is_empty());
     }
 }

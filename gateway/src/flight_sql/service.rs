@@ -18,6 +18,7 @@ use super::descriptor::{self, Described, refuse_transaction};
 use super::handshake::HandshakeStream;
 use super::ingest;
 use super::list::FlightInfoStream;
+use super::membership;
 use super::metadata::schema_of;
 use super::poll::Polled;
 use super::running::FlightDataStream;
@@ -28,6 +29,7 @@ use super::update::PutResultStream;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::login::Login;
 
 /// What clients, and workers that join, talk to: implements Flight, and Flight SQL on top of it.
 ///
@@ -41,6 +43,7 @@ pub struct FlightSql {
     pub(super) sessions: Sessions,
     pub(super) tickets: Tickets,
     pub(super) polled: Arc<Polled>,
+    pub(super) login: Arc<Login>,
 }
 
 impl FlightSql {
@@ -50,6 +53,7 @@ impl FlightSql {
         cluster: Arc<Cluster>,
         sealer: Sealer,
         config: Arc<Config>,
+        login: Arc<Login>,
     ) -> Self {
         Self {
             engine,
@@ -57,6 +61,7 @@ impl FlightSql {
             sessions: Sessions::new(config.query.max_sessions),
             tickets: Tickets::new(sealer, &config.query),
             polled: Arc::default(),
+            login,
             config,
         }
     }
@@ -77,7 +82,7 @@ impl FlightSql {
                     .await
             }
             Described::Command(Command::CommandPreparedStatementQuery(query)) => {
-                let statement = self.prepared_statement(&query.prepared_statement_handle)?;
+                let statement = self.prepared_statement(call, &query.prepared_statement_handle)?;
                 self.statement_info(call, statement, descriptor).await
             }
             Described::Command(command) => self.metadata_info(call, command, descriptor),
@@ -92,7 +97,7 @@ impl FlightSql {
                     .await?
             }
             Described::Command(Command::CommandPreparedStatementQuery(query)) => {
-                let statement = self.prepared_statement(&query.prepared_statement_handle)?;
+                let statement = self.prepared_statement(call, &query.prepared_statement_handle)?;
                 self.statement_schema(call, &statement).await?
             }
             Described::Command(command) => schema_of(&command)?,
@@ -117,14 +122,15 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        Ok(self.shake_hands(&request)?)
+        let call = self.call(&request).await?;
+        Ok(self.shake_hands(&call)?)
     }
 
     async fn list_flights(
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         let flights = self.list(&call, request.get_ref())?;
         Ok(self.respond(&call, flights)?)
     }
@@ -133,7 +139,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         let info = self.info(&call, request.into_inner()).await?;
         Ok(self.respond(&call, info)?)
     }
@@ -142,7 +148,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         let poll = self.poll(&call, request.into_inner()).await?;
         Ok(self.respond(&call, poll)?)
     }
@@ -151,7 +157,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<SchemaResult>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         let schema = self.schema(&call, request.get_ref()).await?;
         Ok(self.respond(&call, schema)?)
     }
@@ -160,15 +166,18 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let call = self.call(&request)?;
-        Ok(Response::new(self.redeem(&call, request.get_ref()).await?))
+        let call = self.call(&request).await?;
+        let rows = self.redeem(&call, request.get_ref()).await?;
+        let mut response = Response::new(rows);
+        self.renew_bearer(response.metadata_mut(), &call)?;
+        Ok(response)
     }
 
     async fn do_put(
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         let options = ingest::options(request.metadata())?;
         let answers = self.put(&call, options, request.into_inner()).await?;
         Ok(self.respond(&call, answers)?)
@@ -178,7 +187,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        self.call(&request)?;
+        self.call(&request).await?;
         Err(Error::new(
             ErrorCode::Unimplemented,
             "DoExchange is not supported; send SQL",
@@ -190,7 +199,13 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
-        let call = self.call(&request)?;
+        if membership::is_one(request.get_ref()) {
+            // Workers are no users: what they say is sealed.
+            let peer = request.remote_addr();
+            let results = self.admit(&request.into_inner(), peer).await?;
+            return Ok(Response::new(results));
+        }
+        let call = self.call(&request).await?;
         let results = self.act(&call, request.into_inner()).await?;
         Ok(self.respond(&call, results)?)
     }
@@ -199,7 +214,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        let call = self.call(&request)?;
+        let call = self.call(&request).await?;
         Ok(self.respond(&call, action_types())?)
     }
 }

@@ -66,7 +66,7 @@ impl FlightSql {
     /// CloseSession: the body of its answer.
     pub(super) fn close_session(&self, call: &Call) -> Bytes {
         if let Some(token) = &call.session_token {
-            self.sessions.close(token);
+            self.sessions.close(&call.principal.rights, token);
         }
         let result = CloseSessionResult {
             status: CloseStatus::Closed.into(),
@@ -120,7 +120,10 @@ fn option_text(value: OptionValue) -> Result<String, ErrorValue> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::catalog::access::Rights;
 
     fn set(session: &ClientSession, name: &str, value: &str) -> Result<(), ErrorValue> {
         set_option(
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_option_that_does_not_exist_and_a_value_that_it_does_not_take_are_told_apart() {
-        let session = ClientSession::new(HashMap::new());
+        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::open("kea")));
         for name in [
             "no_such_setting",
             "datafusion.catalog.location",
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_option_is_set_and_unset_by_any_of_its_names() {
-        let session = ClientSession::new(HashMap::new());
+        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::open("kea")));
         for name in ["timezone", "time_zone", "datafusion.execution.time_zone"] {
             assert_eq!(set(&session, name, "+02:00"), Ok(()));
             assert_eq!(

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::types::Profile;
+use crate::catalog::access::Rights;
 use crate::engine::{Caller, Session};
 
 const TOKEN_PREFIX: &str = "volary-session-";
@@ -58,9 +59,9 @@ pub(super) struct ClientSession {
 
 impl ClientSession {
     /// A new one with the engine's settings that are not the default.
-    pub(super) fn new(settings: HashMap<String, String>) -> Self {
+    pub(super) fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         Self {
-            engine: Session::new(settings),
+            engine: Session::new(settings, rights),
             types: Arc::default(),
         }
     }
@@ -89,28 +90,33 @@ impl ClientSession {
 /// The sessions that are kept.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    by_token: Cache<SessionToken, ClientSession>,
+    by_name: Cache<Name, ClientSession>,
 }
+
+/// A session is its user's alone, whoever names it.
+type Name = (String, SessionToken);
 
 impl Sessions {
     /// Keeps so many; the one that was not used for the longest time is forgotten first.
     pub(super) fn new(max_sessions: u64) -> Self {
         Self {
-            by_token: Cache::builder()
+            by_name: Cache::builder()
                 .max_capacity(max_sessions)
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
         }
     }
 
-    /// The session that a client names; a new default one if it names none. A token of a session that was forgotten, or that
-    /// another gateway knows, names a new one.
-    pub(super) fn of(&self, token: Option<&SessionToken>) -> ClientSession {
-        let new = || ClientSession::new(HashMap::new());
-        match token {
-            Some(token) => self.by_token.get_with_by_ref(token, new),
-            None => new(),
-        }
+    /// The session that a client names, with the rights that its user has now; a new default one if it names none. A token of a session that
+    /// was forgotten, or that another gateway knows, names a new one.
+    pub(super) fn of(&self, rights: &Arc<Rights>, token: Option<&SessionToken>) -> ClientSession {
+        let new = || ClientSession::new(HashMap::new(), Arc::clone(rights));
+        let Some(token) = token else {
+            return new();
+        };
+        let mut session = self.by_name.get_with(name(rights, token), new);
+        session.engine = session.engine.with_rights(Arc::clone(rights));
+        session
     }
 
     /// A token for the session of a call that named none. The session is kept only if the call has changed it.
@@ -119,44 +125,72 @@ impl Sessions {
         if session.is_worth_keeping() {
             let mut kept = session.clone();
             kept.engine = kept.engine.called_by(Caller::Session(session.engine.id()));
-            self.by_token.insert(token.clone(), kept);
+            let rights = session.engine.rights();
+            self.by_name.insert(name(rights, &token), kept);
         }
         token
     }
 
     /// Forgets the session.
-    pub(super) fn close(&self, token: &SessionToken) {
-        self.by_token.invalidate(token);
+    pub(super) fn close(&self, rights: &Rights, token: &SessionToken) {
+        self.by_name.invalidate(&name(rights, token));
     }
+}
+
+fn name(rights: &Rights, token: &SessionToken) -> Name {
+    let user = rights.owner().unwrap_or_default();
+    (user.to_owned(), token.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn anybody() -> Arc<Rights> {
+        Arc::new(Rights::open("anybody"))
+    }
+
     #[test]
     fn a_token_names_the_same_session_until_it_is_closed() {
-        let sessions = Sessions::new(10);
+        let (sessions, by) = (Sessions::new(10), anybody());
         let token = SessionToken::new();
-        let id = sessions.of(Some(&token)).engine.id();
-        assert_eq!(sessions.of(Some(&token)).engine.id(), id);
-        sessions.close(&token);
-        assert_ne!(sessions.of(Some(&token)).engine.id(), id);
+        let id = sessions.of(&by, Some(&token)).engine.id();
+        assert_eq!(sessions.of(&by, Some(&token)).engine.id(), id);
+        sessions.close(&by, &token);
+        assert_ne!(sessions.of(&by, Some(&token)).engine.id(), id);
+    }
+
+    #[test]
+    fn a_session_is_its_users_alone() {
+        let (sessions, token) = (Sessions::new(10), SessionToken::new());
+        let [kea, auk] = ["kea", "auk"].map(|user| Arc::new(Rights::none(user, 1)));
+        let session = sessions.of(&kea, Some(&token));
+        assert_ne!(
+            sessions.of(&auk, Some(&token)).engine.id(),
+            session.engine.id()
+        );
+        let again = sessions.of(&kea, Some(&token));
+        assert_eq!(again.engine.id(), session.engine.id());
+        assert_eq!(again.engine.rights().user(), "kea");
     }
 
     #[test]
     fn a_client_that_names_no_session_has_another_one_at_each_call() {
-        let sessions = Sessions::new(10);
-        assert_ne!(sessions.of(None).engine.id(), sessions.of(None).engine.id());
+        let (sessions, by) = (Sessions::new(10), anybody());
+        assert_ne!(
+            sessions.of(&by, None).engine.id(),
+            sessions.of(&by, None).engine.id()
+        );
     }
 
     #[test]
     fn what_the_call_that_named_no_session_has_set_is_kept_under_the_new_token() {
-        let sessions = Sessions::new(10);
-        let session = sessions.of(None);
+        let (sessions, by) = (Sessions::new(10), anybody());
+        let session = sessions.of(&by, None);
         session.set_profile(Some(Profile::Native));
         let token = sessions.name(&session);
-        assert_eq!(sessions.of(Some(&token)).profile(), Some(Profile::Native));
+        let kept = sessions.of(&by, Some(&token));
+        assert_eq!(kept.profile(), Some(Profile::Native));
     }
 
     #[test]

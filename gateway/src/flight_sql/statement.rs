@@ -70,8 +70,9 @@ impl FlightSql {
                 }
                 Outcome::Done(rows) => {
                     tracing::debug!(rows, "the statement was run");
-                    self.done_info(call, id, rows, descriptor)
+                    self.done_info(call, id, &count_batch(rows)?, descriptor)
                 }
+                Outcome::Answer(answer) => self.done_info(call, id, &answer, descriptor),
             }
         };
         self.work(call, id, &statement.sql, work).await
@@ -112,7 +113,8 @@ impl FlightSql {
         let schema = map_schema(call.profile, &query.schema);
         let statement_bytes = ticket.sql.len() + ticket.parameters.len();
         let info = self.flight_info(call, &schema, ticket, descriptor)?;
-        self.tickets.keep_plan(query, statement_bytes);
+        self.tickets
+            .keep_plan(&call.principal, query, statement_bytes);
         Ok(info)
     }
 
@@ -120,13 +122,12 @@ impl FlightSql {
         &self,
         call: &Call,
         id: QueryId,
-        rows: Option<u64>,
+        outcome: &RecordBatch,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        let outcome = count_batch(rows)?;
         let ticket = QueryTicket {
             query_id: id.to_string(),
-            result: Some(batch_to_bytes(&outcome)?),
+            result: Some(batch_to_bytes(outcome)?),
             ..QueryTicket::default()
         };
         self.flight_info(call, outcome.schema_ref(), ticket, descriptor)
@@ -146,6 +147,7 @@ impl FlightSql {
                 .settings
                 .insert(PROFILE_OPTION.to_owned(), call.profile.to_string());
         }
+        call.principal.bound_to().clone_into(&mut ticket.user);
         Ok(FlightInfo::new()
             .try_with_schema(schema)
             .map_err(arrow_error)?
@@ -177,27 +179,33 @@ impl FlightSql {
 
     /// The rows of a ticket.
     pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<FlightDataStream> {
-        let mut ticket = self.tickets.open(ticket)?;
+        let mut ticket = self.tickets.open(&call.principal, ticket)?;
         let profile = match ticket.settings.remove(PROFILE_OPTION) {
             Some(profile) => profile.parse()?,
             None => Profile::default(),
         };
         if let Some(command) = &ticket.command {
-            return self.metadata_rows(command, profile).map(batch_messages);
+            return self
+                .metadata_rows(call, command, profile)
+                .map(batch_messages);
         }
         if let Some(result) = &ticket.result {
             return batch_from_bytes(result).map(batch_messages);
         }
         let id: QueryId = ticket.query_id.parse()?;
-        let session = Session::new(std::mem::take(&mut ticket.settings));
+        let rights = Arc::clone(&call.principal.rights);
+        let session = Session::new(std::mem::take(&mut ticket.settings), rights);
         let session = session.called_by(call.session.engine.caller());
         let deadline = call.deadline.within(session.statement_timeout());
-        if let Some(started) = deadline.bound(self.polled.take(id).map(Ok)).await? {
+        if let Some(started) = deadline
+            .bound(self.polled.take(id, || self.engine.access()).map(Ok))
+            .await?
+        {
             return Ok(started);
         }
         let statements = self.engine.statements();
         let listed = statements.enter(id, call.issuer(), &ticket.sql);
-        let query = match self.tickets.take_plan(id) {
+        let query = match self.take_plan(call, id) {
             Some(query) => query,
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
@@ -209,6 +217,12 @@ impl FlightSql {
             }
         };
         Ok(stream_of(listed, query, profile, deadline))
+    }
+
+    /// Takes the plan of a query that the caller has planned, if its rights are still those that it was planned with.
+    pub(super) fn take_plan(&self, call: &Call, id: QueryId) -> Option<Query> {
+        let query = self.tickets.take_plan(&call.principal, id)?;
+        self.engine.is_allowed_still(&query).then_some(query)
     }
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another

@@ -11,13 +11,14 @@ use arrow_flight::{FlightEndpoint, Ticket};
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use prost_types::Timestamp;
-use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::{PreparedStatementHandle, QueryTicket};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::config;
 use crate::engine::Query;
+use crate::login::Principal;
 
 /// What a plan takes, at least, and for each byte of its statement: an expression of a few characters is some hundred bytes in the
 /// plan, once for each operator that it passes.
@@ -44,6 +45,8 @@ pub(super) struct Tickets {
 #[derive(Debug, Clone)]
 struct KeptPlan {
     query: Arc<Mutex<Option<Query>>>,
+    /// Whose it is.
+    user: String,
     /// What it takes, by estimate.
     bytes: u32,
 }
@@ -77,17 +80,23 @@ impl Tickets {
     /// What the client's ticket says.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`].
-    pub(super) fn open(&self, ticket: &Ticket) -> Result<QueryTicket> {
-        self.sealer.open(Purpose::Query, &ticket.ticket)
+    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`]; `PERMISSION_DENIED` for another one's.
+    pub(super) fn open(&self, by: &Principal, ticket: &Ticket) -> Result<QueryTicket> {
+        let opened: QueryTicket = self.sealer.open(Purpose::Query, &ticket.ticket)?;
+        check_bound(by, "ticket", &opened.user)?;
+        Ok(opened)
     }
 
     /// What a ticket says that is for a query; `None` for one whose rows are there already.
     ///
     /// # Errors
     /// Those of [`Self::open`].
-    pub(super) fn open_query(&self, ticket: &Ticket) -> Result<Option<(QueryId, QueryTicket)>> {
-        let ticket = self.open(ticket)?;
+    pub(super) fn open_query(
+        &self,
+        by: &Principal,
+        ticket: &Ticket,
+    ) -> Result<Option<(QueryId, QueryTicket)>> {
+        let ticket = self.open(by, ticket)?;
         if ticket.command.is_some() || ticket.result.is_some() {
             return Ok(None);
         }
@@ -103,24 +112,57 @@ impl Tickets {
     /// What the client's handle says.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`].
-    pub(super) fn open_handle(&self, handle: &[u8]) -> Result<PreparedStatementHandle> {
-        self.sealer.open(Purpose::PreparedStatement, handle)
+    /// Those of [`Self::open`].
+    pub(super) fn open_handle(
+        &self,
+        by: &Principal,
+        handle: &[u8],
+    ) -> Result<PreparedStatementHandle> {
+        let opened: PreparedStatementHandle =
+            self.sealer.open(Purpose::PreparedStatement, handle)?;
+        check_bound(by, "prepared statement", &opened.user)?;
+        Ok(opened)
     }
 
     /// Keeps the plan of a statement of so many bytes until it is taken, for a minute at most.
-    pub(super) fn keep_plan(&self, query: Query, statement_bytes: usize) {
+    pub(super) fn keep_plan(&self, by: &Principal, query: Query, statement_bytes: usize) {
         let bytes = PLAN_BYTES.saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_BYTE));
         let id = query.id;
         let kept = KeptPlan {
             query: Arc::new(Mutex::new(Some(query))),
+            user: by.bound_to().to_owned(),
             bytes: u32::try_from(bytes.min(self.most_bytes)).unwrap_or(u32::MAX),
         };
         self.plans.insert(id, kept);
     }
 
-    /// Takes a plan out: it is run once, a second DoGet plans again.
-    pub(super) fn take_plan(&self, id: QueryId) -> Option<Query> {
-        self.plans.remove(&id)?.query.lock().take()
+    /// Takes a plan of this user's out: it is run once, a second DoGet plans again.
+    pub(super) fn take_plan(&self, by: &Principal, id: QueryId) -> Option<Query> {
+        let kept = self.plans.get(&id)?;
+        if kept.user != by.bound_to() {
+            return None;
+        }
+        self.plans.invalidate(&id);
+        kept.query.lock().take()
     }
+
+    /// Forgets a plan of this user's, or of anybody's for an administrator. Returns false if there is none.
+    pub(super) fn forget_plan(&self, by: &Principal, id: QueryId) -> bool {
+        let is_theirs = |kept: &KeptPlan| by.rights.is_unrestricted() || kept.user == by.bound_to();
+        let Some(kept) = self.plans.get(&id).filter(is_theirs) else {
+            return false;
+        };
+        self.plans.invalidate(&id);
+        kept.query.lock().take().is_some()
+    }
+}
+
+fn check_bound(by: &Principal, what: &str, user: &str) -> Result<()> {
+    if user == by.bound_to() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::PermissionDenied,
+        format!("the {what} was made for another user; run the statement yourself"),
+    ))
 }

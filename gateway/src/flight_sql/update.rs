@@ -55,7 +55,7 @@ impl FlightSql {
                     .await?
             }
             Described::Command(Command::CommandPreparedStatementUpdate(update)) => {
-                let statement = self.prepared_statement(&update.prepared_statement_handle)?;
+                let statement = self.prepared_statement(call, &update.prepared_statement_handle)?;
                 self.update_each(call, &statement, Batches::new(first, messages))
                     .await?
             }
@@ -64,7 +64,7 @@ impl FlightSql {
                     .deadline
                     .bound(single_row(Batches::new(first, messages)))
                     .await?;
-                self.bind(&query.prepared_statement_handle, row.as_ref())?
+                self.bind(call, &query.prepared_statement_handle, row.as_ref())?
             }
             Described::Command(Command::CommandStatementIngest(ingest)) => {
                 let batches = Batches::new(first, messages);
@@ -156,6 +156,9 @@ impl FlightSql {
                     tracing::debug!(rows, "the statement was run");
                     Ok(count_of(rows))
                 }
+                Outcome::Answer(_) => Err(Error::invalid(
+                    "it is done, but what it answers is the row of a query, and this was sent as an update; undo it (DROP TOKEN), and send it as a query",
+                )),
                 Outcome::Rows(query) => {
                     let statements = self.engine.statements();
                     let mut rows = Box::pin(query.start(statements.noted(id))).await?;

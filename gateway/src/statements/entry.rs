@@ -13,6 +13,8 @@ use volary_flight_proto::{Error, ErrorCode};
 
 use super::work::{Gathers, Work};
 use super::{Issuer, StatementStatus};
+use crate::catalog::access::Rights;
+use crate::engine::without_passwords;
 
 /// Of a statement's text, so much is listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
@@ -81,7 +83,7 @@ impl Entry {
     pub(super) fn new(issuer: Issuer, text: &str) -> Self {
         Self {
             issuer,
-            text: beginning(text),
+            text: without_passwords(&beginning(text)).into_owned(),
             started: SystemTime::now(),
             since: Instant::now(),
             phases: Mutex::default(),
@@ -101,6 +103,11 @@ impl Entry {
             client: None,
         };
         Self::new(issuer, "")
+    }
+
+    /// Whether somebody with these rights may see and end it.
+    pub(super) fn is_of(&self, by: &Rights) -> bool {
+        self.issuer.is(by)
     }
 
     pub(super) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {

@@ -28,6 +28,8 @@ use history::History;
 pub use history::{Ended, Outcome};
 pub use work::Work;
 
+use crate::catalog::access::Rights;
+
 /// Whose statement it is.
 #[derive(Debug, Clone)]
 pub struct Issuer {
@@ -37,6 +39,13 @@ pub struct Issuer {
     pub session: SessionId,
     /// From where it was sent.
     pub client: Option<SocketAddr>,
+}
+
+impl Issuer {
+    /// Whether it is one's own, or may be handled as if it were.
+    fn is(&self, by: &Rights) -> bool {
+        by.is_unrestricted() || self.user == by.user()
+    }
 }
 
 /// A statement as it stands.
@@ -97,7 +106,17 @@ impl Statements {
         }
     }
 
+    /// Ends what somebody with these rights may end of a statement: the own ones, and all for an administrator. As [`Self::end`].
+    pub fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
+        let mut ended = false;
+        for entry in self.of(id) {
+            ended |= entry.is_of(by) && entry.end(why);
+        }
+        ended
+    }
+
     /// Ends what is done with a statement; `why` is what its client is told. False if nothing is, or if it commits what it has written.
+    #[cfg(test)]
     pub fn end(&self, id: QueryId, why: &str) -> bool {
         let mut ended = false;
         for entry in self.of(id) {
@@ -106,8 +125,8 @@ impl Statements {
         ended
     }
 
-    /// Those that are worked on, the oldest first.
-    pub fn all(&self) -> Vec<StatementStatus> {
+    /// Those that are worked on, the oldest first: the own ones, or all for an administrator.
+    pub fn all(&self, by: &Rights) -> Vec<StatementStatus> {
         let by_id = self.by_id.lock();
         let entries: Vec<_> = by_id
             .iter()
@@ -117,6 +136,7 @@ impl Statements {
         drop(by_id);
         let mut all: Vec<_> = entries
             .into_iter()
+            .filter(|(_, entry)| entry.is_of(by))
             .map(|(id, entry)| entry.status(id))
             .collect();
         all.sort_by_key(|status| status.started);
@@ -128,9 +148,11 @@ impl Statements {
         self.of(id).iter().find_map(|entry| entry.work())
     }
 
-    /// Those that have ended and are remembered, in the order in which they ended.
-    pub fn ended(&self) -> Vec<Ended> {
-        self.history.all()
+    /// Those that have ended and are remembered, in the order in which they ended: the own ones, or all for an administrator.
+    pub fn ended(&self, by: &Rights) -> Vec<Ended> {
+        let mut ended = self.history.all();
+        ended.retain(|ended| ended.status.issuer.is(by));
+        ended
     }
 
     /// A statement that writes, to note how far it is. One that is not listed is noted nowhere.
@@ -311,12 +333,12 @@ mod tests {
         planned.noted().waits();
         streamed.noted().waits();
         streamed.sent(7);
-        let all = statements.all();
+        let all = statements.all(&Rights::open("kea"));
         assert_eq!(all.len(), 2);
         assert!(all.iter().all(|status| status.state == State::Queued));
         assert_eq!(all.iter().map(|status| status.sent_bytes).sum::<u64>(), 7);
         drop(planned);
-        assert_eq!(statements.all().len(), 1);
+        assert_eq!(statements.all(&Rights::open("kea")).len(), 1);
         drop(streamed);
         assert!(statements.by_id.lock().is_empty());
     }
@@ -325,7 +347,7 @@ mod tests {
     fn a_long_statement_is_listed_by_its_beginning() {
         let statements = Arc::new(Statements::new(2));
         let _listed = statements.enter(QueryId::new(), issuer(), &"ä".repeat(100_000));
-        let text = &statements.all()[0].text;
+        let text = &statements.all(&Rights::open("kea"))[0].text;
         assert!(text.len() < 10_000);
         assert!(text.ends_with('…'));
     }
@@ -391,7 +413,7 @@ mod tests {
         let left = enter("left");
         left.noted().add_rows(7);
         drop(left);
-        let ended = statements.ended();
+        let ended = statements.ended(&Rights::open("kea"));
         let texts: Vec<_> = ended
             .iter()
             .map(|ended| ended.status.text.as_str())

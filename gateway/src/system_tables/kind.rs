@@ -14,10 +14,13 @@ pub(super) enum Kind {
     Loads,
     Queries,
     QueryLog,
+    Users,
+    Grants,
+    Tokens,
 }
 
 /// All of them, as they are listed.
-pub(super) const KINDS: [Kind; 7] = [
+pub(super) const KINDS: [Kind; 10] = [
     Kind::Nodes,
     Kind::Tables,
     Kind::Shards,
@@ -25,6 +28,9 @@ pub(super) const KINDS: [Kind; 7] = [
     Kind::Loads,
     Kind::Queries,
     Kind::QueryLog,
+    Kind::Users,
+    Kind::Grants,
+    Kind::Tokens,
 ];
 
 impl Kind {
@@ -38,6 +44,9 @@ impl Kind {
             Self::Loads => "loads",
             Self::Queries => "queries",
             Self::QueryLog => "query_log",
+            Self::Users => "users",
+            Self::Grants => "grants",
+            Self::Tokens => "tokens",
         }
     }
 
@@ -45,6 +54,7 @@ impl Kind {
     pub(super) fn schema(self) -> SchemaRef {
         use DataType::{Boolean, Int64, Timestamp, Utf8};
         use TimeUnit::Microsecond;
+        let time = || Timestamp(Microsecond, Some("UTC".into()));
         let columns: &[(&str, DataType, bool)] = match self {
             Self::Nodes => &[
                 ("id", Utf8, false),
@@ -68,6 +78,7 @@ impl Kind {
                 ("workers", Int64, false),
                 ("rows", Int64, false),
                 ("bytes", Int64, false),
+                ("owner", Utf8, true),
             ],
             Self::Shards => &[
                 ("table_name", Utf8, false),
@@ -99,7 +110,7 @@ impl Kind {
                 ("client_address", Utf8, true),
                 ("state", Utf8, false),
                 ("statement", Utf8, false),
-                ("started", Timestamp(Microsecond, Some("UTC".into())), false),
+                ("started", time(), false),
                 ("planning_us", Int64, false),
                 ("queued_us", Int64, false),
                 ("running_us", Int64, false),
@@ -118,7 +129,7 @@ impl Kind {
                 ("client_address", Utf8, true),
                 ("outcome", Utf8, false),
                 ("statement", Utf8, false),
-                ("started", Timestamp(Microsecond, Some("UTC".into())), false),
+                ("started", time(), false),
                 ("planning_us", Int64, false),
                 ("queued_us", Int64, false),
                 ("running_us", Int64, false),
@@ -131,6 +142,26 @@ impl Kind {
                 ("scanned_bytes", Int64, false),
                 ("error_code", Utf8, true),
                 ("error", Utf8, true),
+            ],
+            Self::Users => &[
+                ("name", Utf8, false),
+                ("kind", Utf8, false),
+                ("admin", Boolean, false),
+                ("has_password", Boolean, false),
+                ("roles", Utf8, true),
+                ("created", time(), false),
+            ],
+            Self::Grants => &[
+                ("grantee", Utf8, false),
+                ("privilege", Utf8, false),
+                ("object_kind", Utf8, false),
+                ("object", Utf8, true),
+            ],
+            Self::Tokens => &[
+                ("name", Utf8, false),
+                ("user_name", Utf8, false),
+                ("created", time(), false),
+                ("expires", time(), true),
             ],
         };
         let fields: Vec<_> = columns

@@ -1,5 +1,7 @@
 //! The tables about the cluster itself, in the schema `system`.
 
+/// Rows of the tables about users, grants and tokens.
+mod access;
 /// Which tables there are, and their columns.
 mod kind;
 /// Rows of the tables about statements.
@@ -21,6 +23,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::catalog::State;
+use crate::catalog::access::Rights;
 use crate::cluster::Cluster;
 use crate::load::Loads;
 use crate::statements::Statements;
@@ -47,21 +50,24 @@ pub struct SystemSchema {
     loads: Loads,
     statements: Arc<Statements>,
     catalog: Arc<State>,
+    rights: Arc<Rights>,
 }
 
 impl SystemSchema {
-    /// Of what the tables' rows are read from.
+    /// Of what the tables' rows are read from. `rights`: of who reads them, and is shown what they allow.
     pub fn new(
         cluster: Arc<Cluster>,
         loads: Loads,
         statements: Arc<Statements>,
         catalog: Arc<State>,
+        rights: Arc<Rights>,
     ) -> Self {
         Self {
             cluster,
             loads,
             statements,
             catalog,
+            rights,
         }
     }
 }
@@ -81,6 +87,7 @@ impl SchemaProvider for SystemSchema {
                 loads: self.loads.clone(),
                 statements: Arc::clone(&self.statements),
                 catalog: Arc::clone(&self.catalog),
+                rights: Arc::clone(&self.rights),
             }) as _
         }))
     }
@@ -98,6 +105,7 @@ struct SystemTable {
     loads: Loads,
     statements: Arc<Statements>,
     catalog: Arc<State>,
+    rights: Arc<Rights>,
 }
 
 impl SystemTable {
@@ -106,12 +114,15 @@ impl SystemTable {
             Kind::Nodes => {
                 rows::nodes(&self.cluster, session.runtime_env().memory_pool.reserved())?
             }
-            Kind::Tables => rows::tables(&self.catalog)?,
-            Kind::Shards => rows::shards(&self.catalog)?,
-            Kind::Segments => segments::rows(&self.catalog, &self.cluster).await?,
-            Kind::Loads => rows::loads(&self.loads)?,
-            Kind::Queries => queries::queries(&self.statements)?,
-            Kind::QueryLog => queries::query_log(&self.statements)?,
+            Kind::Tables => rows::tables(&self.catalog, &self.rights)?,
+            Kind::Shards => rows::shards(&self.catalog, &self.rights)?,
+            Kind::Segments => segments::rows(&self.catalog, &self.cluster, &self.rights).await?,
+            Kind::Loads => rows::loads(&self.loads, &self.catalog, &self.rights)?,
+            Kind::Queries => queries::queries(&self.statements, &self.rights)?,
+            Kind::QueryLog => queries::query_log(&self.statements, &self.rights)?,
+            Kind::Users => access::users(self.catalog.access(), &self.rights)?,
+            Kind::Grants => access::grants(self.catalog.access(), &self.rights)?,
+            Kind::Tokens => access::tokens(self.catalog.access(), &self.rights)?,
         })
     }
 }

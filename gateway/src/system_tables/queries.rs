@@ -8,11 +8,12 @@ use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, numbers, optional_texts, texts};
+use crate::catalog::access::Rights;
 use crate::statements::{Ended, Outcome, StatementStatus, Statements};
 
 /// What this gateway works on.
-pub(super) fn queries(statements: &Statements) -> Result<RecordBatch> {
-    let all = statements.all();
+pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
+    let all = statements.all(by);
     let all: Vec<&StatementStatus> = all.iter().collect();
     let mut columns = whose(&all);
     columns.push(texts(all.iter().map(|status| status.state.name())));
@@ -31,8 +32,8 @@ pub(super) fn queries(statements: &Statements) -> Result<RecordBatch> {
 }
 
 /// What has ended.
-pub(super) fn query_log(statements: &Statements) -> Result<RecordBatch> {
-    let ended = statements.ended();
+pub(super) fn query_log(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
+    let ended = statements.ended(by);
     let all: Vec<_> = ended.iter().map(|ended| &ended.status).collect();
     let outcomes = || ended.iter().map(|ended: &Ended| &ended.outcome);
     let mut columns = whose(&all);

@@ -9,7 +9,8 @@ use datafusion::error::DataFusionError;
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
-use crate::catalog::{State, TableKind};
+use crate::catalog::access::Rights;
+use crate::catalog::{State, Table, TableKind};
 use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
 
@@ -94,8 +95,14 @@ pub(super) fn nodes(cluster: &Cluster, memory_reserved: usize) -> Result<RecordB
     )
 }
 
-pub(super) fn tables(state: &State) -> Result<RecordBatch> {
-    let tables: Vec<_> = state.tables().collect();
+/// The tables that somebody with these rights is told of.
+fn seen<'a>(state: &'a State, rights: &'a Rights) -> impl Iterator<Item = &'a Arc<Table>> {
+    let tables = state.tables();
+    tables.filter(|table| rights.sees(table.name(), table.owner()))
+}
+
+pub(super) fn tables(state: &State, rights: &Rights) -> Result<RecordBatch> {
+    let tables: Vec<_> = seen(state, rights).collect();
     batch(
         Kind::Tables,
         vec![
@@ -121,14 +128,15 @@ pub(super) fn tables(state: &State) -> Result<RecordBatch> {
             numbers(tables.iter().map(|table| table.workers().len() as u64)),
             numbers(tables.iter().map(|table| table.statistics().rows)),
             numbers(tables.iter().map(|table| table.statistics().bytes)),
+            optional_texts(tables.iter().map(|table| table.owner().map(str::to_owned))),
         ],
     )
 }
 
-pub(super) fn shards(state: &State) -> Result<RecordBatch> {
+pub(super) fn shards(state: &State, rights: &Rights) -> Result<RecordBatch> {
     let (mut names, mut ids) = (vec![], vec![]);
     let (mut workers, mut rows, mut bytes) = (vec![], vec![], vec![]);
-    for table in state.tables() {
+    for table in seen(state, rights) {
         for shard in 0..table.shards() {
             let holders = match table.kind() {
                 TableKind::Sharded { .. } => table.worker_of(shard).into_iter().collect(),
@@ -156,8 +164,10 @@ pub(super) fn shards(state: &State) -> Result<RecordBatch> {
     )
 }
 
-pub(super) fn loads(loads: &Loads) -> Result<RecordBatch> {
-    let loads = loads.all();
+pub(super) fn loads(loads: &Loads, state: &State, rights: &Rights) -> Result<RecordBatch> {
+    let mut loads = loads.all();
+    // Of a table that is being created, only administrators are told.
+    loads.retain(|load| rights.is_unrestricted() || state.is_seen_by(&load.table, rights));
     batch(
         Kind::Loads,
         vec![

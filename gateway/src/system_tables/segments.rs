@@ -13,6 +13,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::kind::Kind;
 use super::rows::{batch, numbers, texts};
 use crate::catalog::State;
+use crate::catalog::access::Rights;
 use crate::cluster::Cluster;
 
 /// A segment of a table that exists.
@@ -26,9 +27,14 @@ struct Row<'a> {
 
 /// Asks every worker that holds a table. One that cannot be asked fails the query: without its rows, a table would look as if it
 /// had lost some.
-pub(super) async fn rows(state: &State, cluster: &Arc<Cluster>) -> Result<RecordBatch> {
+pub(super) async fn rows(
+    state: &State,
+    cluster: &Arc<Cluster>,
+    rights: &Rights,
+) -> Result<RecordBatch> {
     let holders: BTreeSet<WorkerId> = state
         .tables()
+        .filter(|table| rights.sees(table.name(), table.owner()))
         .flat_map(|table| table.workers())
         .copied()
         .collect();
@@ -42,6 +48,7 @@ pub(super) async fn rows(state: &State, cluster: &Arc<Cluster>) -> Result<Record
     let rows: Vec<_> = answers
         .into_iter()
         .flat_map(|(worker, list)| listed(state, worker, list))
+        .filter(|row| state.is_seen_by(row.table, rights))
         .collect();
     let visible: BooleanArray = rows.iter().map(|row| Some(row.visible)).collect();
     batch(
@@ -127,7 +134,12 @@ mod tests {
             sort_key: Vec::new(),
         };
         let created = catalog
-            .create_table(definition, &[worker], IfExists::Fail)
+            .create_table(
+                definition,
+                &[worker],
+                IfExists::Fail,
+                &Arc::new(Rights::open("kea")),
+            )
             .await;
         let table = created.unwrap().unwrap();
         let committed = catalog.begin_write(&table).await.unwrap();

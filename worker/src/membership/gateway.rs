@@ -7,6 +7,7 @@ use arrow_flight::Action;
 use backon::{ExponentialBuilder, Retryable};
 use prost::Message;
 use tokio::time::timeout;
+use tonic::Status;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::membership::{
     JOIN_ACTION, JoinRequest, JoinResponse, LEAVE_ACTION, LeaveRequest, LeaveResponse,
@@ -15,6 +16,7 @@ use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
+use volary_node::tls::ClientTls;
 
 use crate::config::Config;
 
@@ -39,16 +41,20 @@ impl fmt::Display for Gateway {
 }
 
 impl Gateway {
-    pub(super) fn new(config: &Config, runtimes: &Runtimes) -> Result<Self> {
+    pub(super) fn new(
+        config: &Config,
+        tls: Option<ClientTls>,
+        runtimes: &Runtimes,
+    ) -> Result<Self> {
         // On the health runtime, too: what a worker says of itself does not wait behind rows.
-        let client = flight_client(
-            &config.gateway,
-            &ChannelOptions::default(),
-            runtimes.health(),
-        )?;
+        let options = ChannelOptions {
+            tls,
+            ..ChannelOptions::default()
+        };
+        let client = flight_client(config.gateway_address(), &options, runtimes.health())?;
         let secret = config.secret.as_deref().unwrap_or_default();
         Ok(Self {
-            address: config.gateway.clone(),
+            address: config.gateway_address().to_owned(),
             client,
             sealer: Sealer::new(Key::from_secret(secret)),
         })
@@ -117,13 +123,27 @@ impl Gateway {
         let mut client = self.client.clone();
         let mut answers = client
             .do_action(Action::new(action, body))
-            .await?
+            .await
+            .map_err(said_or_broken)?
             .into_inner();
-        let answer = answers.message().await?.ok_or_else(|| {
+        let answer = answers.message().await.map_err(said_or_broken)?;
+        let answer = answer.ok_or_else(|| {
             Error::unavailable(
                 "an answer without a message; check that a gateway of Volary listens there",
             )
         })?;
         self.sealer.open(Purpose::Membership, &answer.body)
     }
+}
+
+/// What the gateway says, or that nobody speaks there as it does.
+fn said_or_broken(status: Status) -> Error {
+    if std::error::Error::source(&status).is_none() {
+        return status.into();
+    }
+    let text = format!(
+        "{}; check that a gateway listens there, and that TLS is set on both sides or on none",
+        status.message()
+    );
+    Error::with_source(ErrorCode::Unavailable, text, status)
 }

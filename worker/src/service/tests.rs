@@ -62,8 +62,9 @@ fn worker_with(execution: Execution) -> Worker {
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),
         admission: Admission::new("fragments", 1, 1),
         relaying: Admission::new("fragments that relay", 1, 1),
-        connections: Connections::new(&CONNECTIONS, runtimes.handles().io().clone()),
+        connections: Connections::new(&CONNECTIONS, None, runtimes.handles().io().clone()),
         known_fragments: KnownFragments::default(),
+        tls: None,
     };
     let context = Arc::new(context);
     let reports = Reports::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);

@@ -1,5 +1,6 @@
 //! The catalog over its real store, in a directory of its own.
 
+mod access;
 mod stores;
 mod tables;
 mod writes;
@@ -12,6 +13,7 @@ use arrow::ipc::writer::StreamWriter;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
 
+use super::access::Rights;
 use super::*;
 
 /// A directory that goes away.
@@ -29,6 +31,11 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// As long as there are no users.
+fn anybody() -> Arc<Rights> {
+    Arc::new(Rights::open("kea"))
 }
 
 async fn open(directory: &Path) -> Result<Catalog> {

@@ -41,18 +41,18 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 3).await;
     catalog
-        .create_table(sharded("orders", 8), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 8), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
     let reference = definition("nation", DefinitionKind::Reference);
     catalog
-        .create_table(reference, &workers[..2], IfExists::Fail)
+        .create_table(reference, &workers[..2], IfExists::Fail, &anybody())
         .await
         .unwrap();
     load(&catalog, "orders", 25).await;
     let schema = catalog.state().table("orders").unwrap().schema().clone();
     catalog
-        .create_view("recent", "SELECT * FROM orders", schema, false)
+        .create_view("recent", "SELECT * FROM orders", schema, false, &anybody())
         .await
         .unwrap();
     let before = content(&catalog.state());

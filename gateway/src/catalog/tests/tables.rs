@@ -8,7 +8,7 @@ async fn tables_of_equal_shard_count_share_their_placement() {
     let (catalog, workers) = with_workers(&directory, 3).await;
     let create = async |name: &str, shards: u32, live: &[WorkerId]| {
         catalog
-            .create_table(sharded(name, shards), live, IfExists::Fail)
+            .create_table(sharded(name, shards), live, IfExists::Fail, &anybody())
             .await
             .unwrap()
             .unwrap()
@@ -33,7 +33,7 @@ async fn tables_of_equal_shard_count_share_their_placement() {
 
     // A placement that no table uses any more is made anew.
     for name in ["orders", "lineitem"] {
-        catalog.drop_table(name, false).await.unwrap();
+        catalog.drop_table(name, false, &anybody()).await.unwrap();
     }
     let orders = create("orders", 8, &workers[..2]).await;
     assert_eq!(orders.workers(), &workers[..2]);
@@ -45,67 +45,92 @@ async fn names_are_taken_once() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
     let table = catalog
-        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
     let code = |error: Error| (error.code(), error.message().contains("\"orders\""));
     let taken = (ErrorCode::AlreadyExists, true);
     let again = catalog
-        .create_table(sharded("orders", 8), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 8), &workers, IfExists::Fail, &anybody())
         .await;
     assert_eq!(code(again.unwrap_err()), taken);
     assert!(
         catalog
-            .create_table(sharded("orders", 8), &workers, IfExists::Keep)
+            .create_table(sharded("orders", 8), &workers, IfExists::Keep, &anybody())
             .await
             .unwrap()
             .is_none()
     );
     let view = catalog
-        .create_view("orders", "SELECT 1", table.schema().clone(), true)
+        .create_view(
+            "orders",
+            "SELECT 1",
+            table.schema().clone(),
+            true,
+            &anybody(),
+        )
         .await;
     assert_eq!(code(view.unwrap_err()), taken);
     assert!(
         catalog
-            .create_table(sharded("Orders", 4), &workers, IfExists::Fail)
+            .create_table(sharded("Orders", 4), &workers, IfExists::Fail, &anybody())
             .await
             .unwrap()
             .is_some()
     );
 
     catalog
-        .create_view("v", "SELECT 1", table.schema().clone(), false)
+        .create_view("v", "SELECT 1", table.schema().clone(), false, &anybody())
         .await
         .unwrap();
     let table_of_the_view = catalog
-        .create_table(sharded("v", 4), &workers, IfExists::Keep)
+        .create_table(sharded("v", 4), &workers, IfExists::Keep, &anybody())
         .await;
     assert_eq!(
         table_of_the_view.unwrap_err().code(),
         ErrorCode::AlreadyExists
     );
     let again = catalog
-        .create_view("v", "SELECT 2", table.schema().clone(), false)
+        .create_view("v", "SELECT 2", table.schema().clone(), false, &anybody())
         .await;
     assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
     catalog
-        .create_view("v", "SELECT 2", table.schema().clone(), true)
+        .create_view("v", "SELECT 2", table.schema().clone(), true, &anybody())
         .await
         .unwrap();
     assert_eq!(catalog.state().view("v").unwrap().sql(), "SELECT 2");
 
-    let missing = catalog.drop_table("order", false).await.unwrap_err();
+    let missing = catalog
+        .drop_table("order", false, &anybody())
+        .await
+        .unwrap_err();
     assert!(
         missing.message().contains("did you mean \"orders\""),
         "{missing}"
     );
-    assert!(catalog.drop_table("order", true).await.unwrap().is_none());
+    assert!(
+        catalog
+            .drop_table("order", true, &anybody())
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(
-        catalog.drop_table("v", true).await.unwrap_err().code(),
+        catalog
+            .drop_table("v", true, &anybody())
+            .await
+            .unwrap_err()
+            .code(),
         ErrorCode::InvalidArgument
     );
-    assert!(catalog.drop_view("v", false).await.unwrap().is_some());
+    assert!(
+        catalog
+            .drop_view("v", false, &anybody())
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -125,14 +150,14 @@ async fn definitions_that_cannot_be_tables_are_refused() {
         (float_key, "column \"value\""),
     ] {
         let error = catalog
-            .create_table(bad, &workers, IfExists::Fail)
+            .create_table(bad, &workers, IfExists::Fail, &anybody())
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         assert!(error.message().contains(said), "{error}");
     }
     let error = catalog
-        .create_table(sharded("t", 4), &[], IfExists::Fail)
+        .create_table(sharded("t", 4), &[], IfExists::Fail, &anybody())
         .await
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unavailable);

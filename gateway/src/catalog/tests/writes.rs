@@ -7,14 +7,14 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let orders = catalog
-        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
     load(&catalog, "orders", 10).await;
     let write = catalog.begin_write(&orders).await.unwrap();
     let (created, _) = catalog
-        .begin_create(sharded("copy", 16), &workers, IfExists::Fail)
+        .begin_create(sharded("copy", 16), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
     assert!(catalog.state().table("copy").is_none());
@@ -46,7 +46,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     }
     assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
     let next = catalog
-        .create_table(sharded("copy", 16), &workers, IfExists::Fail)
+        .create_table(sharded("copy", 16), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
@@ -59,11 +59,11 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let (table, write) = catalog
-        .begin_create(sharded("copy", 4), &workers, IfExists::Fail)
+        .begin_create(sharded("copy", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
     let taken = catalog
-        .create_table(sharded("copy", 4), &workers, IfExists::Keep)
+        .create_table(sharded("copy", 4), &workers, IfExists::Keep, &anybody())
         .await
         .unwrap_err();
     assert_eq!(taken.code(), ErrorCode::AlreadyExists);
@@ -78,14 +78,14 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     assert!(catalog.state().snapshot().sees(write));
 
     let (_, write) = catalog
-        .begin_create(sharded("other", 4), &workers, IfExists::Fail)
+        .begin_create(sharded("other", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
     assert!(catalog.abort_write(write).await.unwrap());
     assert!(!catalog.abort_write(write).await.unwrap());
     assert!(
         catalog
-            .create_table(sharded("other", 4), &workers, IfExists::Fail)
+            .create_table(sharded("other", 4), &workers, IfExists::Fail, &anybody())
             .await
             .unwrap()
             .is_some()
@@ -97,12 +97,15 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
     let table = catalog
-        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
     let write = catalog.begin_write(&table).await.unwrap();
-    catalog.drop_table("orders", false).await.unwrap();
+    catalog
+        .drop_table("orders", false, &anybody())
+        .await
+        .unwrap();
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
     let error = catalog
         .commit_write(write, summary.clone())
@@ -129,7 +132,7 @@ async fn copies_of_a_reference_table_are_counted_once() {
     let (catalog, workers) = with_workers(&directory, 3).await;
     let nation = definition("nation", DefinitionKind::Reference);
     let nation = catalog
-        .create_table(nation, &workers, IfExists::Fail)
+        .create_table(nation, &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
@@ -150,11 +153,12 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let first = catalog
-        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
-    let begin = || catalog.begin_create(sharded("orders", 8), &workers, IfExists::Replace);
+    let by = anybody();
+    let begin = || catalog.begin_create(sharded("orders", 8), &workers, IfExists::Replace, &by);
     let (abandoned, write) = begin().await.unwrap();
     assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
     assert!(catalog.abort_write(write).await.unwrap());
@@ -181,10 +185,11 @@ async fn the_last_of_two_replacements_stays() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;
     catalog
-        .create_table(sharded("orders", 4), &workers, IfExists::Fail)
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
-    let begin = || catalog.begin_create(sharded("orders", 4), &workers, IfExists::Replace);
+    let by = anybody();
+    let begin = || catalog.begin_create(sharded("orders", 4), &workers, IfExists::Replace, &by);
     let (one, write_of_one) = begin().await.unwrap();
     let (other, write_of_other) = begin().await.unwrap();
     for (table, write) in [(&other, write_of_other), (&one, write_of_one)] {

@@ -67,7 +67,13 @@ impl StubWorker {
             bytes: 1 << 20,
             setting: "that of the tests",
         };
-        tokio::spawn(serve(listener, stub.clone(), limit, std::future::pending()));
+        tokio::spawn(serve(
+            listener,
+            stub.clone(),
+            limit,
+            None,
+            std::future::pending(),
+        ));
         stub
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::catalog::access::Access;
 use crate::catalog::{State, Table};
 
 /// So few rows are planned alike.
@@ -16,6 +17,8 @@ pub(super) struct Basis {
     /// By name: see [`State::version_of`].
     reads: BTreeMap<String, u64>,
     tables: Vec<Arc<Table>>,
+    /// Who might do what.
+    access: Arc<Access>,
 }
 
 impl Basis {
@@ -25,7 +28,13 @@ impl Basis {
         Self {
             tables: tables.cloned().collect(),
             reads,
+            access: Arc::clone(catalog.access()),
         }
+    }
+
+    /// Who might do what.
+    pub(super) fn access(&self) -> &Arc<Access> {
+        &self.access
     }
 
     /// See [`crate::engine::Query::reads`].
@@ -33,8 +42,12 @@ impl Basis {
         &self.reads
     }
 
-    /// Whether the plan suits this state: the same tables and views, on the same workers, with about as many rows.
+    /// Whether the plan suits this state: the same tables and views, on the same workers, with about as many rows, and with the same
+    /// rights to them.
     pub(super) fn is_still(&self, catalog: &State) -> bool {
+        if !Arc::ptr_eq(&self.access, catalog.access()) {
+            return false;
+        }
         let mut reads = self.reads.iter();
         let mut tables = self.tables.iter();
         reads.all(|(name, version)| catalog.version_of(name) == Some(*version))

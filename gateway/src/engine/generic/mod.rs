@@ -36,6 +36,8 @@ use made::Made;
 use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::{Caller, Engine, Query, Session};
+use crate::catalog::State;
+use crate::catalog::access::Rights;
 use crate::gather::QueryContext;
 use crate::planning::generic_plan::GenericPlan;
 
@@ -59,10 +61,12 @@ pub(super) struct GenericPlans {
     known: Cache<StatementKey, Known>,
 }
 
-/// A statement and the settings that it is planned with.
+/// A statement, and the settings and rights that it is planned with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StatementKey {
     sql: String,
+    /// Whose it is; `None` for those who may do everything.
+    user: Option<String>,
     settings: Vec<(String, String)>,
 }
 
@@ -77,12 +81,14 @@ enum Known {
 }
 
 impl StatementKey {
-    /// Of a statement of this session.
-    pub(super) fn of(session: &Session, sql: &str) -> Self {
+    /// Of a statement of this session, whose user has these rights.
+    pub(super) fn of(session: &Session, rights: &Rights, sql: &str) -> Self {
         let mut settings: Vec<_> = session.settings().into_iter().collect();
         settings.sort_unstable();
+        let user = (!rights.is_unrestricted()).then(|| rights.user().to_owned());
         Self {
             sql: sql.to_owned(),
+            user,
             settings,
         }
     }
@@ -111,13 +117,12 @@ impl GenericPlans {
         }
     }
 
-    /// The plan of a statement, if what it reads is still as it was.
-    pub(super) fn find(&self, engine: &Engine, key: &StatementKey) -> Option<Found> {
+    /// The plan of a statement, if what it reads is still as it was, and may still be read.
+    pub(super) fn find(&self, catalog: &State, key: &StatementKey) -> Option<Found> {
         let Known::Plan(generic) = self.known.get(key)? else {
             return None;
         };
-        let catalog = engine.catalog.state();
-        let is_still = generic.basis.is_still(&catalog);
+        let is_still = generic.basis.is_still(catalog);
         is_still.then(|| Found {
             generic,
             snapshot: catalog.snapshot(),
@@ -244,6 +249,7 @@ impl Found {
             schema: Arc::clone(&generic.schema),
             snapshot: self.snapshot.clone(),
             reads: generic.basis.reads().clone(),
+            access: Arc::clone(generic.basis.access()),
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.clone(),

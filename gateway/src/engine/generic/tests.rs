@@ -9,6 +9,7 @@ use volary_flight_proto::membership::JoinRequest;
 use volary_node::runtimes::OwnedRuntimes;
 
 use super::*;
+use crate::catalog::access::Rights;
 use crate::catalog::{Catalog, RedbStore};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -40,7 +41,13 @@ impl Fixture {
         let catalog = Catalog::open(Arc::new(store)).await.unwrap();
         let address: SocketAddr = "127.0.0.1:7100".parse().unwrap();
         let handles = runtimes.handles();
-        let cluster = Cluster::new(&config, address, catalog.clone(), handles.io().clone());
+        let cluster = Cluster::new(
+            &config,
+            address,
+            catalog.clone(),
+            None,
+            handles.io().clone(),
+        );
         for worker in 1..=WORKERS {
             let request = JoinRequest {
                 address: format!("127.0.0.1:{worker}"),
@@ -51,10 +58,17 @@ impl Fixture {
             cluster.join(request, address).await.unwrap();
         }
         let env = memory::runtime_env(&config.memory, &directory, 0).unwrap();
-        let engine = Engine::new(Arc::new(config), catalog, cluster, handles.clone(), env);
+        let engine = Engine::new(
+            Arc::new(config),
+            catalog,
+            cluster,
+            handles.clone(),
+            env,
+            Arc::default(),
+        );
         let fixture = Self {
             engine: Arc::new(engine),
-            session: Session::new(HashMap::new()),
+            session: Session::new(HashMap::new(), Arc::new(Rights::open("kea"))),
             directory,
         };
         fixture
@@ -82,13 +96,14 @@ impl Fixture {
     async fn planned(&self, sql: &str, values: RecordBatch) -> Query {
         match self.execute(sql, Some(values)).await {
             Outcome::Rows(query) => query,
-            Outcome::Done(_) => panic!("{sql} has no rows"),
+            Outcome::Done(_) | Outcome::Answer(_) => panic!("{sql} is no query"),
         }
     }
 
     fn generic(&self, sql: &str) -> Option<Found> {
-        let key = StatementKey::of(&self.session, sql);
-        self.engine.generic_plans.find(&self.engine, &key)
+        let key = StatementKey::of(&self.session, self.session.rights(), sql);
+        let catalog = self.engine.catalog.state();
+        self.engine.generic_plans.find(&catalog, &key)
     }
 
     fn filled(&self, generic: &Found, values: &RecordBatch) -> Option<Query> {

@@ -2,6 +2,7 @@ package volary;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
@@ -16,11 +17,13 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** A cluster in one process, {@code volary local}, whose gateway listens on loopback. */
 final class VolaryCluster implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
-  private static final String LISTENS = "listening on grpc://";
+  private static final Pattern LISTENS = Pattern.compile("listening on grpc(\\+tls)?://(\\S+)");
 
   private static final AtomicInteger NAMES = new AtomicInteger();
 
@@ -120,9 +123,21 @@ final class VolaryCluster implements AutoCloseable {
     try (BufferedReader lines = Files.newBufferedReader(output)) {
       return lines
           .lines()
-          .filter(line -> line.contains(LISTENS))
-          .map(line -> line.substring(line.indexOf(LISTENS) + LISTENS.length()).strip())
+          .map(LISTENS::matcher)
+          .filter(Matcher::find)
+          .map(found -> found.group(2))
           .findFirst();
+    }
+  }
+
+  /** Runs the program to its end, which must be a good one. */
+  static void run(String... arguments) throws IOException, InterruptedException {
+    List<String> command = new ArrayList<>(List.of(binary().toString()));
+    command.addAll(List.of(arguments));
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    if (process.waitFor() != 0) {
+      throw new IllegalStateException(command + ": " + said);
     }
   }
 

@@ -1,0 +1,167 @@
+//! Where a client connects to, and as whom.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use volary_flight_proto::{Error, Result};
+use volary_node::tls::ClientTls;
+
+use crate::args::ConnectionArgs;
+
+const PASSWORD_VARIABLE: &str = "VOLARY_PASSWORD";
+const TOKEN_VARIABLE: &str = "VOLARY_TOKEN";
+
+/// The user that a client is which names none, and that gateways without users take.
+const NOBODY: &str = "volary";
+
+/// A gateway, and what is shown to it.
+#[derive(Clone)]
+pub struct Target {
+    uri: String,
+    /// `host:port`
+    address: String,
+    /// How the connection is encrypted; `None` for not at all.
+    tls: Option<ClientTls>,
+    /// The header `authorization`.
+    authorization: String,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // What is shown to the gateway never reaches a log.
+        f.debug_struct("Target")
+            .field("uri", &self.uri)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    /// A gateway without users. A certificate of it must be signed by an authority that the system trusts.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the URI is none.
+    pub fn without_user(uri: &str) -> Result<Self> {
+        Self::new(uri, basic(NOBODY, ""), None, None)
+    }
+
+    fn new(
+        uri: &str,
+        authorization: String,
+        authorities: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self> {
+        let (address, is_encrypted) = address(uri)?;
+        if !is_encrypted && (authorities.is_some() || certificate.is_some()) {
+            return Err(Error::invalid(format!(
+                "TLS files were given, and \"{uri}\" does not encrypt: write grpc+tls://"
+            )));
+        }
+        let tls = is_encrypted.then(|| ClientTls::of_client(authorities, certificate));
+        Ok(Self {
+            uri: uri.to_owned(),
+            address: address.to_owned(),
+            tls: tls.transpose()?,
+            authorization,
+        })
+    }
+
+    /// What the command line and the environment say. A password that is missing is asked for, if there is a terminal.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if a user has no password; those of the file with the token.
+    pub fn of(args: &ConnectionArgs) -> Result<Self> {
+        let uri = &args.gateway;
+        let token = match &args.token_file {
+            Some(file) => {
+                let read = std::fs::read_to_string(file);
+                let what = || format!("cannot read --token-file {}", file.display());
+                Some(read.map_err(|source| Error::io(what(), source))?)
+            }
+            None => std::env::var(TOKEN_VARIABLE)
+                .ok()
+                .filter(|_| args.user.is_none()),
+        };
+        let authorization = match (&args.user, token) {
+            (_, Some(token)) => format!("Bearer {}", token.trim()),
+            (Some(user), None) => basic(user, &password(user)?),
+            (None, None) => basic(NOBODY, ""),
+        };
+        let certificate = args.tls_certificate.clone().zip(args.tls_key.clone());
+        Self::new(uri, authorization, args.tls_ca.clone(), certificate)
+    }
+
+    /// Where the gateway is.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// `host:port`
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How the connection is encrypted.
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
+
+    /// The header `authorization`.
+    pub(crate) fn authorization(&self) -> &str {
+        &self.authorization
+    }
+}
+
+fn password(user: &str) -> Result<String> {
+    if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
+        return Ok(password);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Error::invalid(format!(
+            "user {user} has no password: set {PASSWORD_VARIABLE}, or use --token-file"
+        )));
+    }
+    rpassword::prompt_password(format!("Password of {user}: "))
+        .map_err(|source| Error::io("cannot read the password", source))
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!(
+        "Basic {}",
+        BASE64_STANDARD.encode(format!("{user}:{password}"))
+    )
+}
+
+/// The address of a URI, and whether it is to be encrypted.
+fn address(uri: &str) -> Result<(&str, bool)> {
+    let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
+    let is_encrypted = match scheme {
+        "grpc" | "grpc+tcp" | "http" => false,
+        "grpc+tls" | "https" => true,
+        _ => {
+            return Err(Error::invalid(format!(
+                "\"{uri}\" is not the URI of a gateway; write grpc://host:port or grpc+tls://host:port"
+            )));
+        }
+    };
+    Ok((address.trim_end_matches('/'), is_encrypted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_are_read_with_and_without_a_scheme() {
+        for uri in ["grpc://h:1", "grpc+tcp://h:1", "h:1", "http://h:1/"] {
+            assert_eq!(address(uri).unwrap(), ("h:1", false));
+        }
+        assert_eq!(address("grpc+tls://h:1").unwrap(), ("h:1", true));
+        let error = address("postgres://h:1").unwrap_err();
+        assert!(
+            error.message().contains("write grpc://host:port"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Who may log in, and what they may do.
+
+mod changes;
+mod records;
+mod rights;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+pub use changes::{Grant, MAX_NAME_BYTES, NewPrincipal, PrincipalChange};
+pub use records::{PrincipalKind, PrincipalRecord, TokenRecord};
+pub use rights::{Object, Privilege, Rights};
+
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+/// The role that everybody has.
+pub const PUBLIC_ROLE: &str = "public";
+
+/// Users, roles and tokens as of one state of the catalog. Of two states that share it, all may do the same.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    principals: BTreeMap<String, Arc<PrincipalRecord>>,
+    tokens: BTreeMap<String, Arc<TokenRecord>>,
+    /// Tokens by their hash.
+    by_hash: HashMap<String, Arc<TokenRecord>>,
+    /// Of each user and role.
+    rights: HashMap<String, Arc<Rights>>,
+}
+
+impl Access {
+    pub(super) fn new(
+        principals: impl IntoIterator<Item = PrincipalRecord>,
+        tokens: impl IntoIterator<Item = TokenRecord>,
+    ) -> Self {
+        let mut access = Self {
+            principals: principals
+                .into_iter()
+                .map(|principal| (principal.name.clone(), Arc::new(principal)))
+                .collect(),
+            tokens: tokens
+                .into_iter()
+                .map(|token| (token.name.clone(), Arc::new(token)))
+                .collect(),
+            ..Self::default()
+        };
+        access.refresh();
+        access
+    }
+
+    /// Whether there are users, so that who calls must say who it is.
+    pub fn has_users(&self) -> bool {
+        self.users().next().is_some()
+    }
+
+    /// All users and roles, by name.
+    pub fn principals(&self) -> impl Iterator<Item = &Arc<PrincipalRecord>> {
+        self.principals.values()
+    }
+
+    /// All users, by name.
+    pub fn users(&self) -> impl Iterator<Item = &Arc<PrincipalRecord>> {
+        let is_user = |it: &&Arc<PrincipalRecord>| it.kind == PrincipalKind::User;
+        self.principals.values().filter(is_user)
+    }
+
+    /// A user by its name.
+    pub fn user(&self, name: &str) -> Option<&Arc<PrincipalRecord>> {
+        let principal = self.principals.get(name)?;
+        (principal.kind == PrincipalKind::User).then_some(principal)
+    }
+
+    /// All tokens, by name.
+    pub fn tokens(&self) -> impl Iterator<Item = &Arc<TokenRecord>> {
+        self.tokens.values()
+    }
+
+    /// A token by the hash of what is shown.
+    pub fn token_of_hash(&self, hash: &str) -> Option<&Arc<TokenRecord>> {
+        self.by_hash.get(hash)
+    }
+
+    /// What a user or role may do; none if there is none of this name.
+    pub fn rights(&self, name: &str) -> Option<&Arc<Rights>> {
+        self.rights.get(name)
+    }
+
+    /// What somebody may do now who could do this when it called. A call may take long, and with it what it has brought.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` if that user is not there any more, or logs in otherwise by now.
+    pub fn now(&self, then: &Arc<Rights>) -> Result<Arc<Rights>> {
+        if then.is_of_gateway() || (then.is_open() && !self.has_users()) {
+            return Ok(Arc::clone(then));
+        }
+        let rights = self.rights(then.user());
+        rights
+            .filter(|rights| !then.is_open() && rights.generation() == then.generation())
+            .cloned()
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorCode::Unauthenticated,
+                    "who may do what has changed since the call began, and its user is not the same any more; log in again",
+                )
+            })
+    }
+
+    /// The roles of a user or role, and theirs, and so on; also the one that everybody has.
+    pub fn roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
+        self.roles_by([name, PUBLIC_ROLE], name)
+    }
+
+    /// Those that it was granted, and theirs, and so on.
+    fn granted_roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
+        self.roles_by([name], name)
+    }
+
+    fn roles_by<'a>(
+        &'a self,
+        begin: impl IntoIterator<Item = &'a str>,
+        name: &str,
+    ) -> BTreeSet<&'a str> {
+        let mut roles = BTreeSet::new();
+        let mut to_do: Vec<&str> = begin.into_iter().collect();
+        while let Some(next) = to_do.pop() {
+            let Some(principal) = self.principals.get(next) else {
+                continue;
+            };
+            if roles.insert(principal.name.as_str()) {
+                to_do.extend(principal.member_of.iter().map(String::as_str));
+            }
+        }
+        roles.remove(name);
+        roles
+    }
+
+    /// Those that were granted something on a table or view, without it.
+    pub(super) fn revoked_on(&self, name: &str) -> Vec<PrincipalRecord> {
+        let object = Object::Table(name.to_owned());
+        let granted = |it: &&Arc<PrincipalRecord>| it.grants.contains_key(&object);
+        let without = |principal: &Arc<PrincipalRecord>| {
+            let mut principal = principal.as_ref().clone();
+            principal.grants.remove(&object);
+            principal
+        };
+        self.principals
+            .values()
+            .filter(granted)
+            .map(without)
+            .collect()
+    }
+
+    pub(super) fn put(&mut self, principal: Arc<PrincipalRecord>) {
+        self.principals.insert(principal.name.clone(), principal);
+        self.refresh();
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.principals.remove(name);
+        self.refresh();
+    }
+
+    pub(super) fn put_token(&mut self, token: Arc<TokenRecord>) {
+        self.tokens.insert(token.name.clone(), token);
+        self.refresh();
+    }
+
+    pub(super) fn remove_token(&mut self, name: &str) {
+        self.tokens.remove(name);
+        self.refresh();
+    }
+
+    fn refresh(&mut self) {
+        let rights = self.principals.keys().map(|name| {
+            let rights = self.rights_by_roles(name);
+            (name.clone(), Arc::new(rights))
+        });
+        self.rights = rights.collect();
+        let by_hash = self.tokens.values();
+        self.by_hash = by_hash
+            .map(|token| (token.hash.clone(), Arc::clone(token)))
+            .collect();
+    }
+
+    fn rights_by_roles(&self, name: &str) -> Rights {
+        let generation = self.principals.get(name).map_or(0, |it| it.generation);
+        let mut names = self.roles_of(name);
+        names.insert(name);
+        let all: Vec<_> = names
+            .into_iter()
+            .filter_map(|name| self.principals.get(name))
+            .collect();
+        if all.iter().any(|principal| principal.admin) {
+            return Rights::admin(name, generation);
+        }
+        let mut rights = Rights::none(name, generation);
+        for principal in all {
+            rights.add(&principal.name, principal.grants.iter());
+        }
+        rights
+    }
+}

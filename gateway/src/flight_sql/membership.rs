@@ -1,0 +1,29 @@
+//! What workers say to a gateway: that they join, and that they leave.
+
+use std::net::SocketAddr;
+
+use arrow_flight::Action;
+use volary_flight_proto::Result;
+use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
+
+use super::FlightSql;
+use super::actions::{ResultStream, one_result};
+
+/// Whether an action is a worker's.
+pub(super) fn is_one(action: &Action) -> bool {
+    [JOIN_ACTION, LEAVE_ACTION].contains(&action.r#type.as_str())
+}
+
+impl FlightSql {
+    /// Takes what a worker says. It is sealed with the cluster's secret, which is all that workers log in with.
+    pub(super) async fn admit(
+        &self,
+        action: &Action,
+        peer: Option<SocketAddr>,
+    ) -> Result<ResultStream> {
+        let answer = self
+            .cluster
+            .handle_action(&action.r#type, &action.body, peer);
+        answer.await.map(one_result)
+    }
+}

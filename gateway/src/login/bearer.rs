@@ -1,0 +1,147 @@
+//! The tokens that sessions are continued with: sealed, so that every gateway takes them and none has to remember them.
+//!
+//! They are sealed with a key that gateways alone have: workers know the cluster's secret, and could make themselves anybody with it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use volary_flight_proto::seal::{Key, Purpose, Sealer};
+use volary_flight_proto::session::SessionClaims;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::hex;
+
+const PREFIX: &str = "volary-bearer-";
+
+/// Makes and reads them.
+#[derive(Debug)]
+pub(super) struct Bearers {
+    sealer: Sealer,
+    lifetime: Duration,
+}
+
+/// What a token says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Claims {
+    pub(super) user: String,
+    pub(super) generation: u64,
+    pub(super) session: String,
+    /// Half of its life is over: the client is told another one.
+    pub(super) is_due: bool,
+}
+
+impl Bearers {
+    pub(super) fn new(key: Key, lifetime: Duration) -> Self {
+        Self {
+            sealer: Sealer::new(key),
+            lifetime,
+        }
+    }
+
+    /// Whether the text is one, of this cluster or another.
+    pub(super) fn is_one(text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
+
+    pub(super) fn seal(&self, user: &str, generation: u64, session: &str) -> String {
+        let claims = SessionClaims {
+            user: user.to_owned(),
+            generation,
+            session: session.to_owned(),
+            issued_at_s: now_s(),
+        };
+        let sealed = self.sealer.seal(Purpose::Session, &claims, self.lifetime);
+        format!("{PREFIX}{}", hex::encode(&sealed))
+    }
+
+    /// What the token says, if it is valid.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` for one that is not of this cluster, that was altered, or that has expired.
+    pub(super) fn open(&self, text: &str) -> Result<Claims> {
+        let sealed = text.strip_prefix(PREFIX).and_then(hex::decode);
+        let opened = sealed
+            .ok_or_else(|| Error::invalid("the session's token is truncated; log in again"))
+            .and_then(|sealed| self.sealer.open::<SessionClaims>(Purpose::Session, &sealed));
+        let claims = opened.map_err(|error| {
+            let what = if error.code() == ErrorCode::DeadlineExceeded {
+                "the session's token has expired; log in again"
+            } else {
+                "the session's token is not one of this cluster, or was altered; log in again"
+            };
+            Error::new(ErrorCode::Unauthenticated, what)
+        })?;
+        let age = now_s().saturating_sub(claims.issued_at_s);
+        Ok(Claims {
+            user: claims.user,
+            generation: claims.generation,
+            session: claims.session,
+            is_due: age > self.lifetime.as_secs() / 2,
+        })
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearers(seconds: u64) -> Bearers {
+        Bearers::new(Key::from_secret("gateways"), Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_token_is_read_by_every_gateway_and_by_nobody_else() {
+        let token = bearers(60).seal("kea", 3, "a session");
+        assert!(Bearers::is_one(&token));
+        let claims = Claims {
+            user: "kea".to_owned(),
+            generation: 3,
+            session: "a session".to_owned(),
+            is_due: false,
+        };
+        assert_eq!(bearers(60).open(&token).unwrap(), claims);
+        let stranger = Bearers::new(Key::from_secret("workers"), Duration::from_secs(60));
+        assert_eq!(
+            stranger.open(&token).unwrap_err().code(),
+            ErrorCode::Unauthenticated
+        );
+    }
+
+    #[test]
+    fn what_was_altered_or_cut_is_refused_as_credentials_are() {
+        let token = bearers(60).seal("kea", 3, "a session");
+        let sealed = hex::decode(token.strip_prefix(PREFIX).unwrap()).unwrap();
+        let altered = (0..sealed.len() * 8).map(|bit| {
+            let mut altered = sealed.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            format!("{PREFIX}{}", hex::encode(&altered))
+        });
+        let cut = (0..token.len()).map(|length| token[..length].to_owned());
+        for text in altered.chain(cut) {
+            let error = bearers(60).open(&text).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Unauthenticated, "{text}");
+            assert!(error.message().contains("log in again"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_due_before_it_expires() {
+        let old = SessionClaims {
+            user: "kea".to_owned(),
+            generation: 0,
+            session: String::new(),
+            issued_at_s: now_s() - 31,
+        };
+        let bearers = bearers(60);
+        let sealed = bearers
+            .sealer
+            .seal(Purpose::Session, &old, Duration::from_secs(29));
+        let token = format!("{PREFIX}{}", hex::encode(&sealed));
+        assert!(bearers.open(&token).unwrap().is_due);
+    }
+}

@@ -1,0 +1,304 @@
+//! Who calls: from what a client shows to a user and its rights.
+//!
+//! Users, roles and tokens are in the catalog (`catalog::access`), so that they are the same on every gateway. As long as there is no user, everybody on
+//! the gateway's own machine may do everything, under any name.
+
+/// The tokens that sessions are continued with.
+mod bearer;
+/// Passwords: their hashes, and those that were right a moment ago.
+mod passwords;
+/// Failed logins slow down.
+mod throttle;
+/// Tokens that are shown instead of a password.
+pub mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::catalog::access::{
+    MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
+};
+use crate::catalog::{Catalog, State};
+use crate::config;
+use bearer::Bearers;
+use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
+pub use passwords::{Passwords, check_new_password};
+use throttle::{Origin, Throttle};
+
+/// Who calls that says nothing of itself.
+const ANONYMOUS: &str = "anonymous";
+
+/// The user that `gateway.security.admin_password` is for.
+const ADMIN: &str = "admin";
+
+/// What a client shows.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nothing.
+    None,
+    /// A name and a password.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+    /// A token: one of a session that a gateway opened, or one that CREATE TOKEN has made.
+    Bearer(String),
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Passwords and tokens never reach a log.
+        f.write_str(match self {
+            Self::None => "Credentials::None",
+            Self::Basic { .. } => "Credentials::Basic(…)",
+            Self::Bearer(_) => "Credentials::Bearer(…)",
+        })
+    }
+}
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub struct Principal {
+    /// What it may do, and its name.
+    pub rights: Arc<Rights>,
+    /// The session that its bearer token continues.
+    pub session: Option<String>,
+    /// Whether that token is to be replaced, before it expires.
+    pub is_due: bool,
+}
+
+impl Principal {
+    /// Of a call that continues no session.
+    fn new(rights: &Arc<Rights>) -> Self {
+        Self {
+            rights: Arc::clone(rights),
+            session: None,
+            is_due: false,
+        }
+    }
+
+    /// The user's name.
+    pub fn name(&self) -> &str {
+        self.rights.user()
+    }
+
+    /// Whom its tickets and handles are bound to: nobody, as long as there are no users.
+    pub fn bound_to(&self) -> &str {
+        self.rights.owner().unwrap_or_default()
+    }
+}
+
+/// Checks credentials.
+#[derive(Debug)]
+pub struct Login {
+    catalog: Catalog,
+    admits_strangers: bool,
+    passwords: Arc<Passwords>,
+    throttle: Throttle,
+    bearers: Bearers,
+}
+
+impl Login {
+    /// Of the catalog's users.
+    ///
+    /// # Errors
+    /// `DATA_LOSS` if the catalog's key for tokens is damaged.
+    pub fn new(catalog: Catalog, config: &config::Security) -> Result<Self> {
+        Ok(Self {
+            admits_strangers: config.allow_anonymous,
+            passwords: Arc::default(),
+            throttle: Throttle::default(),
+            bearers: Bearers::new(catalog.state().token_key()?, config.token_lifetime),
+            catalog,
+        })
+    }
+
+    /// Checks and hashes passwords.
+    pub fn passwords(&self) -> &Arc<Passwords> {
+        &self.passwords
+    }
+
+    /// Makes sure that the user `admin` administers, with this password.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a password that is none; those of the catalog.
+    pub async fn ensure_admin(&self, password: &str) -> Result<()> {
+        let at = |error: Error| error.at("gateway.security.admin_password");
+        check_new_password(password).map_err(at)?;
+        let by = Arc::new(Rights::of_gateway());
+        let known = self.catalog.state().access().user(ADMIN).cloned();
+        let is_same = match &known {
+            Some(user) => self.passwords.verify(Some(user), password).await?,
+            None => false,
+        };
+        let hash = if is_same {
+            None
+        } else {
+            Some(self.passwords.hash(password).await?)
+        };
+        if known.is_none() {
+            let admin = NewPrincipal {
+                name: ADMIN.to_owned(),
+                kind: PrincipalKind::User,
+                password: hash,
+                admin: true,
+            };
+            let created = self.catalog.create_principal(admin, false, &by).await;
+            created.map_err(at)?;
+        } else {
+            let change = PrincipalChange {
+                name: ADMIN.to_owned(),
+                kind: PrincipalKind::User,
+                password: hash,
+                admin: Some(true),
+            };
+            let changed = self.catalog.change_principal(change, &by).await;
+            changed.map_err(at)?;
+        }
+        Ok(())
+    }
+
+    /// Who shows these credentials.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` for wrong ones; `RESOURCE_EXHAUSTED` if too many passwords are being checked.
+    pub async fn principal(
+        &self,
+        credentials: &Credentials,
+        peer: Option<SocketAddr>,
+    ) -> Result<Principal> {
+        let state = self.catalog.state();
+        if !state.access().has_users() {
+            return self.anybody(credentials, peer);
+        }
+        match credentials {
+            Credentials::None => Err(unauthenticated(
+                "log in: this cluster has users, and the call has neither a name with a password nor a token",
+            )),
+            Credentials::Bearer(token) if Bearers::is_one(token) => self.of_session(&state, token),
+            Credentials::Bearer(token) => of_token(&state, token),
+            Credentials::Basic { user, password } => {
+                self.of_password(&state, user, password, peer).await
+            }
+        }
+    }
+
+    /// The bearer token with which this session of the principal's is continued.
+    pub fn bearer(&self, principal: &Principal, session: &str) -> String {
+        self.bearers
+            .seal(principal.name(), principal.rights.generation(), session)
+    }
+
+    /// A call to a cluster without users.
+    fn anybody(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Result<Principal> {
+        let is_here = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+        if !is_here && !self.admits_strangers {
+            return Err(unauthenticated(
+                "this cluster has no users yet, and serves only clients of the gateway's own machine: set gateway.security.admin_password, or create the first user there (CREATE USER name PASSWORD '…' ADMIN)",
+            ));
+        }
+        let mut principal = Principal::new(&Arc::new(Rights::open(ANONYMOUS)));
+        match credentials {
+            Credentials::Basic { user, .. } if !user.is_empty() && user.len() <= MAX_NAME_BYTES => {
+                principal.rights = Arc::new(Rights::open(user));
+            }
+            // One that is none of ours, or too old, names no session, and nothing else was to be shown by it.
+            Credentials::Bearer(token) => {
+                if let Ok(claims) = self.bearers.open(token) {
+                    principal.rights = Arc::new(Rights::open(claims.user));
+                    principal.session = Some(claims.session);
+                    principal.is_due = claims.is_due;
+                }
+            }
+            Credentials::Basic { .. } | Credentials::None => {}
+        }
+        Ok(principal)
+    }
+
+    fn of_session(&self, state: &State, token: &str) -> Result<Principal> {
+        let claims = self.bearers.open(token)?;
+        let access = state.access();
+        let user = access.user(&claims.user);
+        match (user, access.rights(&claims.user)) {
+            (Some(user), Some(rights)) if user.generation == claims.generation => Ok(Principal {
+                session: Some(claims.session),
+                is_due: claims.is_due,
+                ..Principal::new(rights)
+            }),
+            _ => Err(unauthenticated(
+                "the session has ended, as its user was changed or dropped; log in again",
+            )),
+        }
+    }
+
+    async fn of_password(
+        &self,
+        state: &State,
+        name: &str,
+        password: &str,
+        peer: Option<SocketAddr>,
+    ) -> Result<Principal> {
+        let wrong = || unauthenticated("there is no such user with this password; check both");
+        // Nothing is remembered of what nobody can be.
+        if name.len() > MAX_NAME_BYTES || password.len() > MAX_PASSWORD_BYTES {
+            return Err(wrong());
+        }
+        let user = state.access().user(name);
+        let origin = Origin::new(name, peer);
+        // Before anything else: who guesses must not find out faster what was right a moment ago.
+        self.throttle.attempt(&origin)?;
+        let is_right = match user {
+            Some(user) if self.passwords.was_right(user, password) => true,
+            _ => {
+                let is_right = self
+                    .passwords
+                    .verify(user.map(AsRef::as_ref), password)
+                    .await?;
+                if !is_right {
+                    self.throttle.failed(&origin);
+                    tracing::warn!(user = name, peer = ?peer, "a login has failed");
+                }
+                is_right
+            }
+        };
+        match state.access().rights(name) {
+            Some(rights) if is_right => {
+                self.throttle.succeeded(&origin);
+                Ok(Principal::new(rights))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn of_token(state: &State, token: &str) -> Result<Principal> {
+    let access = state.access();
+    let refused = || {
+        unauthenticated(
+            "the token is not one of this cluster, or was dropped; log in with a name and a password, or CREATE TOKEN",
+        )
+    };
+    let record = tokens::hash(token)
+        .and_then(|hash| access.token_of_hash(&hash))
+        .ok_or_else(refused)?;
+    if record
+        .expires_at_ms
+        .is_some_and(|expires| expires <= chrono::Utc::now().timestamp_millis())
+    {
+        return Err(unauthenticated(format!(
+            "the token \"{}\" has expired; CREATE TOKEN makes a new one",
+            record.name
+        )));
+    }
+    let user = access.user(&record.user).ok_or_else(refused)?;
+    let rights = access.rights(&user.name).ok_or_else(refused)?;
+    Ok(Principal::new(rights))
+}
+
+fn unauthenticated(what: impl Into<String>) -> Error {
+    Error::new(ErrorCode::Unauthenticated, what)
+}

@@ -1,0 +1,194 @@
+//! Failed logins slow down: of one user from one address, each attempt after the first few makes the next one wait twice as long.
+//!
+//! Who guesses from elsewhere does not keep the user out, and behind a proxy, where all have one address, only the user whose password is
+//! guessed waits. How many passwords are checked in all is bounded by [`Passwords`](super::Passwords).
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use moka::ops::compute::Op;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+/// So many may fail at once.
+const FREE: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Failures are forgotten so long after the last one.
+const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
+/// Users and addresses of which failures are remembered.
+const REMEMBERED: u64 = 100_000;
+/// One who has one IPv6 address has all that begin with so many bits of it.
+const NETWORK_BITS: u32 = 64;
+
+/// Who tries to log in, and from where.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    user: String,
+    address: Option<IpAddr>,
+}
+
+impl Origin {
+    pub(super) fn new(user: &str, peer: Option<SocketAddr>) -> Self {
+        Self {
+            user: user.to_owned(),
+            address: peer.map(|peer| network(peer.ip().to_canonical())),
+        }
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let bits = address.to_bits() & (u128::MAX << (128 - NETWORK_BITS));
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    count: u32,
+    last: Instant,
+}
+
+impl Attempts {
+    fn wait(self) -> Duration {
+        match self.count.checked_sub(FREE) {
+            None => Duration::ZERO,
+            Some(more) => FIRST_WAIT
+                .saturating_mul(2_u32.saturating_pow(more))
+                .min(LONGEST_WAIT),
+        }
+    }
+
+    fn one_more(self) -> Self {
+        Self {
+            count: self.count.saturating_add(1),
+            last: Instant::now(),
+        }
+    }
+
+    fn left(self) -> Duration {
+        self.wait().saturating_sub(self.last.elapsed())
+    }
+}
+
+/// Attempts that have failed, or are being made.
+#[derive(Debug)]
+pub(super) struct Throttle(Cache<Origin, Attempts>);
+
+impl Default for Throttle {
+    fn default() -> Self {
+        let attempts = Cache::builder()
+            .max_capacity(REMEMBERED)
+            // What was seen often must not keep new ones out.
+            .eviction_policy(EvictionPolicy::lru())
+            .time_to_idle(REMEMBERED_FOR);
+        Self(attempts.build())
+    }
+}
+
+impl Throttle {
+    /// Begins an attempt. While one has to wait, the next one after it counts as failed before it is made: many at a time are no way around.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED`, with how long to wait.
+    pub(super) fn attempt(&self, origin: &Origin) -> Result<()> {
+        let mut refused = None;
+        self.0.entry_by_ref(origin).and_compute_with(|former| {
+            match former.map(moka::Entry::into_value) {
+                Some(former) if !former.left().is_zero() => {
+                    refused = Some(former);
+                    Op::Nop
+                }
+                Some(former) if former.count >= FREE => Op::Put(former.one_more()),
+                Some(_) | None => Op::Nop,
+            }
+        });
+        let Some(refused) = refused else {
+            return Ok(());
+        };
+        Err(Error::new(
+            ErrorCode::Unauthenticated,
+            format!(
+                "{} logins of this user from this address have failed; try again in {} s",
+                refused.count,
+                refused.left().as_secs() + 1
+            ),
+        ))
+    }
+
+    /// Notes that an attempt has failed.
+    pub(super) fn failed(&self, origin: &Origin) {
+        self.0.entry_by_ref(origin).and_compute_with(|former| {
+            let none = Attempts {
+                count: 0,
+                last: Instant::now(),
+            };
+            match former.map_or(none, moka::Entry::into_value) {
+                // It was counted before it was made.
+                former if former.count > FREE => Op::Nop,
+                former => Op::Put(former.one_more()),
+            }
+        });
+    }
+
+    pub(super) fn succeeded(&self, origin: &Origin) {
+        self.0.invalidate(origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(address.parse().unwrap(), 7000))
+    }
+
+    #[test]
+    fn after_a_few_failures_one_waits_longer_and_longer() {
+        let throttle = Throttle::default();
+        let here = Origin::new("kea", peer("10.0.0.1"));
+        // As many connections of a pool as there are begin at once.
+        for _ in 0..100 {
+            throttle.attempt(&here).unwrap();
+        }
+        for _ in 0..FREE {
+            throttle.attempt(&here).unwrap();
+            throttle.failed(&here);
+        }
+        for _ in 0..2 {
+            let error = throttle.attempt(&here).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Unauthenticated);
+            assert!(error.message().contains("5 logins"), "{error}");
+        }
+        for other in [
+            Origin::new("kea", None),
+            Origin::new("kea", peer("10.0.0.2")),
+            Origin::new("auk", peer("10.0.0.1")),
+        ] {
+            throttle.attempt(&other).unwrap();
+        }
+        throttle.succeeded(&here);
+        throttle.attempt(&here).unwrap();
+
+        let waits = [4, 5, 6, 7, 12, 1000].map(|count| {
+            let last = Instant::now();
+            Attempts { count, last }.wait().as_secs()
+        });
+        assert_eq!(waits, [0, 1, 2, 4, 60, 60]);
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_are_one() {
+        let origin = |address| Origin::new("kea", peer(address));
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:1"));
+        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
+        assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
+        assert_ne!(origin("10.0.0.1"), origin("10.0.0.2"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Rows of system.users, system.grants and system.tokens. Administrators are shown all, others what concerns themselves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray};
+use volary_flight_proto::Result;
+
+use super::kind::Kind;
+use super::rows::{batch, optional_texts, texts};
+use crate::catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord};
+
+/// Users and roles.
+pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
+    let all = shown(access, by);
+    let roles = all.iter().map(|it| {
+        let roles: Vec<_> = it.member_of.iter().map(String::as_str).collect();
+        (!roles.is_empty()).then(|| roles.join(", "))
+    });
+    let is = |of: fn(&PrincipalRecord) -> bool| -> ArrayRef {
+        Arc::new(all.iter().map(|it| Some(of(it))).collect::<BooleanArray>())
+    };
+    batch(
+        Kind::Users,
+        vec![
+            texts(all.iter().map(|it| it.name.as_str())),
+            texts(all.iter().map(|it| it.kind.name())),
+            is(|it| it.admin),
+            is(|it| it.password.is_some()),
+            optional_texts(roles),
+            times(all.iter().map(|it| Some(it.created_at_ms))),
+        ],
+    )
+}
+
+/// What each was granted itself: a row for each privilege, and for each role.
+pub(super) fn grants(access: &Access, by: &Rights) -> Result<RecordBatch> {
+    let (mut names, mut privileges) = (vec![], vec![]);
+    let (mut kinds, mut objects) = (vec![], vec![]);
+    for principal in shown(access, by) {
+        for (object, granted) in &principal.grants {
+            for privilege in granted {
+                names.push(principal.name.clone());
+                privileges.push(privilege.name());
+                let (kind, object) = match object {
+                    Object::Cluster => ("cluster", None),
+                    Object::AllTables => ("all tables", None),
+                    Object::Table(name) => ("table", Some(name.clone())),
+                };
+                kinds.push(kind);
+                objects.push(object);
+            }
+        }
+        for role in &principal.member_of {
+            names.push(principal.name.clone());
+            privileges.push("MEMBER");
+            kinds.push("role");
+            objects.push(Some(role.clone()));
+        }
+    }
+    batch(
+        Kind::Grants,
+        vec![
+            texts(names),
+            texts(privileges),
+            texts(kinds),
+            optional_texts(objects),
+        ],
+    )
+}
+
+/// Tokens, but not what is shown for them.
+pub(super) fn tokens(access: &Access, by: &Rights) -> Result<RecordBatch> {
+    let is_shown = |token: &&Arc<TokenRecord>| by.is_unrestricted() || token.user == by.user();
+    let all: Vec<_> = access.tokens().filter(is_shown).collect();
+    batch(
+        Kind::Tokens,
+        vec![
+            texts(all.iter().map(|token| token.name.as_str())),
+            texts(all.iter().map(|token| token.user.as_str())),
+            times(all.iter().map(|token| Some(token.created_at_ms))),
+            times(all.iter().map(|token| token.expires_at_ms)),
+        ],
+    )
+}
+
+/// Oneself and one's roles, or all for an administrator.
+fn shown<'a>(access: &'a Access, by: &Rights) -> Vec<&'a Arc<PrincipalRecord>> {
+    let mut own: BTreeSet<&str> = access.roles_of(by.user());
+    if let Some(user) = access.user(by.user()) {
+        own.insert(&user.name);
+    }
+    let is_shown =
+        |it: &&Arc<PrincipalRecord>| by.is_unrestricted() || own.contains(it.name.as_str());
+    access.principals().filter(is_shown).collect()
+}
+
+fn times(milliseconds: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    let times: TimestampMicrosecondArray = milliseconds
+        .map(|time| time.map(|time| time.saturating_mul(1000)))
+        .collect();
+    Arc::new(times.with_timezone("UTC"))
+}

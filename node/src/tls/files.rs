@@ -1,0 +1,105 @@
+//! Certificates and keys, as files hold them.
+
+use std::path::{Path, PathBuf};
+
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use volary_flight_proto::{Error, Result};
+
+use super::Config;
+use crate::data_dir::Role;
+
+/// What was read, with the names of what it was read for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    pub(super) identity: Option<(File, File)>,
+    pub(super) authorities: Option<File>,
+    pub(super) client_authorities: Option<File>,
+}
+
+/// One of them.
+#[derive(PartialEq, Eq)]
+pub(super) struct File {
+    /// The setting or flag that names it.
+    setting: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys never reach a log.
+        f.debug_struct("File")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    pub(super) fn read(role: Role, config: &Config) -> Result<Self> {
+        let read = |key: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref();
+            path.map(|path| File::read(format!("{role}.tls.{key}"), path))
+                .transpose()
+        };
+        let certificate = read("certificate", &config.certificate)?;
+        Ok(Self {
+            identity: certificate.zip(read("key", &config.key)?),
+            authorities: read("authorities", &config.authorities)?,
+            client_authorities: read("client_authorities", &config.client_authorities)?,
+        })
+    }
+}
+
+/// Those of a client that is no node.
+pub(super) fn of_client(
+    authorities: Option<PathBuf>,
+    certificate: Option<(PathBuf, PathBuf)>,
+) -> Result<Files> {
+    let read = |flag: &str, path: &Path| File::read(format!("--tls-{flag}"), path);
+    Ok(Files {
+        identity: certificate
+            .map(|(certificate, key)| {
+                Ok::<_, Error>((read("certificate", &certificate)?, read("key", &key)?))
+            })
+            .transpose()?,
+        authorities: authorities.map(|path| read("ca", &path)).transpose()?,
+        client_authorities: None,
+    })
+}
+
+impl File {
+    fn read(setting: String, path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|source| {
+            Error::io(format!("cannot read {setting}, {}", path.display()), source)
+        })?;
+        Ok(Self {
+            setting,
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    /// Its certificates, one at least.
+    pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        let read = CertificateDer::pem_slice_iter(&self.bytes).collect::<Result<Vec<_>, _>>();
+        match read {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            _ => Err(self.is_no("certificate")),
+        }
+    }
+
+    /// Its private key.
+    pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>> {
+        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|_| self.is_no("private key"))
+    }
+
+    fn is_no(&self, what: &str) -> Error {
+        self.refused(format!("it holds no {what} in PEM (-----BEGIN …-----)"))
+    }
+
+    /// The error for a file that cannot be used.
+    pub(super) fn refused(&self, why: impl std::fmt::Display) -> Error {
+        Error::invalid(format!("{}, {}: {why}", self.setting, self.path.display()))
+    }
+}

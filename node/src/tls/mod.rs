@@ -1,0 +1,314 @@
+//! TLS of a node: what it shows, whom it trusts, and both anew when the files change.
+//!
+//! A node that has a certificate serves TLS only. One that has authorities connects to other nodes by TLS only, and trusts no certificate that they
+//! have not signed.
+
+/// Certificates and keys, as files hold them.
+mod files;
+/// The sides of a connection.
+mod sides;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use volary_flight_proto::{Error, Result};
+
+use crate::data_dir::Role;
+use files::Files;
+
+/// How often it is looked whether the files are others.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// TLS. All files are PEM. They may be replaced while the node runs: new connections have what is in them then.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// File of the certificate that the node shows to whoever connects to it, and to other nodes that it connects to; with those between it and
+    /// its authority. With it, the node serves TLS only.
+    pub certificate: Option<PathBuf>,
+    /// File of the certificate's private key.
+    pub key: Option<PathBuf>,
+    /// File of the authorities whose certificates nodes show to each other. With it, the node connects to other nodes by TLS only; a worker then
+    /// serves only those that show such a certificate.
+    pub authorities: Option<PathBuf>,
+    /// Name that the certificates of all nodes have. Without it, a node must have one with the name or the IP address that it is connected to by.
+    pub node_name: Option<String>,
+    /// File of further authorities, whose certificates clients of a gateway may show.
+    pub client_authorities: Option<PathBuf>,
+    /// Whether a gateway serves only clients that show a certificate of one of the authorities.
+    pub require_client_certificates: bool,
+}
+
+impl Config {
+    /// Checks what types cannot say.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    pub fn validate(&self, role: Role) -> Result<()> {
+        let refuse = |what: String| Err(Error::invalid(format!("{role}.tls.{what}")));
+        if self.certificate.is_some() != self.key.is_some() {
+            return refuse("certificate and key belong together: set both, or none".to_owned());
+        }
+        if self.certificate.is_none()
+            && (self.client_authorities.is_some() || self.require_client_certificates)
+        {
+            return refuse("certificate is needed before clients can show theirs".to_owned());
+        }
+        if self.require_client_certificates
+            && self.client_authorities.is_none()
+            && self.authorities.is_none()
+        {
+            return refuse(
+                "require_client_certificates needs client_authorities, or authorities".to_owned(),
+            );
+        }
+        if role == Role::Worker {
+            if self.client_authorities.is_some() || self.require_client_certificates {
+                return refuse(
+                    "client_authorities and require_client_certificates are a gateway's; a worker serves those whom authorities have signed"
+                        .to_owned(),
+                );
+            }
+            if self.certificate.is_some() && self.authorities.is_none() {
+                return refuse(
+                    "authorities is needed with a certificate: a worker serves only nodes that show one"
+                        .to_owned(),
+                );
+            }
+        }
+        if let Some(name) = &self.node_name
+            && ServerName::try_from(name.as_str()).is_err()
+        {
+            return refuse(format!(
+                "node_name is \"{name}\", which is no name of a host"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a node shows, and whom it trusts, at the moment: as long as this lives, new files are taken.
+#[derive(Debug)]
+pub struct Tls {
+    server: Option<ServerTls>,
+    client: Option<ClientTls>,
+    _watching: JoinSet<()>,
+}
+
+/// What is shown to those who connect.
+#[derive(Debug, Clone)]
+pub struct ServerTls(Arc<ArcSwap<ServerConfig>>);
+
+/// How others are connected to.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    current: Arc<ArcSwap<ClientConfig>>,
+    /// The name that certificates must have; that which was connected to, if there is none.
+    name: Option<ServerName<'static>>,
+}
+
+impl Tls {
+    /// Reads the files. Must be called within the I/O runtime.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a file that does not hold what it should; those of reading them.
+    pub fn load(role: Role, config: &Config) -> Result<Self> {
+        config.validate(role)?;
+        let files = Files::read(role, config)?;
+        let swapped = |server: ServerConfig| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
+        let name = config.node_name.clone().map(ServerName::try_from);
+        let name = name.transpose().ok().flatten();
+        let server = sides::server(role, config, &files)?.map(swapped);
+        let client = sides::client_of_node(&files)?.map(|client| ClientTls {
+            current: Arc::new(ArcSwap::from_pointee(client)),
+            name,
+        });
+        let mut watching = JoinSet::new();
+        if server.is_some() || client.is_some() {
+            let watch = Watch {
+                role,
+                config: config.clone(),
+                server: server.clone(),
+                client: client.clone(),
+            };
+            watching.spawn(watch.run(files));
+        }
+        Ok(Self {
+            server,
+            client,
+            _watching: watching,
+        })
+    }
+
+    /// For those who connect; `None` where they do so without TLS.
+    pub fn server(&self) -> Option<ServerTls> {
+        self.server.clone()
+    }
+
+    /// For connections to other nodes; `None` where they are made without TLS.
+    pub fn client(&self) -> Option<ClientTls> {
+        self.client.clone()
+    }
+}
+
+/// Looks for other files, and takes what is in them. What cannot be taken is said once, and what was there stays.
+struct Watch {
+    role: Role,
+    config: Config,
+    server: Option<ServerTls>,
+    client: Option<ClientTls>,
+}
+
+impl Watch {
+    async fn run(self, mut known: Files) {
+        let mut refused = String::new();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let (role, config) = (self.role, self.config.clone());
+            let read = tokio::task::spawn_blocking(move || Files::read(role, &config)).await;
+            let Ok(read) = read else { continue };
+            match read.and_then(|files| self.take_others(&known, files)) {
+                Ok(None) => {}
+                Ok(Some(files)) => {
+                    tracing::info!("new certificates are in use");
+                    known = files;
+                    refused.clear();
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if refused != error {
+                        tracing::warn!(
+                            error,
+                            "the new certificates cannot be used; those from before stay"
+                        );
+                        refused = error;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The files, if they are other ones and are in use now.
+    fn take_others(&self, known: &Files, files: Files) -> Result<Option<Files>> {
+        if files == *known {
+            return Ok(None);
+        }
+        let server = sides::server(self.role, &self.config, &files)?;
+        let client = sides::client_of_node(&files)?;
+        if let (Some(current), Some(server)) = (&self.server, server) {
+            current.0.store(Arc::new(server));
+        }
+        if let (Some(current), Some(client)) = (&self.client, client) {
+            current.current.store(Arc::new(client));
+        }
+        Ok(Some(files))
+    }
+}
+
+impl ServerTls {
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.0.load_full()
+    }
+}
+
+impl ClientTls {
+    /// Of a client that is no node: `authorities` are those that it trusts, the system's if there are none; `certificate` and its key are
+    /// what it shows.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a file that does not hold what it should; those of reading them.
+    pub fn of_client(
+        authorities: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self> {
+        let client = sides::client(&files::of_client(authorities, certificate)?)?;
+        Ok(Self {
+            current: Arc::new(ArcSwap::from_pointee(client)),
+            name: None,
+        })
+    }
+
+    pub(crate) fn current(&self) -> Arc<ClientConfig> {
+        self.current.load_full()
+    }
+
+    pub(crate) fn name(&self, host: &str) -> Option<ServerName<'static>> {
+        match &self.name {
+            Some(name) => Some(name.clone()),
+            // The brackets of an IPv6 address are no part of it.
+            None => ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_together_is_refused_with_the_key() {
+        let file = || Some(PathBuf::from("file.pem"));
+        let served = Config {
+            certificate: file(),
+            key: file(),
+            ..Config::default()
+        };
+        served.validate(Role::Gateway).unwrap();
+        Config::default().validate(Role::Worker).unwrap();
+        let cases = [
+            (
+                Role::Gateway,
+                Config {
+                    key: None,
+                    ..served.clone()
+                },
+                "gateway.tls.certificate and key",
+            ),
+            (
+                Role::Gateway,
+                Config {
+                    client_authorities: file(),
+                    ..Config::default()
+                },
+                "gateway.tls.certificate is needed",
+            ),
+            (
+                Role::Gateway,
+                Config {
+                    require_client_certificates: true,
+                    ..served.clone()
+                },
+                "gateway.tls.require_client_certificates needs",
+            ),
+            (Role::Worker, served.clone(), "worker.tls.authorities"),
+            (
+                Role::Worker,
+                Config {
+                    authorities: file(),
+                    client_authorities: file(),
+                    ..served.clone()
+                },
+                "worker.tls.client_authorities",
+            ),
+            (
+                Role::Gateway,
+                Config {
+                    node_name: Some("no host".to_owned()),
+                    ..served
+                },
+                "gateway.tls.node_name is \"no host\"",
+            ),
+        ];
+        for (role, config, said) in cases {
+            let error = config.validate(role).unwrap_err();
+            assert!(error.message().starts_with(said), "{error}");
+        }
+    }
+}

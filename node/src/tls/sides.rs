@@ -1,0 +1,102 @@
+//! The sides of a connection, as rustls has them.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Config;
+use super::files::{File, Files};
+use crate::data_dir::Role;
+
+/// gRPC is HTTP/2.
+const PROTOCOL: &[u8] = b"h2";
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// What is shown to those who connect, and what they must show.
+pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Option<ServerConfig>> {
+    let Some((certificate, key)) = &files.identity else {
+        return Ok(None);
+    };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?;
+    let trusted: Vec<&File> = [&files.authorities, &files.client_authorities]
+        .into_iter()
+        .flatten()
+        .collect();
+    let builder = if trusted.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let roots = Arc::new(roots(&trusted)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        let is_required = role == Role::Worker || config.require_client_certificates;
+        let verifier = if is_required {
+            verifier
+        } else {
+            verifier.allow_unauthenticated()
+        };
+        builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
+    };
+    let mut server = builder
+        .with_single_cert(certificate.certificates()?, key.key()?)
+        .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?;
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(Some(server))
+}
+
+/// How a node connects to others; `None` if it does so without TLS.
+pub(super) fn client_of_node(files: &Files) -> Result<Option<ClientConfig>> {
+    // A gateway without authorities reaches its workers without TLS, whatever its clients do.
+    files
+        .authorities
+        .is_some()
+        .then(|| client(files))
+        .transpose()
+}
+
+/// How a client connects: it trusts the system's authorities if it names none.
+pub(super) fn client(files: &Files) -> Result<ClientConfig> {
+    let roots = match &files.authorities {
+        Some(authorities) => roots(&[authorities])?,
+        None => {
+            let mut roots = RootCertStore::empty();
+            let system = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(system.certs);
+            roots
+        }
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_root_certificates(roots);
+    let mut client = match &files.identity {
+        Some((certificate, key)) => builder
+            .with_client_auth_cert(certificate.certificates()?, key.key()?)
+            .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?,
+        None => builder.with_no_client_auth(),
+    };
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(client)
+}
+
+fn roots(files: &[&File]) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for file in files {
+        for certificate in file.certificates()? {
+            roots
+                .add(certificate)
+                .map_err(|source| file.refused(format!("it holds no authority: {source}")))?;
+        }
+    }
+    Ok(roots)
+}
+
+fn unusable(source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::with_source(ErrorCode::Internal, "TLS cannot be set up", source)
+}

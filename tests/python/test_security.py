@@ -1,0 +1,735 @@
+"""Who is let in, and what they may do then: through the drivers, and through Flight where a driver is too polite."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import protobuf as pb
+import pyarrow as pa
+import pytest
+from cluster import LocalCluster
+from processes import Processes, run, until
+from pyarrow import flight
+
+import volary
+
+pytestmark = pytest.mark.server
+
+ADMIN_PASSWORD = "correct horse battery"
+PASSWORD = "a password of a user"
+SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster with users."""
+    with LocalCluster(tmp_path_factory.mktemp("secured"), workers=2, settings=SECURED) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(secured: LocalCluster) -> Iterator[volary.Connection]:
+    with volary.connect(secured.uri, username="admin", password=ADMIN_PASSWORD) as connection:
+        yield connection
+
+
+@pytest.fixture
+def user(secured: LocalCluster, admin: volary.Connection) -> Callable[[], volary.Connection]:
+    """Makes a user, and connects as it; `name` is an attribute of the connection."""
+
+    def make(*grants: str) -> volary.Connection:
+        name = f"user_{next(_numbers)}"
+        admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
+        for grant in grants:
+            admin.sql(f"GRANT {grant} TO {name}")
+        connection = volary.connect(secured.uri, username=name, password=PASSWORD)
+        connection.name = name
+        return connection
+
+    return make
+
+
+@pytest.fixture
+def table(admin: volary.Connection) -> Iterator[str]:
+    """The name of a table of the administrator's, with the keys 1, 2 and 3."""
+    name = f"eggs_{next(_numbers)}"
+    admin.sql(f"CREATE TABLE {name} (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 4)")
+    admin.sql(f"INSERT INTO {name} VALUES (1, 10), (2, 20), (3, 30)")
+    yield name
+    admin.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@contextmanager
+def denied(*words: str) -> Iterator[None]:
+    with pytest.raises(volary.PermissionDeniedError) as caught:
+        yield
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.fixture
+def other_address() -> str:
+    """An address of this machine that is not its loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))
+        except OSError:
+            pytest.skip("this machine has no network")
+        address = probe.getsockname()[0]
+    if address.startswith("127."):
+        pytest.skip("this machine has no network")
+    return address
+
+
+# Who is let in
+
+
+def test_without_users_everybody_on_the_machine_is_let_in_under_any_name(cluster):
+    for login in ({}, {"username": "kea"}, {"username": "kea", "password": "x"}, {"token": "anything"}):
+        with volary.connect(cluster.uri, **login) as connection:
+            name = connection.sql("SELECT user_name FROM system.queries").rows()[0][0]
+            assert name == ("kea" if "username" in login else "anonymous")
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {},
+        {"username": "admin"},
+        {"username": "ADMIN", "password": ADMIN_PASSWORD},
+        {"username": "nobody", "password": ADMIN_PASSWORD},
+        {"username": "", "password": ""},
+        {"token": "volary-token-00"},
+        {"token": ADMIN_PASSWORD},
+        {"token": "volary-bearer-00"},
+        {"token": "volary-session-00000000000000000000000000000000"},
+    ],
+)
+def test_wrong_credentials_are_refused_with_what_to_do(secured, login):
+    with pytest.raises(volary.UnauthenticatedError) as caught, volary.connect(secured.uri, **login) as connection:
+        connection.sql("SELECT 1")
+    assert "log in" in str(caught.value) or "check both" in str(caught.value)
+    assert ADMIN_PASSWORD not in str(caught.value)
+
+
+RPCS: dict[str, Callable[[flight.FlightClient, flight.FlightCallOptions], object]] = {
+    "Handshake": lambda client, _: client.authenticate_basic_token("nobody", "wrong"),
+    "ListFlights": lambda client, options: list(client.list_flights(options=options)),
+    "GetFlightInfo": lambda client, options: client.get_flight_info(
+        flight.FlightDescriptor.for_command(b"SELECT 1"), options
+    ),
+    "GetFlightInfo of metadata": lambda client, options: client.get_flight_info(
+        flight.FlightDescriptor.for_command(pb.command("CommandGetTables", b"")), options
+    ),
+    "GetSchema": lambda client, options: client.get_schema(flight.FlightDescriptor.for_command(b"SELECT 1"), options),
+    "DoGet": lambda client, options: client.do_get(flight.Ticket(b"SELECT 1"), options).read_all(),
+    "DoPut": lambda client, options: put(client, options),
+    "DoExchange": lambda client, options: client.do_exchange(flight.FlightDescriptor.for_command(b"x"), options)[
+        1
+    ].read_chunk(),
+    "ListActions": lambda client, options: client.list_actions(options),
+    **{
+        action: lambda client, options, action=action: list(client.do_action(flight.Action(action, b""), options))
+        for action in (
+            "CreatePreparedStatement",
+            "ClosePreparedStatement",
+            "SetSessionOptions",
+            "GetSessionOptions",
+            "CloseSession",
+            "CancelFlightInfo",
+            "CancelQuery",
+            "RenewFlightEndpoint",
+            "no such action",
+        )
+    },
+}
+
+
+def put(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+    update = pb.command("CommandStatementUpdate", pb.field(1, "DROP TABLE x"))
+    writer, reader = client.do_put(flight.FlightDescriptor.for_command(update), pa.schema([]), options)
+    reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize("rpc", RPCS)
+@pytest.mark.parametrize(
+    "shown", [None, f"Basic {base64.b64encode(b'nobody:wrong').decode()}", "Bearer wrong", "Digest x"]
+)
+def test_every_rpc_is_refused_without_right_credentials(secured, rpc, shown):
+    headers = [(b"authorization", shown.encode())] if shown else []
+    options = flight.FlightCallOptions(headers=headers, timeout=10)
+    with (
+        flight.connect(secured.uri) as client,
+        pytest.raises((flight.FlightUnauthenticatedError, OSError), match="UNAUTHENTICATED"),
+    ):
+        RPCS[rpc](client, options)
+
+
+def test_credentials_of_each_call_are_taken_as_well_as_those_of_a_handshake(secured):
+    basic = base64.b64encode(f"admin:{ADMIN_PASSWORD}".encode())
+    with flight.connect(secured.uri) as client:
+        bearer = client.authenticate_basic_token("admin", ADMIN_PASSWORD)
+        for header in (bearer, (b"authorization", b"Basic " + basic)):
+            options = flight.FlightCallOptions(headers=[header])
+            info = client.get_flight_info(flight.FlightDescriptor.for_command(b"SELECT 7 AS n"), options)
+            assert client.do_get(info.endpoints[0].ticket, options).read_all().to_pydict() == {"n": [7]}
+
+
+def test_a_session_token_that_was_altered_is_refused(secured):
+    with flight.connect(secured.uri) as client:
+        _, bearer = client.authenticate_basic_token("admin", ADMIN_PASSWORD)
+        scheme, token = bearer.decode().split(" ")
+        prefix = "volary-bearer-"
+        sealed = bytes.fromhex(token.removeprefix(prefix))
+        for bit in range(0, len(sealed) * 8, 7):
+            altered = bytearray(sealed)
+            altered[bit // 8] ^= 1 << bit % 8
+            header = (b"authorization", f"{scheme} {prefix}{altered.hex()}".encode())
+            with pytest.raises(flight.FlightUnauthenticatedError, match="log in again"):
+                client.list_actions(flight.FlightCallOptions(headers=[header]))
+
+
+def test_the_first_user_administers_and_ends_what_everybody_could_do(tmp_path):
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as stranger:
+        stranger.sql("CREATE TABLE old (k BIGINT)")
+        for statement in ("CREATE USER kea", f"CREATE USER kea PASSWORD '{PASSWORD}'", "CREATE USER kea ADMIN"):
+            with pytest.raises(volary.InvalidArgumentError, match="nobody would be left to administer"):
+                stranger.sql(statement)
+        stranger.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' ADMIN")
+        with pytest.raises(volary.UnauthenticatedError, match="log in again"):
+            stranger.sql("SELECT 1")
+        with pytest.raises(volary.UnauthenticatedError):
+            cluster.connect().sql("SELECT 1")
+        with volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea:
+            assert kea.sql("SELECT count(*) FROM old").rows() == [(0,)]
+            assert kea.sql("SELECT name, kind, admin, has_password FROM system.users").rows() == [
+                ("kea", "user", True, True)
+            ]
+            for statement in ("DROP USER kea", "ALTER USER kea NOADMIN"):
+                with pytest.raises(volary.InvalidArgumentError, match="nobody would be left to administer"):
+                    kea.sql(statement)
+
+
+def test_users_are_there_after_a_restart_and_a_password_in_the_settings_is_the_administrators(tmp_path):
+    new = "another password"
+    with (
+        LocalCluster(tmp_path, workers=1, settings=SECURED) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+    ):
+        admin.sql(f"CREATE USER kea PASSWORD '{PASSWORD}'")
+        admin.sql("CREATE TABLE t (k BIGINT)")
+        admin.sql("GRANT SELECT ON t TO kea")
+    with LocalCluster(tmp_path, workers=1) as cluster:
+        with volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea:
+            assert kea.sql("SELECT * FROM t").rows() == []
+        with volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin:
+            admin.sql("SELECT 1")
+    with LocalCluster(tmp_path, workers=1, settings={"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": new}) as cluster:
+        with pytest.raises(volary.UnauthenticatedError):
+            volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD).sql("SELECT 1")
+        with volary.connect(cluster.uri, username="admin", password=new) as admin:
+            assert admin.sql("SELECT count(*) FROM system.users").rows() == [(2,)]
+
+
+def test_a_password_that_is_none_is_refused_and_not_repeated(admin):
+    for password in ("short", "x" * 2000):
+        with pytest.raises(volary.InvalidArgumentError, match="at least 8") as caught:
+            admin.sql(f"CREATE USER shorty PASSWORD '{password}'")
+        assert password not in str(caught.value)
+
+
+def test_failed_logins_slow_down(secured, user):
+    name = user().name
+
+    def log_in(password: str) -> str:
+        with pytest.raises(volary.UnauthenticatedError) as caught:
+            volary.connect(secured.uri, username=name, password=password).sql("SELECT 1")
+        return str(caught.value)
+
+    messages = [log_in("wrong password") for _ in range(6)]
+    assert "try again in" not in messages[0]
+    assert "5 logins of this user from this address have failed; try again in" in messages[-1]
+    assert "try again in" in log_in(PASSWORD)
+
+    def lets_in() -> bool:
+        try:
+            volary.connect(secured.uri, username=name, password=PASSWORD).sql("SELECT 1").rows()
+        except volary.UnauthenticatedError:
+            return False
+        return True
+
+    until(lets_in, "the wait is over")
+    # Others were never kept out.
+    user().sql("SELECT 1")
+
+
+# Sessions and tokens
+
+
+def test_sessions_end_when_the_password_changes_or_the_user_is_dropped(secured, admin, user):
+    kea = user()
+    kea.sql(f"ALTER USER {kea.name} PASSWORD 'one of its own'")
+    with pytest.raises(volary.UnauthenticatedError, match="log in again"):
+        kea.sql("SELECT 1")
+    with pytest.raises(volary.UnauthenticatedError):
+        volary.connect(secured.uri, username=kea.name, password=PASSWORD).sql("SELECT 1")
+    with volary.connect(secured.uri, username=kea.name, password="one of its own") as again:
+        again.sql("SELECT 1")
+        admin.sql(f"DROP USER {kea.name}")
+        admin.sql(f"CREATE USER {kea.name} PASSWORD 'one of its own'")
+        with pytest.raises(volary.UnauthenticatedError, match="log in again"):
+            again.sql("SELECT 1")
+
+
+def test_a_token_of_a_session_is_replaced_before_it_expires_and_expires_if_nobody_comes(tmp_path):
+    settings = SECURED | {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "3s"}
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, flight.connect(cluster.uri) as client:
+        first = client.authenticate_basic_token("admin", ADMIN_PASSWORD)
+
+        def works(header: tuple[bytes, bytes]) -> bool:
+            try:
+                client.list_actions(flight.FlightCallOptions(headers=[header]))
+            except flight.FlightUnauthenticatedError as error:
+                return "expired" not in str(error)
+            return True
+
+        with volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as connection:
+            connection.sql("SET timezone = '+02:00'")
+
+            def outlived() -> bool:
+                # The driver takes the new token of an answer, and the session goes on.
+                assert connection.sql("SHOW timezone").rows() == [("datafusion.execution.time_zone", "+02:00")]
+                return not works(first)
+
+            until(outlived, "the first token has expired")
+            assert connection.sql("SELECT 1").rows() == [(1,)]
+
+
+def test_a_token_is_shown_once_and_works_until_it_is_dropped(secured, admin, user):
+    kea = user()
+    (row,) = kea.sql("CREATE TOKEN nightly_kea VALID FOR '90 days'").to_arrow().to_pylist()
+    token = row["token"]
+    assert row["name"] == "nightly_kea"
+    assert row["user"] == kea.name
+    assert row["expires_at"] is not None
+    with volary.connect(secured.uri, token=token) as service:
+        assert service.sql("SELECT user_name FROM system.queries").rows() == [(kea.name,)]
+        service.sql("SET timezone = '+02:00'")
+        assert service.sql("SHOW timezone").rows()[0][1] == "+02:00"
+        assert kea.sql("SELECT name, user_name FROM system.tokens").rows() == [("nightly_kea", kea.name)]
+        assert user().sql("SELECT count(*) FROM system.tokens").rows() == [(0,)]
+        with denied("tokens of others"):
+            user().sql("DROP TOKEN nightly_kea")
+        kea.sql("DROP TOKEN nightly_kea")
+        with pytest.raises(volary.UnauthenticatedError, match="dropped"):
+            service.sql("SELECT 1")
+    with pytest.raises(volary.NotFoundError):
+        kea.sql("DROP TOKEN nightly_kea")
+    kea.sql("DROP TOKEN IF EXISTS nightly_kea")
+    with denied("for others"):
+        kea.sql("CREATE TOKEN of_another FOR admin")
+    (row,) = admin.sql(f"CREATE TOKEN brief FOR {kea.name} VALID FOR '1ms'").to_arrow().to_pylist()
+    with pytest.raises(volary.UnauthenticatedError, match='"brief" has expired'):
+        volary.connect(secured.uri, token=row["token"]).sql("SELECT 1")
+    for text in (token, row["token"]):
+        assert text.removeprefix("volary-token-") not in secured.log()
+
+
+# What users may do
+
+
+def test_a_user_may_do_nothing_that_was_not_granted(admin, user, table):
+    kea = user()
+    for statement, words in {
+        f"SELECT * FROM {table}": ("SELECT", f'GRANT SELECT ON "{table}" TO "{kea.name}"'),
+        f"SELECT 1 WHERE EXISTS (SELECT * FROM {table})": ("SELECT",),
+        f"WITH t AS (SELECT * FROM public.{table}) SELECT 1 FROM t": ("SELECT",),
+        f"EXPLAIN SELECT * FROM volary.public.{table}": ("SELECT",),
+        f"EXPLAIN ANALYZE SELECT count(*) FROM {table}": ("SELECT",),
+        f"DESCRIBE {table}": ("SELECT",),
+        f"INSERT INTO {table} VALUES (4, 40)": ("INSERT",),
+        f"INSERT INTO {table} SELECT * FROM {table}": ("SELECT",),
+        f"COPY {table} FROM '/tmp/x.parquet'": ("INSERT",),
+        f"CREATE VIEW v_{table} AS SELECT * FROM {table}": ("SELECT",),
+        f"CREATE VIEW v_{table} AS SELECT 1": ("create tables",),
+        f"CREATE TABLE c_{table} (k BIGINT)": ("create tables",),
+        f"CREATE TABLE c_{table} AS SELECT 1 AS k": ("create tables",),
+        f"CREATE OR REPLACE TABLE {table} (k BIGINT)": ("create tables",),
+        f"DROP TABLE {table}": ("belongs to",),
+        f"DROP TABLE IF EXISTS {table}": ("belongs to",),
+        f"ALTER TABLE {table} OWNER TO {kea.name}": ("belongs to",),
+        f"GRANT SELECT ON {table} TO {kea.name}": ("belongs to",),
+        f"GRANT SELECT ON ALL TABLES TO {kea.name}": ("administrator",),
+        f"GRANT CREATE TO {kea.name}": ("administrator",),
+        "CREATE USER another": ("administrator",),
+        "CREATE ROLE another": ("administrator",),
+        "DROP USER admin": ("administrator",),
+        f"ALTER USER {kea.name} ADMIN": ("administrator",),
+        "ALTER USER admin PASSWORD 'taken over'": ("administrator",),
+    }.items():
+        with denied(*words):
+            kea.sql(statement)
+    assert admin.sql(f"SELECT count(*) FROM {table}").rows() == [(3,)]
+
+
+def test_a_grant_holds_until_it_is_revoked(admin, user, table):
+    kea = user(f"SELECT ON {table}")
+    point = f"SELECT v FROM {table} WHERE k = ?"
+    for key in (1, 2, 3, 1):  # also with a plan that is kept
+        assert kea.sql(point, [key]).rows() == [(key * 10,)]
+    with denied("INSERT"):
+        kea.sql(f"INSERT INTO {table} VALUES (4, 40)")
+    # Others have no part in it, also not by a plan that is there.
+    with denied("SELECT"):
+        user().sql(point, [1])
+    admin.sql(f"GRANT INSERT ON {table} TO {kea.name}")
+    kea.sql(f"INSERT INTO {table} SELECT k + 3, v FROM {table} WHERE k = 1")
+    admin.sql(f"REVOKE SELECT ON {table} FROM {kea.name}")
+    with denied("SELECT"):
+        kea.sql(point, [1])
+    with denied("SELECT"):
+        kea.sql(f"INSERT INTO {table} SELECT * FROM {table}")
+    kea.sql(f"INSERT INTO {table} VALUES (5, 50)")
+    admin.sql(f"REVOKE ALL ON {table} FROM {kea.name}")
+    with denied("INSERT"):
+        kea.sql(f"INSERT INTO {table} VALUES (6, 60)")
+    assert admin.sql(f"SELECT count(*) FROM {table}").rows() == [(5,)]
+
+
+def test_roles_give_what_they_were_granted(secured, admin, user, table):
+    readers, writers = f"readers_{next(_numbers)}", f"writers_{next(_numbers)}"
+    admin.sql(f"CREATE ROLE {readers}")
+    admin.sql(f"CREATE ROLE {writers}")
+    admin.sql(f"GRANT SELECT ON {table} TO {readers}")
+    admin.sql(f"GRANT INSERT ON {table} TO {writers}")
+    admin.sql(f"GRANT {readers} TO {writers}")
+    kea = user(writers)
+    kea.sql(f"INSERT INTO {table} VALUES (4, 40)")
+    assert kea.sql(f"SELECT count(*) FROM {table}").rows() == [(4,)]
+    with pytest.raises(volary.InvalidArgumentError, match="part of it"):
+        admin.sql(f"GRANT {writers} TO {readers}")
+    assert kea.sql("SELECT grantee, privilege, object FROM system.grants ORDER BY 1, 2").rows() == sorted(
+        [
+            (kea.name, "MEMBER", writers),
+            (readers, "SELECT", table),
+            (writers, "INSERT", table),
+            (writers, "MEMBER", readers),
+        ]
+    )
+    admin.sql(f"DROP ROLE {readers}")
+    with denied("SELECT"):
+        kea.sql(f"SELECT count(*) FROM {table}")
+    with pytest.raises(volary.UnauthenticatedError):
+        volary.connect(secured.uri, username=writers, password="").sql("SELECT 1")
+    admin.sql(f"GRANT SELECT ON {table} TO PUBLIC")
+    assert user().sql(f"SELECT count(*) FROM {table}").rows() == [(4,)]
+    admin.sql(f"REVOKE SELECT ON {table} FROM public")
+
+
+def test_grants_on_all_tables_are_for_later_ones_too_and_those_on_one_end_with_it(admin, user, table):
+    one, every = user(f"SELECT ON {table}"), user("SELECT ON ALL TABLES")
+    later = f"later_{table}"
+    admin.sql(f"CREATE TABLE {later} AS SELECT 7 AS k")
+    assert every.sql(f"SELECT * FROM {later}").rows() == [(7,)]
+    admin.sql(f"CREATE OR REPLACE TABLE {table} AS SELECT 8 AS k")
+    assert one.sql(f"SELECT * FROM {table}").rows() == [(8,)]
+    for name in (table, later):
+        admin.sql(f"DROP TABLE {name}")
+    admin.sql(f"CREATE TABLE {table} AS SELECT 9 AS k")
+    with denied("SELECT"):
+        one.sql(f"SELECT * FROM {table}")
+
+
+def test_who_creates_a_table_owns_it(admin, user, table):
+    kea, auk = user("CREATE"), user("CREATE")
+    name, view = f"own_{table}", f"view_{table}"
+    kea.sql(f"CREATE TABLE {name} AS SELECT 1 AS k")
+    kea.sql(f"INSERT INTO {name} VALUES (2)")
+    kea.sql(f"CREATE VIEW {view} AS SELECT k FROM {name}")
+    assert kea.sql(f"SELECT owner FROM system.tables WHERE name = '{name}'").rows() == [(kea.name,)]
+    for statement in (f"DROP TABLE {name}", f"DROP VIEW {view}", f"CREATE OR REPLACE TABLE {name} AS SELECT 1 AS k"):
+        with denied("belongs to", kea.name):
+            auk.sql(statement)
+    kea.sql(f"GRANT SELECT ON {view} TO {auk.name}")
+    # A view reads with its owner's rights.
+    assert sorted(auk.sql(f"SELECT * FROM {view}").rows()) == [(1,), (2,)]
+    with denied(f'"{name}"'):
+        auk.sql(f"SELECT * FROM {name}")
+    with pytest.raises(volary.InvalidArgumentError, match="owns"):
+        admin.sql(f"DROP USER {kea.name}")
+    # Nobody is given what it does not want: a view would read with its rights.
+    with denied("administrator"):
+        kea.sql(f"ALTER VIEW {view} OWNER TO {auk.name}")
+    admin.sql(f"ALTER TABLE {name} OWNER TO {auk.name}")
+    with denied(f"view {view}", f'"{name}"'):
+        kea.sql(f"SELECT * FROM {view}")
+    auk.sql(f"INSERT INTO {name} VALUES (3)")
+    admin.sql(f"ALTER VIEW {view} OWNER TO {auk.name}")
+    assert sorted(auk.sql(f"SELECT * FROM {view}").rows()) == [(1,), (2,), (3,)]
+    admin.sql(f"DROP USER {kea.name}")
+    auk.sql(f"DROP VIEW {view}")
+    auk.sql(f"DROP TABLE {name}")
+
+
+def test_rows_are_ingested_with_the_right_to(secured, admin, user, table):
+    kea = user()
+    rows = pa.table({"k": [4], "v": [40]})
+    with denied("INSERT"):
+        kea.ingest(table, rows, mode="append")
+    for mode in ("create", "replace"):
+        with denied("create tables"):
+            kea.ingest(f"new_{table}", rows, mode=mode)
+    admin.sql(f"GRANT INSERT ON {table} TO {kea.name}")
+    kea.ingest(table, rows, mode="append")
+    admin.sql(f"GRANT CREATE TO {kea.name}")
+    with denied("belongs to"):
+        kea.ingest(table, rows, mode="replace")
+    kea.ingest(f"new_{table}", rows, mode="create")
+    kea.ingest(f"new_{table}", rows, mode="replace")
+    kea.sql(f"DROP TABLE new_{table}")
+
+
+def test_nobody_is_told_of_tables_that_are_not_theirs(secured, admin, user, table):
+    kea, reader = user(), user(f"SELECT ON {table}")
+    listings = [
+        "SHOW TABLES",
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
+        "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public'",
+        "SELECT name FROM system.tables",
+        "SELECT table_name FROM system.shards",
+        "SELECT table_name FROM system.segments",
+    ]
+
+    def listed(connection: volary.Connection, query: str) -> bool:
+        return any(table in row for row in connection.sql(query).rows())
+
+    for query in listings:
+        assert listed(reader, query), query
+        assert listed(admin, query), query
+        assert not listed(kea, query), query
+    with pytest.raises(volary.NotFoundError) as caught:
+        kea.sql(f"SELECT * FROM {table}_")
+    assert f'"{table}"' not in str(caught.value)
+    with pytest.raises(volary.NotFoundError, match=f'did you mean "{table}"'):
+        reader.sql(f"SELECT * FROM {table}_")
+    for connection, is_listed in ((kea, False), (reader, True)):
+        with flight.connect(secured.uri) as client:
+            header = client.authenticate_basic_token(connection.name, PASSWORD)
+            options = flight.FlightCallOptions(headers=[header])
+            names = [info.descriptor.path[-1].decode() for info in client.list_flights(options=options)]
+            assert (table in names) == is_listed
+            command = flight.FlightDescriptor.for_command(pb.command("CommandGetTables", b""))
+            ticket = client.get_flight_info(command, options).endpoints[0].ticket
+            names = client.do_get(ticket, options).read_all()["table_name"].to_pylist()
+            assert (table in names) == is_listed
+
+
+# What is made for one is no other's
+
+
+def test_tickets_and_handles_are_their_users_alone(secured, admin, user, table):
+    kea, auk = user(f"SELECT ON {table}"), user(f"SELECT ON {table}")
+    with flight.connect(secured.uri) as client:
+        mine, others = (
+            flight.FlightCallOptions(headers=[client.authenticate_basic_token(who.name, PASSWORD)])
+            for who in (kea, auk)
+        )
+        query = f"SELECT k FROM {table} ORDER BY k"
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(query.encode()), mine)
+        (endpoint,) = info.endpoints
+        tables = flight.FlightDescriptor.for_command(pb.command("CommandGetTables", b""))
+        for ticket in (endpoint.ticket, client.get_flight_info(tables, mine).endpoints[0].ticket):
+            with pytest.raises(flight.FlightUnauthorizedError, match="another user"):
+                client.do_get(ticket, others).read_all()
+        cancel = flight.Action("CancelFlightInfo", pb.field(1, info.serialize()))
+        renew = flight.Action("RenewFlightEndpoint", pb.field(1, endpoint.serialize()))
+        for action in (cancel, renew):
+            with pytest.raises(flight.FlightUnauthorizedError, match="another user"):
+                list(client.do_action(action, others))
+        # By its id alone, it is not found.
+        by_id = flight.FlightInfo(info.schema, info.descriptor, [], -1, -1, app_metadata=info.app_metadata)
+        with pytest.raises(pa.ArrowException, match="does not run here"):
+            list(client.do_action(flight.Action("CancelFlightInfo", pb.field(1, by_id.serialize())), others))
+        for _ in range(2):
+            assert client.do_get(endpoint.ticket, mine).read_all()["k"].to_pylist() == [1, 2, 3]
+
+        prepare = flight.Action(
+            "CreatePreparedStatement", pb.command("ActionCreatePreparedStatementRequest", pb.field(1, query))
+        )
+        (result,) = client.do_action(prepare, mine)
+        handle = pb.fields(pb.fields(result.body.to_pybytes())[2])[1]
+        prepared = flight.FlightDescriptor.for_command(pb.command("CommandPreparedStatementQuery", pb.field(1, handle)))
+        with pytest.raises(flight.FlightUnauthorizedError, match="another user"):
+            client.get_flight_info(prepared, others)
+        assert client.get_flight_info(prepared, mine).schema.names == ["k"]
+
+
+def test_a_ticket_gives_nothing_that_was_revoked_since(secured, admin, user, table):
+    kea = user(f"SELECT ON {table}")
+    with flight.connect(secured.uri) as client:
+        options = flight.FlightCallOptions(headers=[client.authenticate_basic_token(kea.name, PASSWORD)])
+        query = flight.FlightDescriptor.for_command(f"SELECT k FROM {table}".encode())
+        ticket = client.get_flight_info(query, options).endpoints[0].ticket
+        admin.sql(f"REVOKE SELECT ON {table} FROM {kea.name}")
+        with pytest.raises(flight.FlightUnauthorizedError, match="may not SELECT"):
+            client.do_get(ticket, options).read_all()
+        admin.sql(f"GRANT SELECT ON {table} TO {kea.name}")
+        assert client.do_get(ticket, options).read_all().num_rows == 3
+
+
+@contextmanager
+def held_back(client, options, statement: str) -> Iterator[None]:
+    """A statement that is sent, and whose upload ends with the context: it runs then."""
+    prepare = flight.Action(
+        "CreatePreparedStatement", pb.command("ActionCreatePreparedStatementRequest", pb.field(1, statement))
+    )
+    (result,) = client.do_action(prepare, options)
+    handle = pb.fields(pb.fields(result.body.to_pybytes())[2])[1]
+    update = pb.command("CommandPreparedStatementUpdate", pb.field(1, handle))
+    writer, reader = client.do_put(flight.FlightDescriptor.for_command(update), pa.schema([]), options)
+    yield
+    writer.done_writing()
+    reader.read()
+    writer.close()
+
+
+def test_a_statement_has_the_rights_of_when_it_runs(secured, admin, user, table):
+    kea = user("CREATE", f"SELECT ON {table}")
+    with flight.connect(secured.uri) as client:
+        options = flight.FlightCallOptions(headers=[client.authenticate_basic_token(kea.name, PASSWORD)], timeout=30)
+        with (
+            pytest.raises(flight.FlightUnauthorizedError, match="may not SELECT"),
+            held_back(client, options, f"CREATE TABLE copy_of_{table} AS SELECT * FROM {table}"),
+        ):
+            admin.sql(f"REVOKE SELECT ON {table} FROM {kea.name}")
+        with (
+            pytest.raises(flight.FlightUnauthenticatedError, match="log in again"),
+            held_back(client, options, f"CREATE TABLE copy_of_{table} (k BIGINT)"),
+        ):
+            admin.sql(f"DROP USER {kea.name}")
+    assert admin.sql(f"SELECT count(*) FROM system.tables WHERE name = 'copy_of_{table}'").rows() == [(0,)]
+
+
+def test_nobody_becomes_an_administrator_by_a_statement_from_before_there_were_users(tmp_path):
+    with LocalCluster(tmp_path, workers=1) as cluster, flight.connect(cluster.uri) as client:
+        options = flight.FlightCallOptions(timeout=30)
+        with (
+            pytest.raises(flight.FlightUnauthenticatedError, match="log in again"),
+            held_back(client, options, f"CREATE USER eve PASSWORD '{PASSWORD}' ADMIN"),
+            cluster.connect() as stranger,
+        ):
+            stranger.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' ADMIN")
+        with volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea:
+            assert kea.sql("SELECT name FROM system.users").rows() == [("kea",)]
+
+
+def test_statements_are_seen_and_ended_by_their_users_and_by_administrators(admin, user, background):
+    kea, auk = user(), user()
+    endless = "SELECT count(*) FROM generate_series(1, 100000000000) t(n) WHERE n % 7 = 3"
+    kea.sql("SET statement_timeout = '60s'")
+    running = background(lambda: kea.sql(endless).rows())
+
+    def queries(connection: volary.Connection) -> set[str]:
+        """Its ids; one that is planned in one call and run in another may be listed twice."""
+        rows = connection.sql("SELECT query_id, statement FROM system.queries").rows()
+        return {query_id for query_id, statement in rows if statement == endless}
+
+    (query_id,) = until(lambda: queries(admin), "it runs")
+    try:
+        assert queries(auk) == set()
+        with pytest.raises(volary.NotFoundError, match="another user's"):
+            auk.sql(f"KILL '{query_id}'")
+    finally:
+        admin.sql(f"KILL '{query_id}'")
+    with pytest.raises(volary.CancelledError):
+        running.result()
+    logged = "SELECT count(*) FROM system.query_log WHERE query_id = '{}'"
+    assert auk.sql(logged.format(query_id)).rows() == [(0,)]
+    assert kea.sql(logged.format(query_id)).rows() == [(1,)]
+
+
+# Secrets
+
+
+def test_lists_and_logs_carry_no_secret(secured, admin, user):
+    kea = user()
+    secrets = ["a very secret one", "se''cret text"]
+    admin.sql(f"CREATE USER {kea.name}_2 PASSWORD '{secrets[0]}'")
+    admin.sql(f"ALTER USER {kea.name}_2 PASSWORD '{secrets[1]}'")
+    for refused in (
+        f"CREATE USER {kea.name}_2 PASSWORD '{secrets[0]}'",
+        f"CREATE USER {kea.name}_3 PASSWORD '{secrets[0]}' SUPERUSER",
+        f"CREATE USER {kea.name}_3 PASSWORD '{secrets[0]}",
+        f"CREATE OR REPLACE USER {kea.name}_3 PASSWORD = '{secrets[0]}'",
+        f"EXPLAIN CREATE USER {kea.name}_3 PASSWORD = '{secrets[0]}'",
+        f"ALTER USER {kea.name}_2 IDENTIFIED BY '{secrets[0]}'",
+        f"ALTER ROLE {kea.name}_2 PASSWORD '{secrets[0]}'",
+    ):
+        with pytest.raises(volary.Error) as caught:
+            admin.sql(refused)
+        assert "cret" not in str(caught.value)
+    listed = "SELECT count(*) FROM system.query_log WHERE {} LIKE '%cret%'"
+    for column in ("statement", "error"):
+        assert admin.sql(listed.format(column)).rows() == [(0,)]
+    assert admin.sql(f"SELECT count(*) FROM system.query_log WHERE statement LIKE '%{kea.name}_2%'").rows()[0][0] >= 3
+    log = secured.log()
+    assert kea.name in log
+    for secret in ("secret one", "cret text", ADMIN_PASSWORD, PASSWORD, "volary-bearer-", "argon2id$"):
+        assert secret not in log, secret
+
+
+def test_the_command_line_logs_in(secured, admin, user, tmp_path):
+    kea = user()
+    gateway = f"--gateway={secured.uri}"
+    query = ["sql", gateway, "--output=json", "SELECT user_name FROM system.queries"]
+    named = run("volary", *query, f"--user={kea.name}", settings={"VOLARY_PASSWORD": PASSWORD})
+    assert json.loads(named.out) == {"user_name": kea.name}
+    for arguments, settings, words in (
+        ([f"--user={kea.name}"], {"VOLARY_PASSWORD": "wrong password"}, "check both"),
+        ([f"--user={kea.name}"], {}, "VOLARY_PASSWORD"),
+        ([], {}, "UNAUTHENTICATED"),
+        ([], {"VOLARY_TOKEN": "volary-token-00"}, "CREATE TOKEN"),
+    ):
+        refused = run("volary", *query, *arguments, settings=settings)
+        assert refused.code != 0
+        assert words in refused.err
+    (row,) = kea.sql(f"CREATE TOKEN cli_{kea.name}").to_arrow().to_pylist()
+    file = tmp_path / "token"
+    file.write_text(row["token"] + "\n")
+    for arguments, settings in (([f"--token-file={file}"], {}), ([], {"VOLARY_TOKEN": row["token"]})):
+        assert json.loads(run("volary", *query, *arguments, settings=settings).out) == {"user_name": kea.name}
+    assert run("volary", "status", gateway, f"--token-file={file}").code == 0
+
+
+def test_workers_join_a_cluster_with_users(tmp_path):
+    settings = SECURED | {"VOLARY_SECRET": "the secret of the nodes"}
+    with Processes(tmp_path, settings) as processes:
+        processes.add_worker()
+        with volary.connect(processes.gateway.uri, username="admin", password=ADMIN_PASSWORD) as admin:
+            admin.sql("CREATE TABLE t AS SELECT 7 AS k")
+            assert admin.sql("SELECT k FROM t").rows() == [(7,)]
+
+
+def test_strangers_of_other_machines_are_refused_as_long_as_there_are_no_users(tmp_path, other_address):
+    settings = {"VOLARY_SECRET": "the secret of the nodes"}
+    for allowed in (False, True):
+        directory = tmp_path / str(allowed)
+        directory.mkdir()
+        settings["VOLARY_GATEWAY__SECURITY__ALLOW_ANONYMOUS"] = str(allowed).lower()
+        with LocalCluster(directory, workers=1, settings=settings, listen="0.0.0.0:0") as cluster:
+            port = cluster.uri.rsplit(":", 1)[1]
+            with volary.connect(f"grpc://127.0.0.1:{port}") as here:
+                assert here.sql("SELECT 1").rows() == [(1,)]
+            there = f"grpc://{other_address}:{port}"
+            if allowed:
+                assert volary.connect(there).sql("SELECT 1").rows() == [(1,)]
+            else:
+                with pytest.raises(volary.UnauthenticatedError, match="admin_password"):
+                    volary.connect(there).sql("SELECT 1")

@@ -1,0 +1,277 @@
+"""TLS: between clients and a gateway, between nodes, and with certificates that are replaced while nodes run."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import adbc_driver_manager as adbc
+import pytest
+from adbc_driver_flightsql import DatabaseOptions, dbapi
+from cluster import LocalCluster
+from processes import Process, Processes, run, until
+from pyarrow import flight
+
+import volary
+
+pytestmark = pytest.mark.server
+
+
+class Certificates:
+    """What `volary certificates` has made in a directory: an authority, and certificates of it for nodes and `kea`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.make("--host=localhost", "--host=127.0.0.1", "--client=kea")
+
+    def make(self, *arguments: str) -> None:
+        ended = run("volary", "certificates", f"--dir={self.directory}", *arguments)
+        assert ended.code == 0, ended.err
+
+    def file(self, name: str) -> Path:
+        return self.directory / name
+
+    def of_node(self, role: str, **others: str) -> dict[str, str]:
+        """The settings of a node that shows its certificate, and trusts the authority."""
+        files = {
+            "CERTIFICATE": self.file("node.pem"),
+            "KEY": self.file("node.key"),
+            "AUTHORITIES": self.file("authority.pem"),
+        }
+        settings = {name: str(path) for name, path in files.items()} | {name.upper(): it for name, it in others.items()}
+        return {f"VOLARY_{role}__TLS__{name}": value for name, value in settings.items()}
+
+    def of_client(self) -> dict[str, Path]:
+        """The arguments of `volary.connect` that show kea's certificate."""
+        return {
+            "tls_ca": self.file("authority.pem"),
+            "tls_certificate": self.file("kea.pem"),
+            "tls_key": self.file("kea.key"),
+        }
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates of another authority."""
+    return Certificates(tmp_path_factory.mktemp("strangers"))
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LocalCluster]:
+    """A cluster that serves TLS, to all who trust its authority."""
+    settings = certificates.of_node("GATEWAY")
+    with LocalCluster(tmp_path_factory.mktemp("encrypted"), workers=2, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LocalCluster]:
+    """A cluster that serves only those who show a certificate."""
+    settings = certificates.of_node("GATEWAY", require_client_certificates="true")
+    with LocalCluster(tmp_path_factory.mktemp("mutual"), workers=2, settings=settings) as cluster:
+        yield cluster
+
+
+def test_clients_connect_by_tls_and_by_nothing_else(encrypted, certificates, strangers):
+    assert encrypted.uri.startswith("grpc+tls://")
+    authority = certificates.file("authority.pem")
+    with volary.connect(encrypted.uri, tls_ca=authority) as connection:
+        connection.sql("CREATE TABLE eggs (k BIGINT) WITH (shard_key = 'k', shards = 4)")
+        connection.sql("INSERT INTO eggs SELECT * FROM generate_series(1, 1000)")
+        assert connection.sql("SELECT count(*), sum(k) FROM eggs").rows() == [(1000, 500500)]
+    with (
+        dbapi.connect(
+            encrypted.uri, db_kwargs={DatabaseOptions.TLS_ROOT_CERTS.value: authority.read_text()}, autocommit=True
+        ) as driver,
+        driver.cursor() as cursor,
+    ):
+        cursor.execute("SELECT count(*) FROM eggs")
+        assert cursor.fetchall() == [(1000,)]
+    with flight.connect(encrypted.uri, tls_root_certs=authority.read_bytes()) as client:
+        ticket = client.get_flight_info(flight.FlightDescriptor.for_command(b"SELECT 7 AS n")).endpoints[0].ticket
+        assert client.do_get(ticket).read_all().to_pydict() == {"n": [7]}
+    query = "SELECT count(*) FROM eggs"
+    shown = run("volary", "sql", f"--gateway={encrypted.uri}", f"--tls-ca={authority}", "--output=csv", query)
+    assert shown.out.split() == ["count(*)", "1000"]
+
+    for refused in ({"tls_ca": strangers.file("authority.pem")}, {}):
+        with pytest.raises(volary.UnavailableError, match="no gateway answers"):
+            volary.connect(encrypted.uri, **refused)
+    with pytest.raises(volary.UnavailableError):
+        volary.connect(encrypted.uri.replace("grpc+tls", "grpc"), timeout=5).sql("SELECT 1")
+    unknown = run("volary", "sql", f"--gateway={encrypted.uri}", query)
+    assert unknown.code != 0
+    assert "UNAVAILABLE" in unknown.err
+    plain = run("volary", "sql", f"--gateway={encrypted.uri}".replace("grpc+tls", "grpc"), query)
+    assert plain.code != 0
+
+
+def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual, certificates, strangers):
+    with volary.connect(mutual.uri, **certificates.of_client()) as connection:
+        assert connection.sql("SELECT 7").rows() == [(7,)]
+    flags = [
+        f"--tls-ca={certificates.file('authority.pem')}",
+        f"--tls-certificate={certificates.file('kea.pem')}",
+        f"--tls-key={certificates.file('kea.key')}",
+    ]
+    assert run("volary", "sql", f"--gateway={mutual.uri}", "--output=csv", *flags, "SELECT 7 AS n").out.split() == [
+        "n",
+        "7",
+    ]
+    assert run("volary", "sql", f"--gateway={mutual.uri}", flags[0], "SELECT 7").code != 0
+    shown = certificates.of_client()
+    stranger = shown | {"tls_certificate": strangers.file("kea.pem"), "tls_key": strangers.file("kea.key")}
+    for arguments in ({"tls_ca": shown["tls_ca"]}, stranger):
+        with pytest.raises(volary.UnavailableError):
+            volary.connect(mutual.uri, timeout=5, **arguments).sql("SELECT 1").rows()
+
+
+def test_clients_may_have_an_authority_of_their_own(tmp_path, certificates, strangers):
+    settings = certificates.of_node(
+        "GATEWAY", client_authorities=str(strangers.file("authority.pem")), require_client_certificates="true"
+    )
+    shown = {
+        "tls_ca": certificates.file("authority.pem"),
+        "tls_certificate": strangers.file("kea.pem"),
+        "tls_key": strangers.file("kea.key"),
+    }
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, volary.connect(cluster.uri, **shown) as kea:
+        assert kea.sql("SELECT 7").rows() == [(7,)]
+
+
+def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
+    settings = certificates.of_node("GATEWAY") | certificates.of_node("WORKER")
+    settings["VOLARY_GATEWAY__GATHER__RELAYS"] = "2"
+    with Processes(tmp_path, settings) as processes:
+        workers = [processes.add_worker() for _ in range(3)]
+        authority = certificates.file("authority.pem")
+        with volary.connect(processes.gateway.uri, tls_ca=authority) as connection:
+            connection.sql("CREATE TABLE eggs (k BIGINT) WITH (shard_key = 'k', shards = 8)")
+            connection.sql("INSERT INTO eggs SELECT * FROM generate_series(1, 1000)")
+            assert connection.sql("SELECT count(*), sum(k) FROM eggs").rows() == [(1000, 500500)]
+            connection.sql("SET relays = 2")
+            groups = connection.sql("SELECT k % 7, count(*) FROM eggs GROUP BY 1").rows()
+            assert sum(count for _, count in groups) == 1000
+            assert "relays" in str(connection.sql("EXPLAIN SELECT k % 7, count(*) FROM eggs GROUP BY 1").rows())
+        port = int(workers[0].running().await_ready().rsplit(":", 1)[1])
+        ca = authority.read_bytes()
+        for identity in (None, strangers):
+            files = {}
+            if identity is not None:
+                files = {
+                    "cert_chain": identity.file("kea.pem").read_bytes(),
+                    "private_key": identity.file("kea.key").read_bytes(),
+                }
+            with (
+                flight.connect(f"grpc+tls://localhost:{port}", tls_root_certs=ca, **files) as client,
+                pytest.raises(flight.FlightUnavailableError),
+            ):
+                client.list_actions(flight.FlightCallOptions(timeout=5))
+        # A worker that trusts others, and one without TLS, do not come in.
+        for others in (strangers.of_node("WORKER"), dict.fromkeys(certificates.of_node("WORKER"), "")):
+            name = f"stranger_{len(others['VOLARY_WORKER__TLS__KEY'])}"
+            given = {key: value for key, value in {**settings, **others}.items() if value}
+            stranger = Process(
+                tmp_path,
+                name,
+                [
+                    "worker",
+                    "--listen=127.0.0.1:0",
+                    f"--gateway={processes.gateway.address}",
+                    f"--data-dir={tmp_path / name}",
+                ],
+                given,
+            )
+            until(lambda stranger=stranger: "gateway" in stranger.log(), "it has tried to join")
+            assert stranger.is_alive()
+            stranger.kill()
+        with volary.connect(processes.gateway.uri, tls_ca=authority) as connection:
+            assert connection.sql("SELECT count(*) FROM system.nodes WHERE role = 'worker'").rows() == [(3,)]
+
+
+def shown_by(cluster: LocalCluster) -> bytes:
+    """The certificate that a new connection meets."""
+    address = cluster.uri.removeprefix("grpc+tls://").rsplit(":", 1)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((address[0], int(address[1])), timeout=5) as connection,
+        context.wrap_socket(connection) as encrypted,
+    ):
+        return encrypted.getpeercert(binary_form=True) or b""
+
+
+def test_certificates_are_replaced_while_nodes_run(tmp_path, certificates):
+    own = Certificates.__new__(Certificates)
+    own.directory = tmp_path / "certificates"
+    shutil.copytree(certificates.directory, own.directory)
+    authority = own.file("authority.pem")
+    with LocalCluster(tmp_path, workers=2, settings=own.of_node("GATEWAY")) as cluster:
+        with volary.connect(cluster.uri, tls_ca=authority) as connection:
+            connection.sql("CREATE TABLE eggs AS SELECT 7 AS k")
+            first = shown_by(cluster)
+            own.make("--host=127.0.0.1", "--renew")
+            until(lambda: shown_by(cluster) != first, "the new certificate is shown")
+            # Connections from before live on, and new ones are made, also to the workers.
+            assert connection.sql("SELECT k FROM eggs").rows() == [(7,)]
+        second = shown_by(cluster)
+        own.file("node.key").write_text("no key")
+        until(lambda: "cannot be used; those from before stay" in cluster.log(), "it is said")
+        assert shown_by(cluster) == second
+        assert "node.key" in cluster.log()
+        with volary.connect(cluster.uri, tls_ca=authority) as connection:
+            assert connection.sql("SELECT k FROM eggs").rows() == [(7,)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"CERTIFICATE": "{dir}/node.pem"}, ["gateway.tls.certificate and key belong together"]),
+        ({"CERTIFICATE": "{dir}/none.pem", "KEY": "{dir}/node.key"}, ["gateway.tls.certificate", "none.pem"]),
+        ({"CERTIFICATE": "{dir}/node.key", "KEY": "{dir}/node.key"}, ["node.key", "holds no certificate in PEM"]),
+        (
+            {"CERTIFICATE": "{dir}/node.pem", "KEY": "{dir}/node.pem"},
+            ["gateway.tls.key", "holds no private key in PEM"],
+        ),
+        (
+            {"CERTIFICATE": "{dir}/node.pem", "KEY": "{dir}/kea.key"},
+            ["gateway.tls.key", "does not fit the certificate"],
+        ),
+        ({"REQUIRE_CLIENT_CERTIFICATES": "true"}, ["gateway.tls.certificate is needed"]),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(tmp_path, certificates, settings, words):
+    given = {f"VOLARY_GATEWAY__TLS__{key}": it.format(dir=certificates.directory) for key, it in settings.items()}
+    ended = run("volary", "gateway", "--listen=127.0.0.1:0", f"--data-dir={tmp_path}", settings=given)
+    assert ended.code != 0
+    for word in words:
+        assert word in ended.err
+
+
+def test_keys_are_readable_by_their_owner_alone(certificates):
+    for name in ("authority.key", "node.key", "kea.key"):
+        assert certificates.file(name).stat().st_mode & 0o077 == 0
+    again = run("volary", "certificates", f"--dir={certificates.directory}")
+    assert again.code != 0
+    assert "--renew" in again.err
+
+
+def test_a_driver_says_what_is_wrong_with_a_certificate(encrypted, strangers):
+    authority = strangers.file("authority.pem").read_text()
+    options = {DatabaseOptions.TLS_ROOT_CERTS.value: authority}
+    with (
+        dbapi.connect(encrypted.uri, db_kwargs=options, autocommit=True) as driver,
+        driver.cursor() as cursor,
+        pytest.raises(adbc.Error, match="certificate"),
+    ):
+        cursor.execute("SELECT 1")
