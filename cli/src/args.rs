@@ -7,6 +7,7 @@ use config::ValueKind;
 use volary_flight_proto::{Error, Result};
 
 use crate::logging;
+use crate::login::{Login, Target, TlsFiles};
 use crate::settings::Flag;
 use crate::sql::output::Output;
 
@@ -174,6 +175,24 @@ pub struct ConnectionArgs {
         requires = "tls_certificate"
     )]
     pub tls_key: Option<PathBuf>,
+}
+
+impl ConnectionArgs {
+    /// Where to connect to, and as whom.
+    ///
+    /// # Errors
+    /// Those of [`Target::of`].
+    pub fn target(self) -> Result<Target> {
+        let login = Login {
+            user: self.user,
+            token_file: self.token_file,
+        };
+        let tls = TlsFiles {
+            authorities: self.tls_ca,
+            certificate: self.tls_certificate.zip(self.tls_key),
+        };
+        Target::of(&self.gateway, &login, tls)
+    }
 }
 
 /// `volary status`.

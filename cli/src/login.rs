@@ -8,13 +8,29 @@ use base64::prelude::BASE64_STANDARD;
 use volary_flight_proto::{Error, Result};
 use volary_node::tls::ClientTls;
 
-use crate::args::ConnectionArgs;
-
 const PASSWORD_VARIABLE: &str = "VOLARY_PASSWORD";
 const TOKEN_VARIABLE: &str = "VOLARY_TOKEN";
 
 /// The user that a client is which names none, and that gateways without users take.
 const NOBODY: &str = "volary";
+
+/// As whom.
+#[derive(Debug, Default)]
+pub struct Login {
+    /// A user, whose password the environment has, or the keyboard.
+    pub user: Option<String>,
+    /// A file with a token.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Files of an encrypted connection.
+#[derive(Debug, Default)]
+pub struct TlsFiles {
+    /// The authorities to trust; the system's if there are none.
+    pub authorities: Option<PathBuf>,
+    /// The certificate to show, and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
 
 /// A gateway, and what is shown to it.
 #[derive(Clone)]
@@ -43,15 +59,14 @@ impl Target {
     /// # Errors
     /// `INVALID_ARGUMENT` if the URI is none.
     pub fn without_user(uri: &str) -> Result<Self> {
-        Self::new(uri, basic(NOBODY, ""), None, None)
+        Self::new(uri, basic(NOBODY, ""), TlsFiles::default())
     }
 
-    fn new(
-        uri: &str,
-        authorization: String,
-        authorities: Option<PathBuf>,
-        certificate: Option<(PathBuf, PathBuf)>,
-    ) -> Result<Self> {
+    fn new(uri: &str, authorization: String, tls: TlsFiles) -> Result<Self> {
+        let TlsFiles {
+            authorities,
+            certificate,
+        } = tls;
         let (address, is_encrypted) = address(uri)?;
         if !is_encrypted && (authorities.is_some() || certificate.is_some()) {
             return Err(Error::invalid(format!(
@@ -71,9 +86,8 @@ impl Target {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if a user has no password; those of the file with the token.
-    pub fn of(args: &ConnectionArgs) -> Result<Self> {
-        let uri = &args.gateway;
-        let token = match &args.token_file {
+    pub fn of(uri: &str, login: &Login, tls: TlsFiles) -> Result<Self> {
+        let token = match &login.token_file {
             Some(file) => {
                 let read = std::fs::read_to_string(file);
                 let what = || format!("cannot read --token-file {}", file.display());
@@ -81,15 +95,14 @@ impl Target {
             }
             None => std::env::var(TOKEN_VARIABLE)
                 .ok()
-                .filter(|_| args.user.is_none()),
+                .filter(|_| login.user.is_none()),
         };
-        let authorization = match (&args.user, token) {
+        let authorization = match (&login.user, token) {
             (_, Some(token)) => format!("Bearer {}", token.trim()),
             (Some(user), None) => basic(user, &password(user)?),
             (None, None) => basic(NOBODY, ""),
         };
-        let certificate = args.tls_certificate.clone().zip(args.tls_key.clone());
-        Self::new(uri, authorization, args.tls_ca.clone(), certificate)
+        Self::new(uri, authorization, tls)
     }
 
     /// Where the gateway is.

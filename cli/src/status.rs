@@ -8,7 +8,6 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::args::StatusArgs;
 use crate::client::Client;
-use crate::login::Target;
 use crate::table::Table;
 use crate::terminal;
 
@@ -48,7 +47,7 @@ const FORMS: [Form; 4] = [
 /// # Errors
 /// `UNAVAILABLE` if no gateway answers.
 pub async fn run(args: StatusArgs) -> Result<()> {
-    let mut client = Client::log_in(&Target::of(&args.connection)?).await?;
+    let mut client = Client::log_in(&args.connection.target()?).await?;
     let mut object = Map::new();
     for (name, question) in QUESTIONS {
         let rows = client.collect(question).await?;

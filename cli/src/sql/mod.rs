@@ -41,7 +41,7 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
         },
         timing: args.timing,
     };
-    let target = Target::of(&args.connection)?;
+    let target = args.connection.target()?;
     let text = match (args.statement, args.file) {
         (Some(statement), _) => statement,
         (None, Some(path)) => std::fs::read_to_string(&path)

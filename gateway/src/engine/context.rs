@@ -32,8 +32,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 
 use super::errors::with_advice;
-use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-use super::parse::{Statement, object_name, parse};
+use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
+use super::parse::{Statement, parse};
 use super::settings::Limits;
 use super::{Caller, Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::access::{Privilege, Rights};

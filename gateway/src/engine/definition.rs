@@ -18,7 +18,7 @@ use super::Engine;
 use super::columns::coerced_schema;
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
-use super::parse::{identifier, object_name};
+use super::names::{identifier, object_name};
 use crate::catalog::{DefinitionKind, IfExists, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;

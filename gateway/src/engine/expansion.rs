@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{ObjectName, Query};
 use volary_flight_proto::{Error, Result};
 
 use super::depth::MAX_OPERATORS;
-use super::parse::identifier;
+use super::names::identifier;
 use super::visit::{QueryVisitor, visit};
 
 /// Refuses a statement that reads too many relations. `size_of_view`: how many operators a view is, by its name.

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use volary_flight_proto::{Error, Result};
 
-use super::parse::identifier;
+use super::names::identifier;
 use super::visit::{QueryVisitor, visit_node};
 
 /// Refuses to read such a column.

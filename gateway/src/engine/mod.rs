@@ -33,7 +33,7 @@ mod insert_each;
 mod kill;
 /// The columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
-/// The names of the catalog and its schemas.
+/// The names of the catalog and its schemas, and names as statements write them.
 pub mod names;
 /// How deep a statement's syntax tree is.
 mod nesting;

@@ -1,4 +1,7 @@
-//! The names of the catalog and its schemas.
+//! The names of the catalog and its schemas, and names as statements write them.
+
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
+use volary_flight_proto::{Error, Result};
 
 /// The one catalog.
 pub const CATALOG: &str = "volary";
@@ -8,3 +11,34 @@ pub const PUBLIC: &str = "public";
 pub const SYSTEM: &str = "system";
 /// DataFusion's own schema.
 pub const INFORMATION_SCHEMA: &str = "information_schema";
+
+/// A name without quotes is lower case, as everywhere in SQL here.
+pub fn identifier(identifier: &Ident) -> String {
+    match identifier.quote_style {
+        Some(_) => identifier.value.clone(),
+        // As DataFusion folds names: letters that are not ASCII stay as they are.
+        None => identifier.value.to_ascii_lowercase(),
+    }
+}
+
+/// The name of a table in the schema `public`.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for another schema or catalog.
+pub fn object_name(name: &ObjectName) -> Result<String> {
+    let parts: Option<Vec<String>> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map(identifier))
+        .collect();
+    match parts.as_deref() {
+        Some([table]) => Ok(table.clone()),
+        Some([schema, table]) if schema == PUBLIC => Ok(table.clone()),
+        Some([catalog, schema, table]) if catalog == CATALOG && schema == PUBLIC => {
+            Ok(table.clone())
+        }
+        _ => Err(Error::invalid(format!(
+            "tables are created in the schema {PUBLIC}, not as {name}; write the name alone"
+        ))),
+    }
+}

@@ -2,8 +2,7 @@
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Ident, ObjectName,
-    Statement as Ast, Use,
+    CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Statement as Ast, Use,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -13,7 +12,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::access::{self, AccessStatement};
-use super::names::{CATALOG, PUBLIC};
+use super::names::{identifier, object_name};
 use super::tokens::is_word;
 use super::transaction::Transaction;
 use super::{backtracking, kill, nesting};
@@ -246,37 +245,6 @@ fn set_byte(slot: &mut Option<u8>, name: &str, text: char) -> Result<()> {
 
 fn not_supported(option: &str, advice: &str) -> Error {
     Error::invalid(format!("{option} is not supported: {advice}"))
-}
-
-/// A name without quotes is lower case, as everywhere in SQL here.
-pub fn identifier(identifier: &Ident) -> String {
-    match identifier.quote_style {
-        Some(_) => identifier.value.clone(),
-        // As DataFusion folds names: letters that are not ASCII stay as they are.
-        None => identifier.value.to_ascii_lowercase(),
-    }
-}
-
-/// The name of a table in the schema `public`.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` for another schema or catalog.
-pub fn object_name(name: &ObjectName) -> Result<String> {
-    let parts: Option<Vec<String>> = name
-        .0
-        .iter()
-        .map(|part| part.as_ident().map(identifier))
-        .collect();
-    match parts.as_deref() {
-        Some([table]) => Ok(table.clone()),
-        Some([schema, table]) if schema == PUBLIC => Ok(table.clone()),
-        Some([catalog, schema, table]) if catalog == CATALOG && schema == PUBLIC => {
-            Ok(table.clone())
-        }
-        _ => Err(Error::invalid(format!(
-            "tables are created in the schema {PUBLIC}, not as {name}; write the name alone"
-        ))),
-    }
 }
 
 /// Drivers send `?`; DataFusion knows `$n`.

@@ -12,8 +12,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::redact::is_about_logins;
 use crate::catalog::access::{Grant, Object, PrincipalKind, Privilege};
-use crate::engine::names::{CATALOG, PUBLIC};
-use crate::engine::parse::{identifier, object_name};
+use crate::engine::names::{CATALOG, PUBLIC, identifier, object_name};
 use crate::engine::tokens::is_word;
 
 const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
