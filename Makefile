@@ -54,12 +54,12 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 
 lint: setup ## Clippy and ruff, without a single warning
 	cargo clippy --workspace --all-targets -- -D warnings
-	$(VENV)/bin/ruff check python-client tests/python --config python-client/pyproject.toml
-	$(VENV)/bin/ruff format --check python-client tests/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff check python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format --check python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
 
 fmt: setup ## Format everything
 	cargo fmt --all
-	$(VENV)/bin/ruff format python-client tests/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
 
 docs: build ## Make docs/configuration.md from the doc comments
 	$(BIN) config --reference > docs/configuration.md

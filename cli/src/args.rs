@@ -217,9 +217,12 @@ pub struct SqlArgs {
     /// File of statements
     #[arg(short, long, value_name = "FILE", conflicts_with = "statement")]
     pub file: Option<PathBuf>,
-    /// How rows are written
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub output: Output,
+    /// How rows are written [default: as the name of --to says, or as a table]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Output>,
+    /// File that the rows of the statement are written to, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
     /// Rows that a table shows; 0 for all
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub max_rows: u64,

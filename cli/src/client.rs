@@ -2,12 +2,16 @@
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef};
-use arrow_flight::HandshakeRequest;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
+use arrow_flight::sql::{CommandStatementQuery, ProstMessageExt};
+use arrow_flight::{
+    Action, CancelFlightInfoRequest, FlightDescriptor, FlightInfo, HandshakeRequest,
+};
 use futures::future::{BoxFuture, ready};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use prost::Message;
 use tokio::runtime::Handle;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
@@ -29,6 +33,8 @@ pub struct Rows {
     pub schema: SchemaRef,
     /// The rows.
     pub batches: BoxStream<'static, Result<RecordBatch>>,
+    /// By what the gateway's log names the statement.
+    pub query_id: Option<String>,
 }
 
 impl std::fmt::Debug for Rows {
@@ -124,14 +130,62 @@ impl Client {
     /// Those of the statement.
     pub async fn run(&mut self, sql: &str) -> Result<Rows> {
         let rows = self.run_unchecked(sql).await?;
-        let columns = rows.schema.fields().len();
-        let batches = rows.batches;
-        Ok(Rows {
-            schema: rows.schema,
-            batches: batches
-                .and_then(move |batch| ready(as_announced(batch, columns)))
-                .boxed(),
-        })
+        Ok(checked(rows))
+    }
+
+    /// Runs a statement, and says again and again how far it is, until its rows can be had.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn run_told(
+        &mut self,
+        sql: &str,
+        told: &mut (dyn FnMut(Polled<'_>) + Send),
+    ) -> Result<Rows> {
+        let command = CommandStatementQuery {
+            query: sql.to_owned(),
+            transaction_id: None,
+        };
+        let mut descriptor = FlightDescriptor::new_cmd(command.as_any().encode_to_vec());
+        loop {
+            let request = self.request(descriptor)?;
+            let poll = self.inner.inner_mut().poll_flight_info(request).await;
+            let poll = poll.map_err(Error::from)?.into_inner();
+            let info = poll.info.unwrap_or_default();
+            let Some(next) = poll.flight_descriptor else {
+                return self.rows_of(info).await.map(checked);
+            };
+            told(Polled {
+                info: &info,
+                progress: poll.progress,
+            });
+            descriptor = next;
+        }
+    }
+
+    /// Ends a statement that was polled.
+    ///
+    /// # Errors
+    /// If it has ended, or cannot be ended any more.
+    pub async fn cancel(&mut self, info: FlightInfo) -> Result<()> {
+        let request = CancelFlightInfoRequest::new(info);
+        let request = self.request(Action::new("CancelFlightInfo", request.encode_to_vec()))?;
+        self.inner
+            .inner_mut()
+            .do_action(request)
+            .await
+            .map_err(Error::from)?;
+        Ok(())
+    }
+
+    fn request<T>(&self, message: T) -> Result<Request<T>> {
+        let mut request = Request::new(message);
+        if let Some(token) = self.inner.token() {
+            let value = MetadataValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| Error::internal("the session's token is no text"))?;
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
     }
 
     /// Runs a statement to its end and counts its rows, also of a server that announces other columns than it sends.
@@ -152,6 +206,15 @@ impl Client {
                 .execute(sql.to_owned(), None)
                 .await
                 .map_err(failed)?;
+            self.rows_of(info).await
+        }
+        .boxed()
+    }
+
+    fn rows_of(&mut self, info: FlightInfo) -> BoxFuture<'_, Result<Rows>> {
+        async move {
+            let query_id = std::str::from_utf8(&info.app_metadata).map(str::to_owned);
+            let query_id = query_id.ok().filter(|id| !id.is_empty());
             let tickets: Vec<_> = info
                 .endpoint
                 .iter()
@@ -170,6 +233,7 @@ impl Client {
             Ok(Rows {
                 schema: schema.into(),
                 batches: stream::iter(streams).flatten().map_err(failed).boxed(),
+                query_id,
             })
         }
         .boxed()
@@ -184,6 +248,26 @@ impl Client {
         let batches: Vec<_> = rows.batches.try_collect().await?;
         arrow::compute::concat_batches(&rows.schema, &batches)
             .map_err(|source| failed(source.into()))
+    }
+}
+
+/// How far a statement is.
+#[derive(Debug)]
+pub struct Polled<'a> {
+    /// What it is cancelled by.
+    pub info: &'a FlightInfo,
+    /// From 0 to 1; `None` if that is not known.
+    pub progress: Option<f64>,
+}
+
+fn checked(rows: Rows) -> Rows {
+    let columns = rows.schema.fields().len();
+    let batches = rows.batches;
+    Rows {
+        batches: batches
+            .and_then(move |batch| ready(as_announced(batch, columns)))
+            .boxed(),
+        ..rows
     }
 }
 

@@ -54,6 +54,15 @@ impl Table {
     /// # Errors
     /// If a value cannot be shown.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.rows.extend(Self::cells(batch)?);
+        Ok(())
+    }
+
+    /// The values of a batch as text, row by row. NULL is shown as `NULL`.
+    ///
+    /// # Errors
+    /// If a value cannot be shown.
+    pub fn cells(batch: &RecordBatch) -> Result<Vec<Vec<String>>, ArrowError> {
         let options = FormatOptions::default()
             .with_null("NULL")
             .with_display_error(true);
@@ -62,13 +71,12 @@ impl Table {
             .iter()
             .map(|column| ArrayFormatter::try_new(column, &options))
             .collect::<Result<Vec<_>, _>>()?;
-        for row in 0..batch.num_rows() {
-            let cells = formatters
-                .iter()
-                .map(|cell| printable(&cell.value(row).to_string()));
-            self.rows.push(cells.collect());
-        }
-        Ok(())
+        let row = |row: usize| {
+            let cells = formatters.iter();
+            let cells = cells.map(|cell| printable(&cell.value(row).to_string()));
+            cells.collect()
+        };
+        Ok((0..batch.num_rows()).map(row).collect())
     }
 
     /// Replaces the cells of a column; a cell that `show` gives nothing for stays.

@@ -37,6 +37,15 @@ pub fn width() -> Option<usize> {
     Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
+/// Lines of the terminal behind standard output; `None` if there is none.
+pub fn height() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let (_, lines) = rustyline::DefaultEditor::new().ok()?.dimensions()?;
+    Some(usize::from(lines)).filter(|lines| *lines > 0)
+}
+
 /// "1,234,567"
 pub fn count(number: u64) -> String {
     indicatif::HumanCount(number).to_string()

@@ -106,6 +106,9 @@ pub struct WorkerReport {
     /// Whether the worker drains before it stops.
     #[prost(bool, tag = "9")]
     pub draining: bool,
+    /// Where clients fetch their parts of results: `grpc://host:port`, or `grpc+tls://` with TLS.
+    #[prost(string, tag = "10")]
+    pub clients_uri: String,
 }
 
 /// The segments of a worker.

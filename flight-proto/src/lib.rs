@@ -9,6 +9,8 @@
 
 /// Small commands from a gateway to a worker (DoAction): report, drop a table, list segments.
 pub mod control;
+/// Results that clients fetch from the workers themselves.
+pub mod direct;
 /// The error codes, and their maps to gRPC and from DataFusion.
 pub mod error;
 /// The part of a plan that a worker runs, its handle, its parameters, and the leaf that names the shards.

@@ -31,6 +31,10 @@ pub enum Purpose {
     PreparedStatement = 6,
     /// A session of a user's.
     Session = 7,
+    /// A worker's part of a query's rows, which a client fetches there itself, or at a gateway (DoGet).
+    Direct = 8,
+    /// What a worker asks a gateway of a client, and the answer.
+    Introduction = 9,
 }
 
 impl Purpose {
@@ -43,6 +47,8 @@ impl Purpose {
             Self::Query => "ticket",
             Self::PreparedStatement => "prepared statement handle",
             Self::Session => "session token",
+            Self::Direct => "ticket for a part of the rows",
+            Self::Introduction => "introduction",
         }
     }
 }
@@ -120,6 +126,11 @@ impl Sealer {
         out.freeze()
     }
 
+    /// Whether the message says of itself that it has this purpose; whoever opens it finds out.
+    pub fn claims(purpose: Purpose, sealed: &[u8]) -> bool {
+        sealed.get(3) == Some(&(purpose as u8))
+    }
+
     /// Opens what [`Sealer::seal`] made.
     ///
     /// # Errors
@@ -191,7 +202,8 @@ impl Sealer {
     }
 }
 
-fn now_s() -> u64 {
+/// Now, as seals count it: in seconds since 1970.
+pub fn now_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())

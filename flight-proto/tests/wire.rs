@@ -7,6 +7,7 @@ use prost::Message;
 use volary_flight_proto::control::{
     AbortWrite, Control, DropTable, ListSegments, Report, WorkerReport, control,
 };
+use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{
     Fragment, FragmentId, HashBuckets, Leaf, MemberRows, Parameter, Parameters, Relayed,
     ScanShards, ShardScan, leaf, parameter,
@@ -261,14 +262,28 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         bytes: 300,
         collected_writes: vec![12, 300],
         draining: true,
+        clients_uri: "u".to_owned(),
     };
-    assert_bytes(&report, "080512016918022080202803300938ac0242030cac024801");
+    assert_bytes(
+        &report,
+        "080512016918022080202803300938ac0242030cac024801520175",
+    );
     let leave = LeaveRequest {
         worker_id: 5,
         instance: "i".to_owned(),
     };
     assert_bytes(&leave, "0805120169");
     assert_bytes(&LeaveResponse {}, "");
+    let introduction = Introduction {
+        authorization: Some("a".to_owned()),
+        peer: "p".to_owned(),
+        ticket: vec![1].into(),
+    };
+    assert_bytes(&introduction, "0a01611201701a0101");
+    let introduced = Introduced {
+        authorization: Some("a".to_owned()),
+    };
+    assert_bytes(&introduced, "0a0161");
 }
 
 #[test]
@@ -289,6 +304,19 @@ fn what_clients_hold_has_its_bytes() {
         &ticket,
         "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a01741007490900000000000000520175",
     );
+    let direct = DirectTicket {
+        query: Some(QueryTicket {
+            query_id: "q".to_owned(),
+            ..QueryTicket::default()
+        }),
+        part: Some(FragmentTicket {
+            worker_id: 5,
+            ..FragmentTicket::default()
+        }),
+        announced: vec![1, 2].into(),
+        timeout_ms: 300,
+    };
+    assert_bytes(&direct, "0a030a0171120218051a02010220ac02");
     let handle = PreparedStatementHandle {
         sql: "SELECT ?".to_owned(),
         parameters: Some(vec![3].into()),

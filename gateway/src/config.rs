@@ -114,6 +114,9 @@ pub struct Query {
     pub max_sessions: u64,
     /// Statements that have ended and are listed in `system.query_log`; the oldest is forgotten first.
     pub history: usize,
+    /// The most workers that a client is sent to for their parts of a result, if it asks for that (`volary-direct-results`). Of a query on more
+    /// workers the gateway sends all rows; with 0, of all.
+    pub max_direct_workers: usize,
     /// The largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
 }
@@ -213,6 +216,7 @@ impl Default for Query {
             generic_plans: MemorySize::Bytes(64 << 20),
             max_sessions: 100_000,
             history: 1_000,
+            max_direct_workers: 4_096,
             max_message: MemorySize::Bytes(256 << 20),
         }
     }

@@ -12,7 +12,7 @@ use volary_flight_proto::ids::ClusterId;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::Serving;
+use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory};
 
@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, RedbStore};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::flight_sql::FlightSql;
+use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
 
 /// A gateway that serves. Dropping it stops it without draining.
@@ -28,7 +28,6 @@ use crate::login::Login;
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: Serving,
-    is_secured: bool,
     /// One task, which ends by itself when the server stops.
     asking: JoinSet<()>,
 }
@@ -63,7 +62,6 @@ impl Gateway {
         let tls = Tls::load(Role::Gateway, &config.tls)?;
         let io = runtimes.io().clone();
         let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
-        let is_secured = tls.server().is_some();
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(
             Arc::clone(&config),
@@ -73,9 +71,13 @@ impl Gateway {
             runtime_env,
             Arc::clone(login.passwords()),
         ));
-        let limit = MessageLimit {
-            bytes: config.query.max_message.bytes(),
-            setting: "gateway.query.max_message",
+        let access = Access {
+            limit: MessageLimit {
+                bytes: config.query.max_message.bytes(),
+                setting: "gateway.query.max_message",
+            },
+            tls: tls.server(),
+            gate: Some(Arc::new(ClientGate::new(Arc::clone(&login)))),
         };
         let service = FlightSql::new(
             engine,
@@ -84,7 +86,7 @@ impl Gateway {
             config,
             login,
         );
-        let serving = Serving::start(listener, service, limit, tls, data_dir, runtimes.io());
+        let serving = Serving::start(listener, service, access, (tls, data_dir), runtimes.io());
         let mut asking = JoinSet::new();
         let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
         asking.spawn_on(reports, runtimes.health());
@@ -92,7 +94,6 @@ impl Gateway {
         Ok(Self {
             cluster,
             serving,
-            is_secured,
             asking,
         })
     }
@@ -104,13 +105,12 @@ impl Gateway {
 
     /// Where clients connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
     pub fn uri(&self) -> String {
-        self.uri_at(self.address())
+        self.serving.uri()
     }
 
     /// The same, at another address by which it is reached.
     pub fn uri_at(&self, address: SocketAddr) -> String {
-        let scheme = if self.is_secured { "grpc+tls" } else { "grpc" };
-        format!("{scheme}://{address}")
+        self.serving.uri_at(address)
     }
 
     /// The cluster's id.

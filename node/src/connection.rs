@@ -1,5 +1,6 @@
 //! One connection to a node's server: TLS if there is, HTTP/2, and the Flight service behind it.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use hyper::server::conn::http2;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -18,8 +19,9 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::transport::server::Connected;
-use tower::ServiceExt;
+use tower::Service;
 
+use crate::gate::{Gate, admitted};
 use crate::message_limit::MessageLimit;
 use crate::reset::with_resets_as_errors;
 use crate::tls::ServerTls;
@@ -39,13 +41,34 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// And must have called something by then: whoever says nothing holds a file.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How callers come in.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// The largest message that is taken.
+    pub limit: MessageLimit,
+    /// What is shown to those who connect; `None` where they do so without TLS.
+    pub tls: Option<ServerTls>,
+    /// Who is let in; `None` for everybody, where each message says for itself who has sent it.
+    pub gate: Option<Arc<dyn Gate>>,
+}
+
+impl Access {
+    /// Of everybody, without TLS.
+    pub fn open(limit: MessageLimit) -> Self {
+        Self {
+            limit,
+            tls: None,
+            gate: None,
+        }
+    }
+}
+
 /// How connections are served, and by what.
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     http2: http2::Builder<TokioExecutor>,
     service: FlightServiceServer<S>,
-    limit: MessageLimit,
-    tls: Option<ServerTls>,
+    access: Access,
     stopping: CancellationToken,
 }
 
@@ -53,8 +76,7 @@ impl<S: FlightService> Connections<S> {
     /// `stopping`: when no more calls are taken.
     pub(crate) fn new(
         service: FlightServiceServer<S>,
-        limit: MessageLimit,
-        tls: Option<ServerTls>,
+        access: Access,
         stopping: CancellationToken,
     ) -> Self {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
@@ -72,8 +94,7 @@ impl<S: FlightService> Connections<S> {
         Self {
             http2,
             service,
-            limit,
-            tls,
+            access,
             stopping,
         }
     }
@@ -82,22 +103,30 @@ impl<S: FlightService> Connections<S> {
     pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let peer = stream.connect_info();
         let peer_address = peer.remote_addr();
-        let limit = self.limit;
+        let limit = self.access.limit;
         let called = Arc::new(AtomicBool::new(false));
         let calls = Arc::clone(&called);
-        let service = self
-            .service
-            .clone()
-            .map_request(move |request: hyper::Request<hyper::body::Incoming>| {
-                calls.store(true, Ordering::Relaxed);
-                let mut request = with_resets_as_errors(request.map(Body::new));
-                // What `tonic::Request::remote_addr` reads.
-                request.extensions_mut().insert(peer.clone());
-                request
-            })
-            .map_response(move |response| limit.explain_response(response));
-        let (http2, service) = (self.http2.clone(), TowerToHyperService::new(service));
-        let (tls, stopping) = (self.tls.clone(), self.stopping.clone());
+        let (service, gate) = (self.service.clone(), self.access.gate.clone());
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            calls.store(true, Ordering::Relaxed);
+            let mut request = with_resets_as_errors(request.map(Body::new));
+            // What `tonic::Request::remote_addr` reads.
+            request.extensions_mut().insert(peer.clone());
+            let (mut service, gate) = (service.clone(), gate.clone());
+            async move {
+                let admitted = match &gate {
+                    Some(gate) => admitted(gate.as_ref(), request, peer_address).await,
+                    None => Ok(request),
+                };
+                let response = match admitted {
+                    Ok(request) => service.call(request).await?,
+                    Err(status) => status.into_http(),
+                };
+                Ok::<_, Infallible>(limit.explain_response(response))
+            }
+        });
+        let http2 = self.http2.clone();
+        let (tls, stopping) = (self.access.tls.clone(), self.stopping.clone());
         async move {
             let stream = match secured(stream, tls).await {
                 Ok(stream) => stream,

@@ -1,7 +1,7 @@
 //! What every Volary process is made of, gateway and worker alike: its data directory, its runtimes, its memory, its
 //! listener and its connections to other nodes, and what both know and DataFusion does not.
 //!
-//! Nothing here knows of tables or Flight messages.
+//! Nothing here knows of tables.
 
 /// How much runs at the same time, and how much waits.
 pub mod admission;
@@ -11,12 +11,18 @@ pub mod batches;
 pub mod buckets;
 /// Connections to other nodes.
 pub mod channel;
+/// Rows as clients are sent them.
+pub mod client_rows;
 /// One connection to a node's server.
 mod connection;
 /// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
 pub mod data_dir;
+/// How long a call may take.
+pub mod deadline;
 /// Files that survive a crash.
 pub mod durable;
+/// Who is let in, by the headers of a call.
+pub mod gate;
 /// An expression that gateways and workers share: whether a key is one of many.
 pub mod key_set;
 /// The address that a node listens on.

@@ -11,11 +11,9 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub use crate::connection::Access;
 use crate::connection::Connections;
-use crate::data_dir::DataDir;
 use crate::listener::Listener;
-use crate::message_limit::MessageLimit;
-use crate::tls::{ServerTls, Tls};
 
 /// How long open calls may go on after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -24,30 +22,31 @@ const DRAIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
+    is_encrypted: bool,
     stopping: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
 impl Serving {
-    /// Serves on the I/O runtime, with the certificates that are there, and holds the lock on the data directory until nothing writes into it
-    /// any more.
+    /// Serves on the I/O runtime, and holds what the calls need until none is left: the lock on the data directory, the certificates.
     pub fn start(
         listener: Listener,
         service: impl FlightService,
-        limit: MessageLimit,
-        tls: Tls,
-        data_dir: DataDir,
+        access: Access,
+        held: impl Send + 'static,
         io: &Handle,
     ) -> Self {
         let address = listener.address();
         let stopping = CancellationToken::new();
         let until = stopping.clone().cancelled_owned();
+        let is_encrypted = access.tls.is_some();
         let task = io.spawn(async move {
-            serve(listener, service, limit, tls.server(), until).await;
-            drop(data_dir);
+            serve(listener, service, access, until).await;
+            drop(held);
         });
         Self {
             address,
+            is_encrypted,
             stopping,
             task: Some(task),
         }
@@ -56,6 +55,21 @@ impl Serving {
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it is connected to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    pub fn uri(&self) -> String {
+        self.uri_at(self.address)
+    }
+
+    /// The same, at another address by which it is reached.
+    pub fn uri_at(&self, address: SocketAddr) -> String {
+        let scheme = if self.is_encrypted {
+            "grpc+tls"
+        } else {
+            "grpc"
+        };
+        format!("{scheme}://{address}")
     }
 
     /// Cancelled when the server begins to stop.
@@ -92,16 +106,15 @@ impl Drop for Serving {
 pub async fn serve<S: FlightService>(
     listener: Listener,
     service: S,
-    limit: MessageLimit,
-    tls: Option<ServerTls>,
+    access: Access,
     shutdown: impl Future<Output = ()>,
 ) {
     let service = FlightServiceServer::new(service)
-        .max_decoding_message_size(limit.bytes)
+        .max_decoding_message_size(access.limit.bytes)
         // What a node sends it has sized itself.
         .max_encoding_message_size(usize::MAX);
     let stopping = CancellationToken::new();
-    let connections = Connections::new(service, limit, tls, stopping.clone());
+    let connections = Connections::new(service, access, stopping.clone());
     let mut open = JoinSet::new();
     {
         let mut accepted = pin!(listener.accept());

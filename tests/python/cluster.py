@@ -9,6 +9,12 @@ from processes import Process
 
 import volary
 
+ADMIN_PASSWORD = "correct horse battery"
+PASSWORD = "a password of a user"
+
+# The settings of a cluster with users.
+SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}
+
 
 class LocalCluster:
     """`volary local` as a context manager; `uri` is where its gateway listens.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -74,6 +75,14 @@ def empty_table(connection: volary.Connection) -> Iterator[str]:
 
 
 @pytest.fixture
+def name(connection: volary.Connection) -> Iterator[str]:
+    """A name for a table, which is dropped if it gets it."""
+    name = f"named_{next(_numbers)}"
+    yield name
+    connection.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
 def birds(connection: volary.Connection, empty_table: str) -> str:
     """The name of a table with five rows, NULLs among them."""
     connection.sql(
@@ -82,3 +91,17 @@ def birds(connection: volary.Connection, empty_table: str) -> str:
         "(4, 'tui', NULL, DATE '2026-01-04'), (5, 'kea', 5.5, DATE '2026-01-05')"
     )
     return empty_table
+
+
+@pytest.fixture
+def other_address() -> str:
+    """An address of this machine that is not its loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))
+        except OSError:
+            pytest.skip("this machine has no network")
+        address = probe.getsockname()[0]
+    if address.startswith("127."):
+        pytest.skip("this machine has no network")
+    return address

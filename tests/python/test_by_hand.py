@@ -148,6 +148,8 @@ def test_an_aggregate_of_an_expression_sees_every_segment(connection):
             "further out",
         ),
         ("SELECT o FROM h_facts INTERSECT ALL SELECT o FROM h_partners", "INTERSECT ALL"),
+        ("SELECT count(*) FROM h_facts TABLESAMPLE BERNOULLI (1)", "TABLESAMPLE"),
+        ("SELECT count(*) FROM (SELECT o FROM h_facts) x TABLESAMPLE (1 ROWS)", "TABLESAMPLE"),
         (
             "SELECT k, count(*) FROM (SELECT k, unnest(array_agg(v)) AS u FROM h_facts GROUP BY k) x GROUP BY k",
             "above unnest",

@@ -15,9 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from cluster import LocalCluster
 from processes import PATIENCE_SECONDS, Ended, Processes, binary, environment, run, until
+from pyarrow import csv as arrow_csv
+from pyarrow import feather
+from pyarrow import json as arrow_json
+from pyarrow import parquet as pq
 
 import volary
 
@@ -369,9 +374,62 @@ def test_the_time_of_each_statement_is_said_on_standard_error(aviary: LocalClust
     assert code == 0
     assert out == {"table": "k\n─\n7\n", "csv": "k\n7\n", "json": '{"k":7}\n'}[output]
     time = r"(\d+ ms|\d+\.\d s)"
-    assert re.fullmatch(rf"\(done, {time}\)\n\(1 row written, {time}\)\n\(1 row, {time}\)\n\(done, {time}\)\n", err), (
+    read = rf"{time}; 2 workers, 64 shards, 1 row of \d+ B read, \d+ B sent, planned in \d+\.\d ms"
+    assert re.fullmatch(rf"\(done, {time}\)\n\(1 row written, {time}\)\n\(1 row, {read}\)\n\(done, {time}\)\n", err), (
         err
     )
+
+
+def read_file(path: Path) -> pa.Table:
+    readers = {
+        ".parquet": pq.read_table,
+        ".arrow": feather.read_table,
+        ".csv": arrow_csv.read_csv,
+        ".json": arrow_json.read_json,
+    }
+    return readers[path.suffix](path)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "rows.csv", "rows.json"])
+def test_rows_go_into_a_file_whose_name_says_what_it_is(aviary: LocalCluster, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    statement = "SELECT n, 'egg ' || n AS name FROM generate_series(1, 30000) t(n) ORDER BY n"
+    code, out, err = sql(aviary, f"--to={path}", statement)
+    assert (code, out, err) == (0, "", f"(30,000 rows in {path})\n")
+    rows = read_file(path)
+    assert rows["n"].to_pylist() == list(range(1, 30_001))
+    assert rows["name"].to_pylist()[-1] == "egg 30000"
+    empty = sql(aviary, f"--to={path}", "SELECT n FROM generate_series(1, 3) t(n) WHERE n > 5")
+    assert empty.code == 0
+    if path.suffix in {".parquet", ".arrow"}:
+        assert read_file(path).schema.names == ["n"]
+        assert read_file(path).num_rows == 0
+
+
+def test_files_go_through_a_pipe_too(aviary: LocalCluster) -> None:
+    command = [binary("volary"), "sql", f"--gateway={aviary.uri}", "--output=parquet", "SELECT 7 AS n"]
+    piped = subprocess.run(command, capture_output=True, check=True, env=environment({}), timeout=PATIENCE_SECONDS)
+    assert pq.read_table(io.BytesIO(piped.stdout)).to_pylist() == [{"n": 7}]
+    assert piped.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to=rows.xlsx", "SELECT 1"], "end it in .csv, .json, .parquet, .arrow or .txt, or give --output"),
+        (["--to=/no/such/folder/rows.csv", "SELECT 1"], "cannot write /no/such/folder/rows.csv"),
+        (["--to=rows.csv", "SELECT 1; SELECT 2"], "--to takes the rows of one query"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said(aviary: LocalCluster, arguments: list[str], words: str) -> None:
+    code, out, err = sql(aviary, *arguments)
+    assert (code, out) == (1, "")
+    assert words in err
+
+
+def test_rows_one_below_the_other(aviary: LocalCluster) -> None:
+    code, out, _ = sql(aviary, "--output=vertical", "SELECT 1 AS n, 'kea' AS name UNION ALL SELECT 2, NULL ORDER BY n")
+    assert (code, out) == (0, "── row 1\nn     1\nname  kea\n── row 2\nn     2\nname  NULL\n")
 
 
 def test_a_reader_that_has_enough_is_no_error(aviary: LocalCluster) -> None:

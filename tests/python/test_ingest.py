@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import itertools
 
 import adbc_driver_manager as adbc
 import numpy as np
@@ -12,15 +11,6 @@ import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import dbapi
 from processes import until
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def name(connection):
-    name = f"ingested_{next(_numbers)}"
-    yield name
-    connection.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def rows(connection, query: str) -> list[tuple]:

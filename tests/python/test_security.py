@@ -5,24 +5,22 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import grpc
 import protobuf as pb
 import pyarrow as pa
 import pytest
-from cluster import LocalCluster
-from processes import Processes, run, until
+from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
+from processes import PATIENCE_SECONDS, Processes, run, until
 from pyarrow import flight
 
 import volary
 
 pytestmark = pytest.mark.server
 
-ADMIN_PASSWORD = "correct horse battery"
-PASSWORD = "a password of a user"
-SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}
 _numbers = itertools.count()
 
 
@@ -73,21 +71,36 @@ def denied(*words: str) -> Iterator[None]:
         assert word in str(caught.value)
 
 
-@pytest.fixture
-def other_address() -> str:
-    """An address of this machine that is not its loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("10.255.255.255", 1))
-        except OSError:
-            pytest.skip("this machine has no network")
-        address = probe.getsockname()[0]
-    if address.startswith("127."):
-        pytest.skip("this machine has no network")
-    return address
-
-
 # Who is let in
+
+
+@pytest.mark.parametrize("method", ["GetFlightInfo", "PollFlightInfo", "GetSchema", "ListFlights", "DoGet", "DoPut"])
+def test_nothing_of_a_stranger_is_read_but_the_headers(secured, method):
+    address = secured.uri.removeprefix("grpc://")
+    ended = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        ended.wait(PATIENCE_SECONDS)
+        yield from ()
+
+    with grpc.insecure_channel(address) as channel:
+        path = f"/arrow.flight.protocol.FlightService/{method}"
+        call = channel.stream_stream(path, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            with pytest.raises(grpc.RpcError) as refused:
+                next(call(nothing()))
+        finally:
+            ended.set()
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert "log in" in refused.value.details()
+
+
+def test_a_stranger_may_send_little(secured):
+    with flight.connect(secured.uri) as client:
+        with pytest.raises(flight.FlightUnauthenticatedError, match="log in: this cluster has users"):
+            list(client.do_action(flight.Action("CloseSession", b"x" * (1 << 20))))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="log in before you send more than"):
+            list(client.do_action(flight.Action("CloseSession", b"x" * (20 << 20))))
 
 
 def test_without_users_everybody_on_the_machine_is_let_in_under_any_name(cluster):

@@ -420,6 +420,7 @@ def test_show_tables_and_information_schema_list_tables_and_views(connection, bi
         "loads",
         "queries",
         "query_log",
+        "saved_queries",
         "users",
         "grants",
         "tokens",

@@ -31,6 +31,8 @@ pub struct Config {
     pub secret: Option<String>,
     /// TLS with the gateway and other workers.
     pub tls: tls::Config,
+    /// Clients that fetch their parts of results from the worker themselves.
+    pub clients: Clients,
     /// Running fragments.
     pub execution: Execution,
     /// Segments.
@@ -39,13 +41,25 @@ pub struct Config {
     pub memory: memory::Config,
 }
 
+/// Clients that fetch their parts of results from the worker themselves (direct results).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clients {
+    /// Further address, for clients alone: it takes nothing but their tickets, and with TLS asks for no certificate. Without it, clients connect
+    /// to `worker.listen`, where with TLS they have to show a certificate as nodes do.
+    pub listen: Option<SocketAddr>,
+    /// `host:port` that clients are told, where it differs from the one that they connect to.
+    pub advertise: Option<String>,
+}
+
 /// Running fragments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Execution {
     /// Parallelism of one fragment. Default: one per core.
     pub target_partitions: Option<usize>,
-    /// Fragments that run at the same time, and as many again that merge the rows of other workers for a gateway.
+    /// Fragments that run at the same time; as many again that merge the rows of other workers for a gateway, and as many whose rows clients
+    /// fetch themselves.
     pub max_running: usize,
     /// Fragments that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
     pub max_waiting: usize,
@@ -86,6 +100,7 @@ impl Default for Config {
             data_dir: PathBuf::from("volary-data/worker"),
             secret: None,
             tls: tls::Config::default(),
+            clients: Clients::default(),
             execution: Execution::default(),
             storage: Storage::default(),
             memory: memory::Config::default(),
@@ -173,6 +188,36 @@ impl Config {
                 self.gateway
             )));
         }
-        secret::check(Role::Worker, self.secret.as_deref(), self.listen)
+        if let Some(listen) = self.clients.listen
+            && listen.ip().is_unspecified()
+            && self.clients.advertise.is_none()
+        {
+            return Err(Error::invalid(format!(
+                "worker.clients.listen is {listen}, which tells nobody where to connect to; set worker.clients.advertise to a host:port that clients reach"
+            )));
+        }
+        if let Some(advertise) = &self.clients.advertise
+            && !is_host_and_port(advertise)
+        {
+            return Err(Error::invalid(format!(
+                "worker.clients.advertise is \"{advertise}\"; write host:port"
+            )));
+        }
+        for listen in [Some(self.listen), self.clients.listen]
+            .into_iter()
+            .flatten()
+        {
+            secret::check(Role::Worker, self.secret.as_deref(), listen)?;
+        }
+        Ok(())
     }
+}
+
+/// The same as the gateway asks for of those that join.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty()
+            && !host.contains(['/', ' '])
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
 }

@@ -8,6 +8,7 @@ mod gateway;
 mod reports;
 mod trouble;
 
+pub(crate) use gateway::Gateway;
 pub use reports::Reports;
 
 use std::sync::Arc;
@@ -24,8 +25,6 @@ use volary_node::{DataDir, Runtimes};
 
 use crate::config::Config;
 use crate::context::WorkerContext;
-
-use gateway::Gateway;
 
 /// Until telling the gateway that the worker stops is given up: a worker does not wait for a gateway that is gone.
 const LAST_WORD: Duration = Duration::from_secs(2);

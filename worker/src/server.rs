@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::ids::WorkerId;
@@ -15,10 +15,12 @@ use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
-use volary_node::serving::Serving;
+use volary_node::message_limit::MessageLimit;
+use volary_node::serving::{Access, Serving};
 use volary_node::tls::{ClientTls, Tls};
 use volary_node::{DataDir, Runtimes, memory};
 
+use crate::clients::{ClientService, Clients};
 use crate::config::{Config, Execution};
 use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
@@ -31,6 +33,9 @@ use crate::storage::Storage;
 /// Bytes of the segments' metadata that are kept between fragments.
 const SEGMENT_FOOTERS: usize = 50 << 20;
 
+/// The largest ticket that a client may show: gateways make no larger ones.
+const TICKET_BYTES: usize = 16 << 20;
+
 /// Until a connection to another worker stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -39,6 +44,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Worker {
     context: Arc<WorkerContext>,
     serving: Serving,
+    /// What clients alone connect to, if there is such an address.
+    serving_clients: Option<Serving>,
     /// One task, which ends by itself when the server stops.
     membership: JoinSet<()>,
 }
@@ -61,6 +68,7 @@ impl Worker {
         let mut data_dir = DataDir::open(&config.data_dir, Role::Worker)?;
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
+        let clients_listener = config.clients.listen.map(Listener::bind).transpose()?;
         let storage_dir = data_dir.path().to_owned();
         let storage = tokio::task::spawn_blocking(move || Storage::open(&storage_dir))
             .await
@@ -74,6 +82,8 @@ impl Worker {
             .advertise
             .clone()
             .unwrap_or_else(|| address.to_string());
+        let clients_address = clients_listener.as_ref().map(Listener::address);
+        let clients_uri = clients_uri(&config, clients_address, &advertised, &tls);
         let (data, client) = (&mut data_dir, tls.client());
         let joined =
             membership::join(&config, client, &advertised, &instance, data, &runtimes).await?;
@@ -82,6 +92,9 @@ impl Worker {
             cluster_id: joined.cluster_id,
             admission: admission("fragments", &config.execution),
             relaying: admission("fragments that relay", &config.execution),
+            serving_clients: admission("parts that clients fetch", &config.execution)
+                .with_max_waiting_per_session((config.execution.max_waiting / 4).max(1)),
+            clients_uri,
             connections: connections(&config, tls.client(), &runtimes),
             tls: tls.client(),
             known_fragments: KnownFragments::default(),
@@ -98,9 +111,34 @@ impl Worker {
             instance,
             joined.asked_every,
         ));
-        let service = WorkerService::new(Arc::clone(&context), Arc::clone(&reports));
+        let clients = Clients::new(Arc::clone(&context), &runtimes)?;
+        let service =
+            WorkerService::new(Arc::clone(&context), Arc::clone(&reports), clients.clone());
         let limit = context.config.message_limit();
-        let serving = Serving::start(listener, service, limit, tls, data_dir, runtimes.io());
+        let held = Arc::new((tls, data_dir));
+        let (tls, io) = (&held.0, runtimes.io());
+        let serving = Serving::start(
+            listener,
+            service,
+            Access {
+                tls: tls.server(),
+                ..Access::open(limit)
+            },
+            Arc::clone(&held),
+            io,
+        );
+        let serving_clients = clients_listener.map(|listener| {
+            let limit = MessageLimit {
+                bytes: limit.bytes.min(TICKET_BYTES),
+                ..limit
+            };
+            let access = Access {
+                tls: tls.server_of_clients(),
+                ..Access::open(limit)
+            };
+            let service = ClientService::new(clients);
+            Serving::start(listener, service, access, Arc::clone(&held), io)
+        });
         let staying = membership::stay_joined(
             Arc::clone(&context),
             reports,
@@ -113,15 +151,19 @@ impl Worker {
         Ok(Self {
             context,
             serving,
+            serving_clients,
             membership,
         })
     }
 
     /// Where gateways connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
     pub fn uri(&self) -> String {
-        let is_secured = self.context.config.tls.certificate.is_some();
-        let scheme = if is_secured { "grpc+tls" } else { "grpc" };
-        format!("{scheme}://{}", self.address())
+        self.serving.uri()
+    }
+
+    /// Where clients fetch their parts of results.
+    pub fn clients_uri(&self) -> &str {
+        &self.context.clients_uri
     }
 
     /// The address it listens on.
@@ -136,12 +178,25 @@ impl Worker {
 
     /// Stops accepting, lets open calls end for a while, and closes.
     pub async fn shutdown(mut self) {
-        self.serving.shutdown().await;
+        let clients = self.serving_clients.map(Serving::shutdown);
+        let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
         // The gateway was told that the worker stops while calls ended; that has a deadline of its own.
         if let Some(Err(error)) = self.membership.join_next().await {
             tracing::warn!(worker = %self.context.id, %error, "the worker's membership panicked");
         }
     }
+}
+
+/// Where clients connect to: what the settings say, or their own address, or where gateways connect to.
+fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: &Tls) -> String {
+    let scheme = if tls.server().is_some() {
+        "grpc+tls"
+    } else {
+        "grpc"
+    };
+    let own = own.map(|address| address.to_string());
+    let said = config.clients.advertise.clone().or(own);
+    format!("{scheme}://{}", said.as_deref().unwrap_or(advertised))
 }
 
 fn admission(what: &'static str, execution: &Execution) -> Admission {

@@ -1,7 +1,8 @@
-//! The Flight service that gateways call.
+//! The Flight service that gateways call, and clients with a ticket for this worker's part of a result.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
@@ -14,15 +15,17 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
-use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
-use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::clients::{Clients, introduction_of};
 use crate::context::WorkerContext;
 use crate::fragment::in_one_piece::in_one_piece;
 use crate::fragment::keep_alive::WithKeepAlive;
@@ -33,27 +36,32 @@ use crate::write::{self, WriteContext};
 #[cfg(test)]
 mod tests;
 
+/// What a write is stands in its first message, which a gateway sends at once.
+const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+
 /// The Flight service of a worker. It takes nothing that no node of its cluster sealed.
 #[derive(Debug, Clone)]
 pub struct WorkerService {
     context: Arc<WorkerContext>,
     reports: Arc<Reports>,
+    clients: Clients,
 }
 
 impl WorkerService {
-    /// Over what all calls share.
-    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reports>) -> Self {
-        Self { context, reports }
+    /// Over what all calls share. `clients`: what those are served that are no nodes.
+    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reports>, clients: Clients) -> Self {
+        Self {
+            context,
+            reports,
+            clients,
+        }
     }
 
     /// Checks what is cheap to check; all else is the stream's.
     fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
-        // A ticket says the cluster in short only, which tells apart and does not name.
-        if ticket.cluster != self.context.cluster_id.short() {
-            return Err(self.not_the_addressee(ticket.worker_id, "another cluster"));
-        }
-        self.check_worker(ticket.worker_id)?;
+        self.context
+            .check_addressee_in_short(ticket.cluster, ticket.worker_id)?;
         run::messages(Arc::clone(&self.context), ticket)
     }
 
@@ -63,9 +71,12 @@ impl WorkerService {
         mut messages: Streaming<FlightData>,
     ) -> Result<impl Future<Output = Result<PutResult>> + Send + use<>> {
         let limit = self.context.config.message_limit();
-        let first = messages
-            .message()
+        let first = timeout(FIRST_MESSAGE, messages.message())
             .await
+            .map_err(|_| {
+                let text = format!("a write that has not begun within {FIRST_MESSAGE:?}");
+                Error::new(ErrorCode::DeadlineExceeded, text)
+            })?
             .map_err(|status| limit.explain(status))?
             .ok_or_else(|| Error::invalid("a write without messages"))?;
         let request = self.write_request(&first)?;
@@ -101,13 +112,15 @@ impl WorkerService {
             .as_ref()
             .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
-        self.check_addressee(&request.cluster_id, request.worker_id)?;
+        self.context
+            .check_addressee(&request.cluster_id, request.worker_id)?;
         Ok(request)
     }
 
     async fn control(&self, body: &[u8]) -> Result<Bytes> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
-        self.check_addressee(&command.cluster_id, command.worker_id)?;
+        self.context
+            .check_addressee(&command.cluster_id, command.worker_id)?;
         let storage = self.context.storage.clone();
         let command = command
             .command
@@ -128,31 +141,6 @@ impl WorkerService {
             }
         }
     }
-
-    /// An address may have been another node's before, also one of another cluster with the same secret: the seal alone does
-    /// not say whom a call is for, and the numbers of workers, tables and writes are small in every cluster.
-    fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
-        if cluster_id == self.context.cluster_id.to_string() {
-            return self.check_worker(worker_id);
-        }
-        Err(self.not_the_addressee(worker_id, &format!("cluster {cluster_id}")))
-    }
-
-    fn check_worker(&self, worker_id: u64) -> Result<()> {
-        if worker_id == self.context.id.0 {
-            return Ok(());
-        }
-        Err(self.not_the_addressee(worker_id, &format!("cluster {}", self.context.cluster_id)))
-    }
-
-    fn not_the_addressee(&self, worker_id: u64, cluster: &str) -> Error {
-        Error::unavailable(format!(
-            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address with that worker's next join",
-            self.context.id,
-            self.context.cluster_id,
-            WorkerId(worker_id)
-        ))
-    }
 }
 
 /// Lists or deletes files, which may block.
@@ -169,7 +157,7 @@ fn with_signs_of_life(
 ) -> impl Stream<Item = Result<PutResult, Status>> + Send {
     stream::unfold(Some(Box::pin(writing)), |writing| async move {
         let mut writing = writing?;
-        match tokio::time::timeout(SIGN_OF_LIFE, &mut writing).await {
+        match timeout(SIGN_OF_LIFE, &mut writing).await {
             Ok(result) => Some((result.map_err(Status::from), None)),
             Err(_) => Some((Ok(PutResult::default()), Some(writing))),
         }
@@ -200,6 +188,9 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
+        if Sealer::claims(Purpose::Direct, &request.get_ref().ticket) {
+            return Ok(Response::new(self.clients.rows(request).await?));
+        }
         let messages = self.fragment(&request.into_inner().ticket)?;
         Ok(Response::new(Box::pin(in_one_piece(messages).await)))
     }
@@ -227,15 +218,13 @@ impl FlightService for WorkerService {
         ))
     }
 
-    /// Clients that are sent to a worker shake hands first; there are no users yet, so that it grants nothing.
+    /// Clients that are sent to a worker shake hands first.
     async fn handshake(
         &self,
-        _: Request<Streaming<HandshakeRequest>>,
+        request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        let response = HandshakeResponse::default();
-        Ok(Response::new(
-            stream::once(futures::future::ready(Ok(response))).boxed(),
-        ))
+        let introduction = introduction_of(&request, Bytes::new())?;
+        Ok(self.clients.shake_hands(introduction).await?)
     }
 
     async fn list_flights(

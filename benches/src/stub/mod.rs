@@ -20,7 +20,7 @@ use clap::Args;
 use tokio::task::JoinSet;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::serve;
+use volary_node::serving::{Access, serve};
 
 use answer::Answer;
 use service::StubService;
@@ -96,8 +96,7 @@ impl Stubs {
             servers.spawn(serve(
                 listener,
                 service.clone(),
-                LIMIT,
-                None,
+                Access::open(LIMIT),
                 std::future::pending(),
             ));
         }

@@ -1,31 +1,55 @@
 //! `volary sql`: statements from argument, file, standard input or the keyboard.
 
-/// Rows as a table, CSV or JSON.
+/// Rows as a table, as text, or as a file.
 pub mod output;
+/// What a screen does not hold.
+mod pager;
+/// How far a statement is.
+mod progress;
+/// One statement.
+mod running;
 mod shell;
 mod splitter;
+/// What a statement took.
+mod statistics;
 
 use std::io::{IsTerminal, Read};
-use std::time::Instant;
+use std::path::PathBuf;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use volary_flight_proto::{Error, Result};
 
 use crate::args::SqlArgs;
 use crate::client::Client;
 use crate::login::Target;
-use crate::terminal;
-use output::{Output, Printer};
+use output::Output;
+use running::run_one;
 
 pub(crate) use splitter::split;
 
 /// How results are shown.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Show {
     output: Output,
+    /// Where rows go; standard output if there is no file.
+    to: Option<PathBuf>,
     /// Rows that a table shows.
     max_rows: usize,
     timing: bool,
+    /// Whether what a screen does not hold is shown by a pager.
+    pager: bool,
+    /// Whether a bar shows how far a statement is.
+    progress: bool,
+}
+
+impl Show {
+    /// Rows go to the terminal again, if they went into a file.
+    fn forget_file(&mut self) {
+        if self.to.take().is_some() {
+            self.output = Output::Table;
+        }
+    }
 }
 
 /// Runs all statements, or a shell if there is a terminal and no statement.
@@ -33,20 +57,49 @@ struct Show {
 /// # Errors
 /// That of the first statement that fails; what comes after it is not run.
 pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
+    let of_file = args.to.as_deref().map(|path| {
+        Output::of_file(path).ok_or_else(|| {
+            Error::invalid(format!(
+                "the name of {} does not say how rows are written: end it in .csv, .json, .parquet, .arrow or .txt, or give --output",
+                path.display()
+            ))
+        })
+    });
+    let output = match (args.output, of_file) {
+        (Some(output), _) => output,
+        (None, Some(of_file)) => of_file?,
+        (None, None) => Output::default(),
+    };
+    let is_terminal = std::io::stdout().is_terminal();
+    if output.is_binary() && args.to.is_none() && is_terminal {
+        return Err(Error::invalid(
+            "this format is nothing for a terminal; write into a file: --to rows.parquet",
+        ));
+    }
     let show = Show {
-        output: args.output,
+        output,
+        to: args.to,
         max_rows: match usize::try_from(args.max_rows) {
             Ok(0) | Err(_) => usize::MAX,
             Ok(rows) => rows,
         },
         timing: args.timing,
+        pager: false,
+        progress: false,
     };
     let target = args.connection.target()?;
     let text = match (args.statement, args.file) {
         (Some(statement), _) => statement,
         (None, Some(path)) => std::fs::read_to_string(&path)
             .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?,
-        (None, None) if std::io::stdin().is_terminal() => return shell::run(&target, show, io),
+        (None, None) if std::io::stdin().is_terminal() => {
+            let show = Show {
+                pager: is_terminal,
+                progress: std::io::stderr().is_terminal(),
+                ..show
+            };
+            return shell::run(&target, show, io);
+        }
         (None, None) => {
             let mut text = String::new();
             std::io::stdin()
@@ -55,10 +108,10 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
             text
         }
     };
-    io.block_on(run_all(&target, &text, show))
+    io.block_on(run_all(&target, &text, &show))
 }
 
-async fn run_all(target: &Target, text: &str, show: Show) -> Result<()> {
+async fn run_all(target: &Target, text: &str, show: &Show) -> Result<()> {
     let (mut statements, rest) = split(text);
     if !splitter::is_blank(rest) {
         statements.push(rest.trim());
@@ -66,33 +119,15 @@ async fn run_all(target: &Target, text: &str, show: Show) -> Result<()> {
     if statements.is_empty() {
         return Err(Error::invalid("there is no statement to run"));
     }
+    let queries = statements.iter().filter(|it| splitter::is_query(it));
+    if show.to.is_some() && queries.count() > 1 {
+        return Err(Error::invalid(
+            "--to takes the rows of one query, and these are several; run them one by one",
+        ));
+    }
     let mut client = Client::log_in(target).await?;
     for statement in statements {
-        run_one(&mut client, statement, show).await?;
-    }
-    Ok(())
-}
-
-/// Rows go to standard output, what is said about them to standard error.
-async fn run_one(client: &mut Client, statement: &str, show: Show) -> Result<()> {
-    let start = Instant::now();
-    let rows = client.run(statement).await?;
-    let said = if splitter::is_query(statement) {
-        let mut stdout = std::io::stdout().lock();
-        let printed = Printer::new(show.output, show.max_rows, terminal::width())
-            .print(rows, &mut stdout)
-            .await?;
-        terminal::plural(printed, "row")
-    } else {
-        match rows.written().await? {
-            0 => "done".to_owned(),
-            written => format!("{} written", terminal::plural(written, "row")),
-        }
-    };
-    if show.timing {
-        eprintln!("({said}, {})", terminal::duration(start.elapsed()));
-    } else if show.output == Output::Table {
-        eprintln!("({said})");
+        run_one(&mut client, statement, show, &Mutex::default()).await?;
     }
     Ok(())
 }

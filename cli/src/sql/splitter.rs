@@ -42,8 +42,8 @@ pub(super) fn is_blank(text: &str) -> bool {
 
 /// Whether a statement asks for rows; of any other one the answer is how many rows it wrote.
 pub(super) fn is_query(statement: &str) -> bool {
-    const QUERIES: [&str; 9] = [
-        "SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN",
+    const QUERIES: [&str; 10] = [
+        "SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL",
     ];
     let mut rest = statement;
     loop {

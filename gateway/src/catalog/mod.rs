@@ -29,12 +29,12 @@ mod write_summary;
 mod writes;
 
 pub use definition::{DefinitionKind, IfExists, MAX_SHARDS, TableDefinition};
-pub use records::{PlacementRecord, TableKind, WorkerRecord};
+pub use records::{PlacementRecord, QueryParameter, TableKind, WorkerRecord, listed};
 pub use redb_store::RedbStore;
 pub use state::State;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
 pub use store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
-pub use table::{Table, View};
+pub use table::{NewView, Table, View};
 pub use write_summary::WriteSummary;
 
 use std::sync::Arc;
@@ -160,6 +160,6 @@ impl Inner {
 }
 
 /// Now, in milliseconds since 1970.
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     chrono::Utc::now().timestamp_millis()
 }

@@ -2,13 +2,15 @@
 //!
 //! Records change additively: a release reads what older ones wrote, and refuses a record of a newer format.
 
+use std::fmt;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The newest format of records. It grows only with a change that an older release must not overlook.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 
 /// What the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -18,6 +20,9 @@ const SECOND_FORMAT: u32 = 2;
 
 /// Users and roles: an older release would let everybody in.
 pub(super) const THIRD_FORMAT: u32 = 3;
+
+/// Saved queries: to an older release they would be views.
+const FOURTH_FORMAT: u32 = 4;
 
 /// A record and the key it is found under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -183,6 +188,40 @@ pub(super) struct ViewRecord {
     pub(super) owner: Option<String>,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
+    /// The parameters of a saved query; none if it is a view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parameters: Option<Vec<QueryParameter>>,
+}
+
+/// A parameter of a saved query.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryParameter {
+    /// Its name: `$name` stands for it.
+    pub name: String,
+    /// Its type, as SQL writes it.
+    pub data_type: String,
+    /// What it is where a call does not say: an expression of SQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+impl fmt::Display for QueryParameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.data_type)?;
+        match &self.default {
+            Some(default) => write!(f, " DEFAULT {default}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Parameters as a definition lists them: `(k BIGINT, name VARCHAR DEFAULT 'kea')`; `none` if there are none.
+pub fn listed(parameters: &[QueryParameter]) -> String {
+    if parameters.is_empty() {
+        return "none".to_owned();
+    }
+    let parameters: Vec<_> = parameters.iter().map(ToString::to_string).collect();
+    format!("({})", parameters.join(", "))
 }
 
 /// Which worker holds which shard, for all tables of one shard count: that is what makes them co-located.
@@ -236,9 +275,23 @@ macro_rules! record {
 
 record!(WorkerRecord, "worker/", self => self.id.0.to_string());
 record!(StatisticsRecord, "statistics/", self => self.table.0.to_string());
-record!(ViewRecord, "view/", self => self.name.clone());
 record!(PlacementRecord, "placement/", self => self.shards.to_string());
 record!(WriteRecord, "write/", self => self.id.0.to_string());
+
+impl Record for ViewRecord {
+    const PREFIX: &'static str = "view/";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn format(&self) -> u32 {
+        match self.parameters {
+            Some(_) => FOURTH_FORMAT,
+            None => FIRST_FORMAT,
+        }
+    }
+}
 
 impl Record for ClusterRecord {
     const PREFIX: &'static str = "cluster";

@@ -106,13 +106,11 @@ impl State {
 
     /// Of a cluster that has nothing yet.
     pub(super) fn new(cluster: ClusterRecord, version: u64) -> Result<Self> {
-        let key: [u8; 32] = hex::decode(&cluster.key)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or_else(|| records::damaged(&cluster.key(), "key"))?;
+        let key = key_of(&cluster, Some(&cluster.key), "key")?;
         Ok(Self {
             version,
             cluster,
-            key: Key::from(key),
+            key,
             access: Arc::default(),
             workers: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -150,11 +148,7 @@ impl State {
     /// # Errors
     /// `DATA_LOSS` if it is damaged.
     pub fn token_key(&self) -> Result<Key> {
-        let key = self.cluster.token_key.as_deref();
-        key.and_then(hex::decode)
-            .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
-            .map(Key::from)
-            .ok_or_else(|| records::damaged(&self.cluster.key(), "token_key"))
+        key_of(&self.cluster, self.cluster.token_key.as_ref(), "token_key")
     }
 
     /// Who may log in, and what they may do.
@@ -195,6 +189,22 @@ impl State {
             (Some(table), _) => Some(table.id().0),
             (None, Some(view)) => Some(view.version()),
             (None, None) => None,
+        }
+    }
+
+    /// Refuses a query that was planned before a table or view that it reads was dropped or created anew.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, with the name.
+    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+        match reads
+            .iter()
+            .find(|(name, version)| self.version_of(name) != Some(**version))
+        {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::not_found(format!(
+                "\"{name}\" was dropped or created anew since the query was planned; run the query again"
+            ))),
         }
     }
 
@@ -320,6 +330,14 @@ impl State {
             .map(|(_, _, known)| known)
             .collect()
     }
+}
+
+/// A key of the cluster record's.
+fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<Key> {
+    text.and_then(|text| hex::decode(text))
+        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+        .map(Key::from)
+        .ok_or_else(|| records::damaged(&cluster.key(), part))
 }
 
 /// Keys and values of one kind of record.

@@ -10,7 +10,8 @@ use volary_flight_proto::write::TableDescription;
 use volary_flight_proto::{Result, ipc};
 
 use super::records::{
-    PlacementRecord, Record, TableKind, TableRecord, TableState, ViewRecord, damaged,
+    PlacementRecord, QueryParameter, Record, TableKind, TableRecord, TableState, ViewRecord,
+    damaged, listed,
 };
 use super::statistics::TableStatistics;
 use super::{encoding, now_ms};
@@ -210,7 +211,20 @@ fn column_number(column: usize) -> u32 {
     u32::try_from(column).unwrap_or(u32::MAX)
 }
 
-/// A view as of one state of the catalog.
+/// A view or a saved query that is to be kept.
+#[derive(Debug, Clone)]
+pub struct NewView {
+    /// Its name.
+    pub name: String,
+    /// Its query.
+    pub sql: String,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// The parameters of a saved query; `None` for a view.
+    pub parameters: Option<Vec<QueryParameter>>,
+}
+
+/// A view, or a saved query, as of one state of the catalog.
 #[derive(Debug, Clone)]
 pub struct View {
     record: ViewRecord,
@@ -218,14 +232,16 @@ pub struct View {
 }
 
 impl View {
-    pub(super) fn new(name: &str, sql: &str, schema: SchemaRef, owner: Option<&str>) -> Self {
+    pub(super) fn new(view: &NewView, owner: Option<&str>) -> Self {
         let record = ViewRecord {
             owner: owner.map(str::to_owned),
-            name: name.to_owned(),
-            sql: sql.to_owned(),
-            schema: encoding::schema_to_hex(&schema),
+            name: view.name.clone(),
+            sql: view.sql.clone(),
+            schema: encoding::schema_to_hex(&view.schema),
             created_at_ms: now_ms(),
+            parameters: view.parameters.clone(),
         };
+        let schema = Arc::clone(&view.schema);
         Self { record, schema }
     }
 
@@ -248,7 +264,26 @@ impl View {
     /// What tells it from another one that had its name before.
     pub(super) fn version(&self) -> u64 {
         let owner = self.owner().unwrap_or_default();
-        fingerprint(&format!("{owner}\n{}", self.sql()))
+        let sql = self.sql();
+        match self.parameters() {
+            None => fingerprint(&format!("{owner}\n{sql}")),
+            Some(parameters) => fingerprint(&format!("{owner}\n{}\n{sql}", listed(parameters))),
+        }
+    }
+
+    /// Whether it is a saved query.
+    pub fn is_query(&self) -> bool {
+        self.record.parameters.is_some()
+    }
+
+    /// The parameters of a saved query; `None` if it is a view.
+    pub fn parameters(&self) -> Option<&[QueryParameter]> {
+        self.record.parameters.as_deref()
+    }
+
+    /// When it was created, in milliseconds since 1970.
+    pub fn created_at_ms(&self) -> i64 {
+        self.record.created_at_ms
     }
 
     /// The same view with another owner.

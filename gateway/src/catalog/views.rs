@@ -1,53 +1,50 @@
-//! Creating and dropping views.
+//! Creating and dropping views and saved queries.
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use volary_flight_proto::{Error, Result};
 
 use super::Catalog;
 use super::access::Rights;
-use super::table::View;
+use super::table::{NewView, View};
 use super::tables::check_name_is_free;
 
 impl Catalog {
-    /// Keeps a query under a name. `schema` has its columns. `by`: whose statement it is.
+    /// Keeps a query under a name. `by`: whose statement it is.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` for a name that is taken, unless it is a view's and `or_replace` is set; `PERMISSION_DENIED` if that view is another
-    /// one's; those of the store.
+    /// `ALREADY_EXISTS` for a name that is taken, unless it is one of the same kind and `or_replace` is set; `PERMISSION_DENIED` if that is
+    /// another one's; those of the store.
     pub async fn create_view(
         &self,
-        name: &str,
-        sql: &str,
-        schema: SchemaRef,
+        new: NewView,
         or_replace: bool,
         by: &Arc<Rights>,
     ) -> Result<Arc<View>> {
-        let (name, sql, by) = (name.to_owned(), sql.to_owned(), Arc::clone(by));
+        let by = Arc::clone(by);
         self.change(move |draft| {
+            let name = new.name.as_str();
             let by = draft.state().access.now(&by)?;
             by.check_create()?;
             // It reads with the rights of its owner, and stays that one's, whoever replaces it.
-            let owner = match draft.state().view(&name) {
-                Some(former) if or_replace => {
-                    by.check_owner(&name, former.owner())?;
+            let owner = match draft.state().view(name) {
+                Some(former) if or_replace && former.is_query() == new.parameters.is_some() => {
+                    by.check_owner(name, former.owner())?;
                     former.owner().map(str::to_owned)
                 }
                 _ => {
-                    check_name_is_free(draft, &name)?;
+                    check_name_is_free(draft, name)?;
                     by.owner().map(str::to_owned)
                 }
             };
-            let view = View::new(&name, &sql, Arc::clone(&schema), owner.as_deref());
-            let view = Arc::new(view);
+            let view = Arc::new(View::new(&new, owner.as_deref()));
             draft.put_view(&view)?;
             Ok(view)
         })
         .await
     }
 
-    /// Forgets a view. Returns none if there is none and `if_exists` is set. `by`: whose statement it is.
+    /// Forgets a view or a saved query. Returns none if there is none and `if_exists` is set. `by`: whose statement it is.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a table, `PERMISSION_DENIED` if it is another one's; those of the store.

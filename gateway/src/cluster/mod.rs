@@ -107,6 +107,14 @@ impl Cluster {
         }
     }
 
+    /// Where clients fetch a worker's part of a result; `None` if it has not said so since the gateway started, is lost or drains.
+    pub fn clients_uri(&self, worker: WorkerId) -> Option<String> {
+        let member = self.members.get(worker)?;
+        let serves = !self.members.is_lost(&member) && !member.is_draining();
+        let uri = member.report?.clients_uri;
+        (serves && !uri.is_empty()).then_some(uri)
+    }
+
     /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()

@@ -34,10 +34,11 @@ use volary_node::admission::Place;
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use super::parse::{Statement, parse};
+use super::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
 use super::settings::Limits;
 use super::{Caller, Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::access::{Privilege, Rights};
-use crate::catalog::{State, Table, View};
+use crate::catalog::{State, Table, View, listed};
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
@@ -64,6 +65,8 @@ pub struct StatementContext {
     /// With the query's own memory; that of `state` is no query's.
     runtime_env: Arc<RuntimeEnv>,
     public: Arc<PublicSchema>,
+    /// The saved queries that it calls, planned.
+    queries: Arc<SavedQueries>,
     /// What the statement reads, as far as it is planned: see [`Self::reads`].
     reads: Mutex<BTreeMap<String, u64>>,
     /// The parser's settings without those of the session.
@@ -97,6 +100,7 @@ impl StatementContext {
             rights: Arc::clone(&rights),
             views: Mutex::new(HashMap::new()),
         });
+        let queries = Arc::new(SavedQueries::default());
         let mut config = engine.base.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
@@ -133,6 +137,7 @@ impl StatementContext {
         let mut state = engine.base.clone();
         *state.config_mut() = config;
         state.register_catalog_list(Arc::new(catalogs));
+        state.register_relation_planner(Arc::clone(&queries) as _)?;
         // now() is this moment, for the whole statement; without it, now() cannot be planned.
         state.mark_start_execution();
         Ok(Self {
@@ -145,6 +150,7 @@ impl StatementContext {
             caller: session.caller(),
             rights,
             public,
+            queries,
             reads: Mutex::default(),
             parser,
             view_state: OnceLock::new(),
@@ -177,12 +183,18 @@ impl StatementContext {
         let statement = settings::with_full_key(statement);
         self.resolve(&statement, &self.rights, 0).await?;
         let statement = self.with_source_planned(statement).await?;
-        let state = if defines_view(&statement) {
-            self.view_state()
+        let plan = if is_plain_call(&statement) {
+            // Nothing is below it that could put its rows in another order.
+            let mut state = self.state.clone();
+            let parser = &mut state.config_mut().options_mut().sql_parser;
+            parser.enable_subquery_sort_elimination = false;
+            plan_with(&state, statement).await
+        } else if defines_view(&statement) {
+            plan_with(self.view_state(), statement).await
         } else {
-            &self.state
+            plan_with(&self.state, statement).await
         };
-        let plan = plan_with(state, statement).await?;
+        let plan = plan.map_err(|error| self.with_call(error))?;
         refuse_statements_within(&plan)?;
         Ok(plan)
     }
@@ -191,22 +203,6 @@ impl StatementContext {
     /// fingerprint of a view's text.
     pub fn reads(&self) -> BTreeMap<String, u64> {
         self.reads.lock().clone()
-    }
-
-    /// Refuses a query that was planned before, if something that it read then is another one now.
-    ///
-    /// # Errors
-    /// `NOT_FOUND`, with the name.
-    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
-        match reads
-            .iter()
-            .find(|(name, version)| self.catalog.version_of(name) != Some(**version))
-        {
-            None => Ok(()),
-            Some((name, _)) => Err(Error::not_found(format!(
-                "\"{name}\" was dropped or created anew since the query was planned; run the query again"
-            ))),
-        }
     }
 
     /// The statement; of INSERT … SELECT with a view in the place of the query, which is planned by itself: the planner takes all VALUES
@@ -231,6 +227,22 @@ impl StatementContext {
         Ok(statement)
     }
 
+    /// What is said of a saved query that is read as if it were a table.
+    fn with_call(&self, error: Error) -> Error {
+        let queries = self.catalog.views().filter(|view| view.is_query());
+        let missing = |name: &str| format!("'{CATALOG}.{PUBLIC}.{name}' not found");
+        let read = queries
+            .filter(|query| self.queries.get(query.name()).is_some())
+            .find(|query| error.message().contains(&missing(query.name())));
+        let Some(query) = read else {
+            return error;
+        };
+        let (name, takes) = (query.name(), listed(query.parameters().unwrap_or_default()));
+        Error::invalid(format!(
+            "\"{name}\" is a saved query: call it as {name}(…); it takes {takes}"
+        ))
+    }
+
     /// Views mean the same to all who read them, whatever their sessions say of the parser.
     fn view_state(&self) -> &SessionState {
         self.view_state.get_or_init(|| {
@@ -251,7 +263,10 @@ impl StatementContext {
 
     /// Finds the statement's tables, which somebody with these rights reads, and plans the views it reads.
     async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
-        for name in self.state.resolve_table_references(statement)? {
+        let mut names = self.state.resolve_table_references(statement)?;
+        // What is called is no CTE, also where one has its name.
+        names.extend(calls(statement)?);
+        for name in names {
             refuse_unknown_table(&name)?;
             let Some(name) = public_name(&name) else {
                 continue;
@@ -276,14 +291,19 @@ impl StatementContext {
                 Box::pin(self.plan_view(view, depth)).await?;
             }
         }
-        expansion::check(statement, |name| self.public.size_of_view(name))?;
+        let size_of_view = |name: &str| {
+            let query = self.queries.get(name);
+            let query = query.map(|query| size_of(&query.plan));
+            query.unwrap_or_else(|| self.public.size_of_view(name))
+        };
+        expansion::check(statement, size_of_view)?;
         refused::check_statement(statement)
     }
 
     /// A view reads with the rights of its owner: who may read it need not read the tables below it.
     async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
         let (name, sql) = (view.name(), view.sql());
-        if self.public.views.lock().contains_key(name) {
+        if self.public.views.lock().contains_key(name) || self.queries.get(name).is_some() {
             return Ok(());
         }
         if depth >= MAX_VIEW_DEPTH {
@@ -291,15 +311,26 @@ impl StatementContext {
                 "view {name}: views are nested more than {MAX_VIEW_DEPTH} deep, or read each other"
             )));
         }
-        let Statement::Planned(statement) = parse(sql)? else {
-            return Err(Error::invalid(format!("view {name} is no query")));
+        let kind = if view.is_query() { "query" } else { "view" };
+        let at = |error: Error| error.at(format!("{kind} {name}"));
+        let statement = match view.parameters() {
+            Some(parameters) => Box::new(typed(sql, parameters).map_err(at)?),
+            None => match parse(sql)? {
+                Statement::Planned(statement) => statement,
+                _ => return Err(Error::invalid(format!("view {name} is no query"))),
+            },
         };
-        let at = |error: Error| error.at(format!("view {name}"));
         let owner = self.rights_of_owner(view.owner()).map_err(at)?;
         self.resolve(&statement, &owner, depth + 1)
             .await
             .map_err(at)?;
-        let plan = plan_with(self.view_state(), *statement).await.map_err(at)?;
+        let plan = plan_with(self.view_state(), *statement).await;
+        let plan = plan.map_err(|error| at(self.with_call(error)))?;
+        if let Some(parameters) = view.parameters() {
+            let body = PlannedBody::new(parameters, plan);
+            self.queries.insert(name, body);
+            return Ok(());
+        }
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
         self.public.views.lock().insert(name.to_owned(), view);
         Ok(())
@@ -493,22 +524,27 @@ impl PublicSchema {
     /// How many operators a view is that is planned.
     fn size_of_view(&self, name: &str) -> Option<usize> {
         let views = self.views.lock();
-        let plan = views.get(name)?.get_logical_plan()?;
-        let mut operators = 0;
-        plan.apply_with_subqueries(|_| {
-            operators += 1;
-            Ok(TreeNodeRecursion::Continue)
-        })
-        .ok()?;
-        Some(operators)
+        size_of(views.get(name)?.get_logical_plan()?.as_ref())
     }
+}
+
+/// How many operators a plan has.
+fn size_of(plan: &LogicalPlan) -> Option<usize> {
+    let mut operators = 0;
+    plan.apply_with_subqueries(|_| {
+        operators += 1;
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .ok()?;
+    Some(operators)
 }
 
 #[async_trait]
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
         let tables = self.catalog.tables().map(|table| table.name());
-        let views = self.catalog.views().map(|view| view.name());
+        let views = self.catalog.views().filter(|view| !view.is_query());
+        let views = views.map(|view| view.name());
         tables
             .chain(views)
             .filter(|name| self.catalog.is_seen_by(name, &self.rights))
@@ -530,6 +566,10 @@ impl SchemaProvider for PublicSchema {
         let Some(view) = self.catalog.view(name) else {
             return Ok(None);
         };
+        // A statement that calls one asks for it here, too.
+        if view.is_query() {
+            return Ok(None);
+        }
         let columns = LogicalPlan::EmptyRelation(EmptyRelation {
             produce_one_row: false,
             schema: Arc::new(DFSchema::try_from(Arc::clone(view.schema()))?),

@@ -19,7 +19,7 @@ use super::columns::coerced_schema;
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::names::{identifier, object_name};
-use crate::catalog::{DefinitionKind, IfExists, TableDefinition};
+use crate::catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;
 
@@ -348,11 +348,15 @@ pub(super) async fn create_view(
     let text = view.definition.unwrap_or_default();
     let sql =
         query_text(&text).ok_or_else(|| Error::invalid(format!("view {name} has no query")))?;
-    engine
-        .catalog
-        .create_view(&name, &sql, columns, view.or_replace, &context.rights)
-        .await
-        .map(|_| ())
+    let new = NewView {
+        name,
+        sql,
+        schema: columns,
+        parameters: None,
+    };
+    let catalog = &engine.catalog;
+    let created = catalog.create_view(new, view.or_replace, &context.rights);
+    created.await.map(|_| ())
 }
 
 fn query_text(statement: &str) -> Option<String> {

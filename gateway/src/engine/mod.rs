@@ -45,12 +45,16 @@ pub mod parse;
 pub mod query;
 /// What DataFusion would answer wrongly.
 mod refused;
+/// Queries with parameters that the catalog keeps.
+mod saved_query;
 /// Sessions and their settings.
 pub mod session;
 /// SET, RESET and SHOW.
 pub mod settings;
 /// Planning and running one statement.
 mod statement;
+/// What all parts of the parser share.
+mod syntax;
 /// What tokens are.
 mod tokens;
 /// BEGIN, COMMIT and ROLLBACK.
@@ -58,12 +62,14 @@ mod transaction;
 /// Walks over a syntax tree.
 mod visit;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use volary_flight_proto::Result;
 use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
@@ -180,6 +186,14 @@ impl Engine {
         Arc::ptr_eq(&query.access, &self.access())
     }
 
+    /// Refuses a query that was planned before something that it reads was dropped or created anew.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, with the name.
+    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+        self.catalog.state().refuse_changes(reads)
+    }
+
     /// Who may do what.
     pub fn access(&self) -> Arc<Access> {
         Arc::clone(self.catalog.state().access())
@@ -208,7 +222,7 @@ impl Engine {
         });
         let views = state
             .views()
-            .filter(|view| rights.sees(view.name(), view.owner()))
+            .filter(|view| !view.is_query() && rights.sees(view.name(), view.owner()))
             .map(|view| listing(PUBLIC, view.name(), "VIEW", view.schema()));
         let system = system_tables::all()
             .into_iter()

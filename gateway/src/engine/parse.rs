@@ -6,20 +6,19 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
 use super::access::{self, AccessStatement};
 use super::names::{identifier, object_name};
+use super::saved_query::{self, SavedQueryStatement};
+use super::syntax::{RECURSION_LIMIT, syntax_error};
 use super::tokens::is_word;
 use super::transaction::Transaction;
 use super::{backtracking, kill, nesting};
 use crate::load::CopyFrom;
-
-/// Nesting that the parser follows; what is deeper is refused.
-const RECURSION_LIMIT: usize = 200;
 
 /// Numbers of parameters are below it.
 const MAX_PARAMETERS: usize = 1 << 16;
@@ -41,6 +40,8 @@ pub enum Statement {
     Use(Vec<String>),
     /// Users, roles, grants, tokens.
     Access(AccessStatement),
+    /// Saved queries.
+    SavedQuery(SavedQueryStatement),
 }
 
 /// Parses one statement. `?` becomes `$1`, `$2` …
@@ -62,6 +63,10 @@ pub fn parse(sql: &str) -> Result<Statement> {
     if let Some(statement) = access::parse(&tokens)? {
         return Ok(Statement::Access(statement));
     }
+    if let Some(statement) = saved_query::parse(&tokens)? {
+        return Ok(Statement::SavedQuery(statement));
+    }
+    saved_query::called_as_select(&mut tokens)?;
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
@@ -286,18 +291,10 @@ fn number_placeholders(tokens: &mut [TokenWithSpan]) -> Result<()> {
     }
 }
 
-fn syntax_error(error: ParserError) -> Error {
-    let message = match error {
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
-        ParserError::RecursionLimitExceeded => {
-            "the statement is nested too deeply; write it flatter".to_owned()
-        }
-    };
-    Error::new(ErrorCode::InvalidArgument, format!("SQL syntax: {message}"))
-}
-
 #[cfg(test)]
 mod tests {
+    use volary_flight_proto::ErrorCode;
+
     use super::*;
 
     #[test]

@@ -10,11 +10,13 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
 use volary_flight_proto::Result;
-use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::FragmentTicket;
 use volary_node::Runtimes;
 use volary_node::admission::Place;
 use volary_node::run::runnable;
@@ -24,6 +26,7 @@ use super::columns::fingerprint_of;
 use super::gate::Gate;
 use super::session::Caller;
 use crate::catalog::access::Access;
+use crate::gather::{GatherExec, QueryContext};
 use crate::statements::Noted;
 
 /// How long a client may read nothing before its query is ended.
@@ -65,6 +68,47 @@ impl Query {
     /// What its columns are told apart by: see [`Planned`].
     pub fn columns(&self) -> u64 {
         fingerprint_of(&self.schema)
+    }
+
+    /// A ticket for each worker, if the query's rows are those of its workers, as they are and in any order: see [`GatherExec::parts`].
+    ///
+    /// # Errors
+    /// If what workers run cannot be encoded.
+    pub fn parts(&self) -> Result<Option<Vec<FragmentTicket>>> {
+        let Some(gather) = self.gather() else {
+            return Ok(None);
+        };
+        let (query, config) = (QueryContext::of(&self.task)?, self.task.session_config());
+        Ok(gather.parts(&query, config.batch_size())?)
+    }
+
+    /// The query of the rows for which one of those tickets is.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the ticket is none.
+    pub fn of_part(self, part: FragmentTicket) -> Result<Self> {
+        let others = self
+            .gather()
+            .map(|gather| gather.others_than(WorkerId(part.worker_id)));
+        let gather = GatherExec::of_part(part, self.plan.schema(), others.unwrap_or_default())?;
+        Ok(Self {
+            plan: Arc::new(gather),
+            ..self
+        })
+    }
+
+    /// Notes how it was planned, of a query that does not run here.
+    pub fn note(&self, noted: &Noted) {
+        noted.planned(&self.plan, self.planned_in);
+    }
+
+    /// The gather that is the whole query, if it is one.
+    fn gather(&self) -> Option<&GatherExec> {
+        let mut plan = &self.plan;
+        while let Some(cooperative) = plan.downcast_ref::<CooperativeExec>() {
+            plan = cooperative.input();
+        }
+        plan.downcast_ref::<GatherExec>()
     }
 
     /// Waits for a place and runs the query, which is `noted`. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has

@@ -6,7 +6,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableFactor};
 use volary_flight_proto::{Error, Result};
 
 use super::merged_columns;
@@ -50,6 +50,21 @@ impl QueryVisitor for Statement {
             }
         }
         Ok(())
+    }
+
+    /// The planner would read all rows, without a word.
+    fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
+        match factor {
+            TableFactor::Table {
+                sample: Some(_), ..
+            }
+            | TableFactor::Derived {
+                sample: Some(_), ..
+            } => Err(Error::invalid(
+                "TABLESAMPLE is not supported; WHERE random() < 0.01 takes about a hundredth of the rows",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use super::generic::{Found, StatementKey};
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
-use super::{Description, Engine, Outcome, Session, access, definition, parameters};
+use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
 use crate::catalog::Table;
 use crate::load;
 use crate::planning::table::ShardedTable;
@@ -210,6 +210,12 @@ async fn execute(
             refuse_parameters(values.as_ref())?;
             access::run(&engine, &context.rights, statement).await
         }
+        Statement::SavedQuery(statement) => {
+            refuse_parameters(values.as_ref())?;
+            saved_query::run(&engine, &context, statement).await?;
+            session.since_begin.has_written();
+            Ok(Outcome::Done(None))
+        }
         Statement::Use(name) => use_schema(&name).map(|()| Outcome::Done(None)),
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
@@ -240,7 +246,7 @@ async fn plan_again(
 ) -> Result<Query> {
     let statement = parse(&sql)?;
     let context = context_of(&engine, &session, &statement, query_id, before.snapshot)?;
-    context.refuse_changes(&before.reads)?;
+    context.catalog.refuse_changes(&before.reads)?;
     let plan = match statement {
         Statement::Planned(statement) => context.plan(*statement).await?,
         _ => return Err(no_query()),
@@ -469,6 +475,15 @@ fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&s
     }
 }
 
+fn refuse_query(context: &StatementContext, name: &str) -> Result<()> {
+    match context.catalog.view(name) {
+        Some(view) if view.is_query() => Err(Error::invalid(format!(
+            "{name} is a saved query; use DROP QUERY {name}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 async fn ddl_statement(
     engine: &Engine,
     context: &StatementContext,
@@ -483,6 +498,7 @@ async fn ddl_statement(
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
                 return Ok(());
             };
+            refuse_query(context, name)?;
             if context.catalog.view(name).is_some() {
                 return Err(Error::invalid(format!(
                     "{name} is a view; use DROP VIEW {name}"
@@ -499,6 +515,7 @@ async fn ddl_statement(
                     "{name} is a table; use DROP TABLE {name}"
                 )));
             }
+            refuse_query(context, name)?;
             let by = &context.rights;
             engine.catalog.drop_view(name, drop.if_exists, by).await?;
             Ok(())

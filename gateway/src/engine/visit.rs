@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, TableFactor, Visit, Visitor};
 use volary_flight_proto::{Error, Result};
 
 /// What looks at the queries of a statement. An error ends the walk.
@@ -20,6 +20,11 @@ pub(super) trait QueryVisitor {
 
     /// A table, a view or a CTE that is read, or written to.
     fn relation(&mut self, _: &ObjectName) -> Result<()> {
+        Ok(())
+    }
+
+    /// What a FROM reads, before what is in it.
+    fn table_factor(&mut self, _: &TableFactor) -> Result<()> {
         Ok(())
     }
 
@@ -72,6 +77,10 @@ impl Visitor for Walk<'_> {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Error> {
         go_on(self.0.expression(expression))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
+        go_on(self.0.table_factor(factor))
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {

@@ -21,19 +21,30 @@ pub(super) const AUTHORIZATION: &str = "authorization";
 /// # Errors
 /// `UNAUTHENTICATED` for a header that cannot be read.
 pub(super) fn credentials(metadata: &MetadataMap) -> Result<Credentials> {
-    let Some(header) = metadata.get(AUTHORIZATION) else {
+    let header = metadata.get(AUTHORIZATION);
+    // What is no text cannot be read either.
+    parsed(header.map(|header| header.to_str().unwrap_or_default()))
+}
+
+/// The same of the header's value.
+///
+/// # Errors
+/// As of [`credentials`].
+pub(super) fn parsed(header: Option<&str>) -> Result<Credentials> {
+    let Some(header) = header else {
         return Ok(Credentials::None);
     };
-    header
-        .to_str()
-        .ok()
-        .and_then(parse)
-        .ok_or_else(|| {
-            Error::new(
-                ErrorCode::Unauthenticated,
-                "the authorization header cannot be read; send \"Basic\" and base64 of user:password, or \"Bearer\" and a token",
-            )
-        })
+    parse(header).ok_or_else(|| {
+        Error::new(
+            ErrorCode::Unauthenticated,
+            "the authorization header cannot be read; send \"Basic\" and base64 of user:password, or \"Bearer\" and a token",
+        )
+    })
+}
+
+/// The header of a bearer token.
+pub(super) fn bearer_header(token: &str) -> String {
+    format!("Bearer {token}")
 }
 
 fn parse(header: &str) -> Option<Credentials> {

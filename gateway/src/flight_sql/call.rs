@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response};
@@ -10,7 +11,8 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::auth::{self, AUTHORIZATION};
-use super::deadline::Deadline;
+use super::direct_option::{DIRECT_RESULTS_OPTION, DirectResults};
+use super::gate::caller;
 use super::sessions::{ClientSession, SessionToken};
 use super::stream::with_query;
 use super::types::{PROFILE_OPTION, Profile};
@@ -18,6 +20,7 @@ use super::{FlightSql, cookie};
 use crate::engine::Caller;
 use crate::login::{Credentials, Principal};
 use crate::statements::Issuer;
+use volary_node::deadline::Deadline;
 
 /// One call of a client.
 #[derive(Debug)]
@@ -32,10 +35,14 @@ pub(super) struct Call {
     pub(super) session_token: Option<SessionToken>,
     /// The types that the client is sent.
     pub(super) profile: Profile,
+    /// Whether the client fetches rows from the workers itself, where that is possible.
+    pub(super) direct_results: DirectResults,
     /// When the call has to end.
     pub(super) deadline: Deadline,
     /// Where the client is.
     pub(super) peer: Option<SocketAddr>,
+    /// By what the client will find its statement again.
+    tag: Option<String>,
 }
 
 impl Call {
@@ -45,6 +52,7 @@ impl Call {
             user: self.principal.name().to_owned(),
             session: self.session.engine.id(),
             client: self.peer,
+            tag: self.tag.clone(),
         }
     }
 
@@ -115,23 +123,36 @@ impl FlightSql {
     fn shown<T>(&self, request: &Request<T>) -> Result<Shown> {
         let metadata = request.metadata();
         Ok(Shown {
-            credentials: auth::credentials(metadata)?,
+            caller: match caller(request.extensions()) {
+                Some(known) => Ok(known?),
+                None => Err(auth::credentials(metadata)?),
+            },
             cookie: cookie::session_token(metadata),
-            profile: profile_header(metadata)?,
+            profile: option_header(metadata, PROFILE_OPTION)?,
+            direct_results: option_header(metadata, DIRECT_RESULTS_OPTION)?,
             deadline: Deadline::of(metadata, self.config.query.timeout),
             peer: request.remote_addr(),
+            tag: tag_header(metadata)?,
         })
     }
 
     async fn called(&self, shown: Shown) -> Result<Call> {
         let Shown {
-            credentials,
+            caller,
             cookie,
             profile,
+            direct_results,
             deadline,
             peer,
+            tag,
         } = shown;
-        let principal = self.login.principal(&credentials, peer).await?;
+        let (credentials, principal) = match caller {
+            Ok(known) => known,
+            Err(credentials) => {
+                let principal = self.login.principal(&credentials, peer).await?;
+                (credentials, principal)
+            }
+        };
         let session_token = session_of(&principal).or(cookie);
         let mut session = self.sessions.of(&principal.rights, session_token.as_ref());
         if session_token.is_none() {
@@ -140,6 +161,7 @@ impl FlightSql {
             session.engine = session.engine.called_by(caller);
         }
         let profile = profile.or_else(|| session.profile()).unwrap_or_default();
+        let direct_results = direct_results.or_else(|| session.direct_results());
         let deadline = deadline.within(session.engine.statement_timeout());
         Ok(Call {
             credentials,
@@ -147,8 +169,10 @@ impl FlightSql {
             session,
             session_token,
             profile,
+            direct_results: direct_results.unwrap_or_default(),
             deadline,
             peer,
+            tag,
         })
     }
 
@@ -197,18 +221,21 @@ impl FlightSql {
         session: &SessionToken,
     ) -> Result<()> {
         let bearer = self.login.bearer(principal, session.as_str());
-        metadata.insert(AUTHORIZATION, header(&format!("Bearer {bearer}"))?);
+        metadata.insert(AUTHORIZATION, header(&auth::bearer_header(&bearer))?);
         Ok(())
     }
 }
 
 /// What the headers of a call say.
 struct Shown {
-    credentials: Credentials,
+    /// Who calls; what it shows where nobody has asked so far.
+    caller: std::result::Result<(Credentials, Principal), Credentials>,
     cookie: Option<SessionToken>,
     profile: Option<Profile>,
+    direct_results: Option<DirectResults>,
     deadline: Deadline,
     peer: Option<SocketAddr>,
+    tag: Option<String>,
 }
 
 /// The session that a bearer token continues.
@@ -216,17 +243,39 @@ fn session_of(principal: &Principal) -> Option<SessionToken> {
     SessionToken::parse(principal.session.as_deref()?)
 }
 
-fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
+pub(super) fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
     MetadataValue::try_from(value)
         .map_err(|_| Error::internal("a session's token cannot be a header"))
 }
 
-fn profile_header(metadata: &MetadataMap) -> Result<Option<Profile>> {
-    let Some(value) = metadata.get(PROFILE_OPTION) else {
+/// The header that says by what a statement is found in system.queries and system.query_log.
+const TAG_HEADER: &str = "volary-query-tag";
+
+/// Each statement that is listed has one.
+const MAX_TAG_BYTES: usize = 128;
+
+fn tag_header(metadata: &MetadataMap) -> Result<Option<String>> {
+    let Some(value) = metadata.get(TAG_HEADER) else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(tag) if tag.len() <= MAX_TAG_BYTES => Ok(Some(tag.to_owned())),
+        _ => Err(Error::invalid(format!(
+            "the header {TAG_HEADER} takes printable ASCII, {MAX_TAG_BYTES} bytes at most"
+        ))),
+    }
+}
+
+/// An option that a header of the call says.
+fn option_header<T: FromStr<Err = Error>>(
+    metadata: &MetadataMap,
+    name: &'static str,
+) -> Result<Option<T>> {
+    let Some(value) = metadata.get(name) else {
         return Ok(None);
     };
     let text = value
         .to_str()
-        .map_err(|_| Error::invalid(format!("the header {PROFILE_OPTION} is no text")))?;
+        .map_err(|_| Error::invalid(format!("the header {name} is no text")))?;
     text.parse().map(Some)
 }

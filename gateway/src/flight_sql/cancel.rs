@@ -11,6 +11,7 @@ use volary_flight_proto::{Error, Result};
 use super::FlightSql;
 use super::actions::decoded;
 use super::call::Call;
+use super::tickets;
 
 impl FlightSql {
     /// CancelFlightInfo: the body of its answer.
@@ -41,9 +42,13 @@ impl FlightSql {
     fn cancel(&self, call: &Call, info: Option<FlightInfo>) -> Result<CancelStatus> {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();
+        let mut is_direct = false;
         let id: QueryId = match endpoint.and_then(|endpoint| endpoint.ticket) {
             Some(ticket) => match self.tickets.open_query(&call.principal, &ticket)? {
-                Some((id, _)) => id,
+                Some((id, _)) => {
+                    is_direct = tickets::is_direct(&ticket.ticket);
+                    id
+                }
                 None => return Ok(CancelStatus::NotCancellable),
             },
             // One that is polled has no ticket yet.
@@ -59,6 +64,10 @@ impl FlightSql {
         let statements = self.engine.statements();
         if statements.end_by(rights, id, "the client cancelled it") || waited {
             return Ok(CancelStatus::Cancelled);
+        }
+        if is_direct {
+            // Its parts run at the workers, as long as the client reads them.
+            return Ok(CancelStatus::NotCancellable);
         }
         Err(Error::not_found(format!(
             "query {id} does not run here: it has ended, or runs on another gateway"

@@ -1,9 +1,10 @@
-//! What workers say to a gateway: that they join, and that they leave.
+//! What workers say to a gateway: that they join, that they leave, and that a client wants rows of them.
 
 use std::net::SocketAddr;
 
 use arrow_flight::Action;
 use volary_flight_proto::Result;
+use volary_flight_proto::direct::INTRODUCE_ACTION;
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 
 use super::FlightSql;
@@ -11,16 +12,19 @@ use super::actions::{ResultStream, one_result};
 
 /// Whether an action is a worker's.
 pub(super) fn is_one(action: &Action) -> bool {
-    [JOIN_ACTION, LEAVE_ACTION].contains(&action.r#type.as_str())
+    [JOIN_ACTION, LEAVE_ACTION, INTRODUCE_ACTION].contains(&action.r#type.as_str())
 }
 
 impl FlightSql {
-    /// Takes what a worker says. It is sealed with the cluster's secret, which is all that workers log in with.
-    pub(super) async fn admit(
+    /// Takes what a worker says. It is sealed with the cluster's secret or key, which is all that workers log in with.
+    pub(super) async fn hear_worker(
         &self,
         action: &Action,
         peer: Option<SocketAddr>,
     ) -> Result<ResultStream> {
+        if action.r#type == INTRODUCE_ACTION {
+            return self.introduce(&action.body).await.map(one_result);
+        }
         let answer = self
             .cluster
             .handle_action(&action.r#type, &action.body, peer);

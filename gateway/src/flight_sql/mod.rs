@@ -3,7 +3,7 @@
 //! [`FlightSql`] implements the raw Flight service with the messages of Flight SQL, because what real drivers need differs
 //! from what the protocol's documents say. The rules that decide whether they work, each at the place that keeps it:
 //!
-//! 1. One endpoint without a location: `statement`.
+//! 1. One endpoint without a location, unless a client asks for others: `statement`, `direct`.
 //! 2. Types that all clients read: `types`.
 //! 3. A DoGet's schema is exactly that of the FlightInfo: `types`, `stream`.
 //! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
@@ -27,10 +27,14 @@ mod call;
 mod cancel;
 /// The session's cookie.
 mod cookie;
-/// Timeouts.
-mod deadline;
 /// What is asked for.
 mod descriptor;
+/// Rows that clients fetch from the workers.
+mod direct;
+/// Whether they do.
+mod direct_option;
+/// Who is let in.
+mod gate;
 /// From credentials to a session.
 mod handshake;
 /// Bulk ingestion.
@@ -39,7 +43,7 @@ mod ingest;
 mod keys;
 /// ListFlights.
 mod list;
-/// Workers that join and leave.
+/// What workers say: that they join and leave, and who wants something of them.
 mod membership;
 /// Catalogs, schemas, tables.
 mod metadata;
@@ -71,8 +75,6 @@ mod types;
 mod update;
 /// Rows from a DoPut.
 mod upload;
-/// Sizes on the wire.
-mod wire;
 /// The SQL types.
 mod xdbc;
 
@@ -80,6 +82,7 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use volary_flight_proto::Error;
 
+pub use gate::ClientGate;
 pub use service::FlightSql;
 
 /// The one map of errors goes by way of DataFusion's.

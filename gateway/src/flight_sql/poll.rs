@@ -14,7 +14,7 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use prost_types::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use volary_flight_proto::Result;
@@ -23,12 +23,12 @@ use volary_flight_proto::ids::QueryId;
 use super::FlightSql;
 use super::actions::decoded;
 use super::call::Call;
-use super::deadline::Deadline;
 use super::descriptor::parse_any;
-use super::running::FlightDataStream;
 use super::statement::stream_of;
 use crate::catalog::access::Access;
 use crate::statements::Work;
+use volary_node::client_rows::ClientMessages;
+use volary_node::deadline::Deadline;
 
 /// A query that nobody polls, and whose rows nobody asks for, ends then.
 const KEPT_FOR: Duration = Duration::from_secs(60);
@@ -61,9 +61,11 @@ struct Started {
     /// Its stream, with the first messages in front, once these are there.
     stream: Mutex<Option<Stream>>,
     is_ready: watch::Sender<bool>,
+    /// Nobody has been told of it, and nobody will be.
+    is_abandoned: Notify,
 }
 
-struct Stream(FlightDataStream);
+struct Stream(ClientMessages);
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -99,12 +101,13 @@ impl Polled {
     }
 
     /// Starts a query. Must be called within a runtime.
-    fn start(self: &Arc<Self>, id: QueryId, access: Arc<Access>, messages: FlightDataStream) {
+    fn start(self: &Arc<Self>, id: QueryId, access: Arc<Access>, messages: ClientMessages) {
         let started = Arc::new(Started {
             access,
             last_asked: Mutex::new(Instant::now()),
             stream: Mutex::default(),
             is_ready: watch::Sender::new(false),
+            is_abandoned: Notify::new(),
         });
         self.by_id.lock().insert(id, Arc::clone(&started));
         let polled = Arc::clone(self);
@@ -116,6 +119,7 @@ impl Polled {
                     started.is_forgotten(polled.kept_for).await;
                 }
                 () = started.is_forgotten(polled.kept_for) => {}
+                () = started.is_abandoned.notified() => {}
             }
             polled.forget(id, &started);
         });
@@ -135,6 +139,13 @@ impl Polled {
         }
     }
 
+    /// Ends a query that nobody has been told of.
+    fn abandon(&self, id: QueryId) {
+        if let Some(started) = self.by_id.lock().get(&id) {
+            started.is_abandoned.notify_one();
+        }
+    }
+
     fn get(&self, id: QueryId) -> Option<Arc<Started>> {
         let started = self.by_id.lock().get(&id).map(Arc::clone)?;
         *started.last_asked.lock() = Instant::now();
@@ -147,7 +158,7 @@ impl Polled {
         &self,
         id: QueryId,
         access: impl Fn() -> Arc<Access>,
-    ) -> Option<FlightDataStream> {
+    ) -> Option<ClientMessages> {
         loop {
             let started = self.get(id)?;
             if !Arc::ptr_eq(&started.access, &access()) {
@@ -166,8 +177,22 @@ impl Polled {
     }
 }
 
+/// The poll that starts a query. A client that goes away before it is answered cannot poll again.
+struct FirstPoll<'a> {
+    polled: &'a Polled,
+    started: Option<QueryId>,
+}
+
+impl Drop for FirstPoll<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.started {
+            self.polled.abandon(id);
+        }
+    }
+}
+
 /// The same stream, when its first rows are there, or its end.
-async fn with_first_rows(mut messages: FlightDataStream) -> FlightDataStream {
+async fn with_first_rows(mut messages: ClientMessages) -> ClientMessages {
     let mut first = Vec::new();
     // The schema comes before them.
     while first.len() < 2 {
@@ -193,11 +218,15 @@ struct PollQuery {
 impl FlightSql {
     /// The answer to a poll.
     pub(super) async fn poll(&self, call: &Call, descriptor: FlightDescriptor) -> Result<PollInfo> {
+        let mut first = FirstPoll {
+            polled: &self.polled,
+            started: None,
+        };
         let poll = match continuation(&descriptor)? {
             Some(poll) => poll,
             None => {
                 let info = self.info(call, descriptor).await?;
-                self.start_query(call, &info)?;
+                first.started = self.start_query(call, &info)?;
                 PollQuery {
                     info: Some(info),
                     progress: None,
@@ -221,25 +250,27 @@ impl FlightSql {
                 Err(_) => false,
             };
             if is_ready {
+                first.started = None;
                 return Ok(complete(info));
             }
             let progress = self.engine.statements().work(id).and_then(percent);
             if progress != poll.progress || Instant::now() >= waits_until {
+                first.started = None;
                 return Ok(incomplete(info, progress));
             }
         }
     }
 
     /// Runs the query that was planned for a FlightInfo; nothing if it is none.
-    fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<()> {
+    fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<Option<QueryId>> {
         let Some((id, sql)) = self.query_of(call, info)? else {
-            return Ok(());
+            return Ok(None);
         };
         if self.polled.is_full() {
-            return Ok(());
+            return Ok(None);
         }
         let Some(query) = self.take_plan(call, id) else {
-            return Ok(());
+            return Ok(None);
         };
         // It goes on after this call.
         let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
@@ -248,7 +279,7 @@ impl FlightSql {
         let access = Arc::clone(&query.access);
         let messages = stream_of(listed, query, call.profile, deadline);
         self.polled.start(id, access, messages);
-        Ok(())
+        Ok(Some(id))
     }
 
     /// The query that a FlightInfo's ticket is for, and its statement.

@@ -20,7 +20,7 @@ impl FlightSql {
             .ok_or_else(|| Error::invalid("the endpoint to renew has no ticket"))?;
         let renewed = self
             .tickets
-            .endpoint(&self.tickets.open(&call.principal, ticket)?);
+            .renewed(&call.principal, ticket, endpoint.location.clone())?;
         Ok(renewed.encode_to_vec().into())
     }
 }

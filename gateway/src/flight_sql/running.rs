@@ -9,26 +9,24 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use arrow_flight::FlightData;
-use futures::stream::{BoxStream, Stream, StreamExt};
+use futures::stream::{Stream, StreamExt};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tracing::Span;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::Error;
+use volary_node::client_rows::ClientMessages;
 
-use super::deadline::Deadline;
 use crate::statements::Listed;
-
-/// Messages to a client.
-pub(super) type FlightDataStream = BoxStream<'static, Result<FlightData, Status>>;
+use volary_node::deadline::Deadline;
 
 /// The stream of a statement, which ends at the deadline and when the statement is ended. Must be called within a runtime.
 pub(super) fn watched(
     listed: Listed,
-    messages: FlightDataStream,
+    messages: ClientMessages,
     deadline: Deadline,
-) -> FlightDataStream {
+) -> ClientMessages {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Open(messages)),
         reader: AtomicWaker::new(),
@@ -62,7 +60,7 @@ struct Slot {
 }
 
 enum State {
-    Open(FlightDataStream),
+    Open(ClientMessages),
     Failed(Error),
     Done,
 }
@@ -152,7 +150,7 @@ mod tests {
     use crate::catalog::access::Rights;
     use crate::statements::{Issuer, Statements};
 
-    fn endless(guard: Arc<()>) -> FlightDataStream {
+    fn endless(guard: Arc<()>) -> ClientMessages {
         stream::iter([Ok(FlightData::default())])
             .chain(stream::pending())
             .map(move |message| {
@@ -171,6 +169,7 @@ mod tests {
             user: "kea".to_owned(),
             session: SessionId::new(),
             client: None,
+            tag: None,
         };
         statements.enter(id, issuer, "SELECT 1")
     }
@@ -195,7 +194,7 @@ mod tests {
         let deadline = within(Duration::from_secs(60));
         let mut watched = watched(listed(&statements, id), endless(guard.clone()), deadline);
         assert!(watched.next().await.unwrap().is_ok());
-        assert!(statements.end(id, "KILL has ended it"));
+        assert!(statements.end_by(&Rights::open("kea"), id, "KILL has ended it"));
         while Arc::strong_count(&guard) > 1 {
             tokio::task::yield_now().await;
         }
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(status.code(), Code::Cancelled);
         assert!(status.message().contains(&id.to_string()));
         drop(watched);
-        assert!(!statements.end(id, "again"));
+        assert!(!statements.end_by(&Rights::open("kea"), id, "again"));
     }
 
     #[tokio::test]

@@ -15,13 +15,14 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use super::actions::{ActionTypeStream, ResultStream, action_types};
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction};
+use super::direct::announce_again;
+use super::direct_option::DirectResults;
 use super::handshake::HandshakeStream;
 use super::ingest;
 use super::list::FlightInfoStream;
 use super::membership;
 use super::metadata::schema_of;
 use super::poll::Polled;
-use super::running::FlightDataStream;
 use super::sessions::Sessions;
 use super::statement::Statement;
 use super::tickets::Tickets;
@@ -30,6 +31,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::login::Login;
+use volary_node::client_rows::ClientMessages;
 
 /// What clients, and workers that join, talk to: implements Flight, and Flight SQL on top of it.
 ///
@@ -112,9 +114,9 @@ impl FlightSql {
 impl FlightService for FlightSql {
     type HandshakeStream = HandshakeStream;
     type ListFlightsStream = FlightInfoStream;
-    type DoGetStream = FlightDataStream;
+    type DoGetStream = ClientMessages;
     type DoPutStream = PutResultStream;
-    type DoExchangeStream = FlightDataStream;
+    type DoExchangeStream = ClientMessages;
     type DoActionStream = ResultStream;
     type ListActionsStream = ActionTypeStream;
 
@@ -141,14 +143,18 @@ impl FlightService for FlightSql {
     ) -> Result<Response<FlightInfo>, Status> {
         let call = self.call(&request).await?;
         let info = self.info(&call, request.into_inner()).await?;
-        Ok(self.respond(&call, info)?)
+        let mut response = self.respond(&call, info)?;
+        announce_again(&call, &mut response)?;
+        Ok(response)
     }
 
     async fn poll_flight_info(
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        let call = self.call(&request).await?;
+        let mut call = self.call(&request).await?;
+        // What is polled runs here already.
+        call.direct_results = DirectResults::Off;
         let poll = self.poll(&call, request.into_inner()).await?;
         Ok(self.respond(&call, poll)?)
     }
@@ -202,7 +208,7 @@ impl FlightService for FlightSql {
         if membership::is_one(request.get_ref()) {
             // Workers are no users: what they say is sealed.
             let peer = request.remote_addr();
-            let results = self.admit(&request.into_inner(), peer).await?;
+            let results = self.hear_worker(&request.into_inner(), peer).await?;
             return Ok(Response::new(results));
         }
         let call = self.call(&request).await?;

@@ -1,5 +1,5 @@
-//! The session's options, as drivers set and read them: `catalog`, `schema`, `volary-types`, and every setting that SET
-//! knows.
+//! The session's options, as drivers set and read them: `catalog`, `schema`, `volary-types`, `volary-direct-results`, and every
+//! setting that SET knows.
 
 use std::collections::HashMap;
 
@@ -17,6 +17,7 @@ use volary_flight_proto::session::{
 use super::FlightSql;
 use super::actions::decoded;
 use super::call::Call;
+use super::direct_option::DIRECT_RESULTS_OPTION;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
 use crate::engine::Session;
@@ -51,6 +52,7 @@ impl FlightSql {
         put(CATALOG_OPTION, CATALOG.to_owned());
         put(SCHEMA_OPTION, PUBLIC.to_owned());
         put(PROFILE_OPTION, call.profile.to_string());
+        put(DIRECT_RESULTS_OPTION, call.direct_results.to_string());
         let session_options: HashMap<_, _> = options
             .into_iter()
             .map(|(name, value)| {
@@ -89,6 +91,11 @@ fn set_option(
         PROFILE_OPTION => {
             let profile = value.map(|text| text.parse()).transpose();
             session.set_profile(profile.map_err(|_| ErrorValue::InvalidValue)?);
+            Ok(())
+        }
+        DIRECT_RESULTS_OPTION => {
+            let direct = value.map(|text| text.parse()).transpose();
+            session.set_direct_results(direct.map_err(|_| ErrorValue::InvalidValue)?);
             Ok(())
         }
         _ if Session::has_setting(name) => session.engine.change(name, value).map_err(|error| {
@@ -153,6 +160,7 @@ mod tests {
             (CATALOG_OPTION, "other"),
             (SCHEMA_OPTION, "system"),
             (PROFILE_OPTION, "newest"),
+            (DIRECT_RESULTS_OPTION, "sometimes"),
             ("timezone", "Mars/Phobos"),
             ("batch_size", "0"),
             ("target_partitions", "many"),

@@ -12,6 +12,7 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use super::direct_option::DirectResults;
 use super::types::Profile;
 use crate::catalog::access::Rights;
 use crate::engine::{Caller, Session};
@@ -53,8 +54,16 @@ impl std::fmt::Debug for SessionToken {
 pub(super) struct ClientSession {
     /// The engine's part of it.
     pub(super) engine: Session,
-    /// The session option `volary-types`.
-    types: Arc<Mutex<Option<Profile>>>,
+    options: Arc<Mutex<Options>>,
+}
+
+/// What a session asks for, beside the engine's settings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Options {
+    /// `volary-types`
+    types: Option<Profile>,
+    /// `volary-direct-results`
+    direct_results: Option<DirectResults>,
 }
 
 impl ClientSession {
@@ -62,18 +71,28 @@ impl ClientSession {
     pub(super) fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         Self {
             engine: Session::new(settings, rights),
-            types: Arc::default(),
+            options: Arc::default(),
         }
     }
 
     /// The types that the session asks for; `None` for the default.
     pub(super) fn profile(&self) -> Option<Profile> {
-        *self.types.lock()
+        self.options.lock().types
     }
 
     /// Sets or unsets them.
     pub(super) fn set_profile(&self, profile: Option<Profile>) {
-        *self.types.lock() = profile;
+        self.options.lock().types = profile;
+    }
+
+    /// Whether the session asks for direct results; `None` for the default.
+    pub(super) fn direct_results(&self) -> Option<DirectResults> {
+        self.options.lock().direct_results
+    }
+
+    /// Sets or unsets it.
+    pub(super) fn set_direct_results(&self, direct_results: Option<DirectResults>) {
+        self.options.lock().direct_results = direct_results;
     }
 
     /// Whether it is to be kept for a client that takes the token which it is told.
@@ -83,7 +102,7 @@ impl ClientSession {
 
     /// Whether nothing is set in it.
     pub(super) fn is_default(&self) -> bool {
-        self.profile().is_none() && self.engine.settings().is_empty()
+        *self.options.lock() == Options::default() && self.engine.settings().is_empty()
     }
 }
 

@@ -15,13 +15,16 @@ use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
 
 use super::call::Call;
-use super::deadline::Deadline;
-use super::running::{FlightDataStream, watched};
-use super::stream::{batch_messages, query_messages, with_query};
+use super::direct_option::DirectResults;
+use super::running::watched;
+use super::stream::{query_messages, with_query};
+use super::tickets::is_direct;
 use super::types::{PROFILE_OPTION, Profile, map_schema};
 use super::{FlightSql, arrow_error};
 use crate::engine::{Outcome, Planned, Query, Session};
 use crate::statements::Listed;
+use volary_node::client_rows::{ClientMessages, batch_messages};
+use volary_node::deadline::Deadline;
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
@@ -111,6 +114,11 @@ impl FlightSql {
             ..QueryTicket::default()
         };
         let schema = map_schema(call.profile, &query.schema);
+        if call.direct_results == DirectResults::On
+            && let Some(info) = self.direct_info(call, &query, &schema, &ticket, &descriptor)?
+        {
+            return Ok(info);
+        }
         let statement_bytes = ticket.sql.len() + ticket.parameters.len();
         let info = self.flight_info(call, &schema, ticket, descriptor)?;
         self.tickets
@@ -138,16 +146,10 @@ impl FlightSql {
         &self,
         call: &Call,
         schema: &Schema,
-        mut ticket: QueryTicket,
+        ticket: QueryTicket,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        if call.profile != Profile::default() {
-            // The ticket may be redeemed by a call without the header, and its rows must have this schema.
-            ticket
-                .settings
-                .insert(PROFILE_OPTION.to_owned(), call.profile.to_string());
-        }
-        call.principal.bound_to().clone_into(&mut ticket.user);
+        let ticket = bound(call, ticket);
         Ok(FlightInfo::new()
             .try_with_schema(schema)
             .map_err(arrow_error)?
@@ -178,12 +180,12 @@ impl FlightSql {
     }
 
     /// The rows of a ticket.
-    pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<FlightDataStream> {
+    pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
+        if is_direct(&ticket.ticket) {
+            return self.redeem_part(call, ticket).await;
+        }
         let mut ticket = self.tickets.open(&call.principal, ticket)?;
-        let profile = match ticket.settings.remove(PROFILE_OPTION) {
-            Some(profile) => profile.parse()?,
-            None => Profile::default(),
-        };
+        let profile = profile_of(&mut ticket)?;
         if let Some(command) = &ticket.command {
             return self
                 .metadata_rows(call, command, profile)
@@ -193,9 +195,7 @@ impl FlightSql {
             return batch_from_bytes(result).map(batch_messages);
         }
         let id: QueryId = ticket.query_id.parse()?;
-        let rights = Arc::clone(&call.principal.rights);
-        let session = Session::new(std::mem::take(&mut ticket.settings), rights);
-        let session = session.called_by(call.session.engine.caller());
+        let session = session_of(call, &mut ticket);
         let deadline = call.deadline.within(session.statement_timeout());
         if let Some(started) = deadline
             .bound(self.polled.take(id, || self.engine.access()).map(Ok))
@@ -227,7 +227,7 @@ impl FlightSql {
 
     /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
     /// gateway. The ticket's snapshot shows the same rows, of the same tables or none. `session` has the ticket's settings.
-    async fn plan_again(
+    pub(super) async fn plan_again(
         &self,
         id: QueryId,
         session: &Session,
@@ -248,13 +248,37 @@ impl FlightSql {
     }
 }
 
+/// The ticket as this call's alone, for rows in its types.
+pub(super) fn bound(call: &Call, mut ticket: QueryTicket) -> QueryTicket {
+    if call.profile != Profile::default() {
+        // The ticket may be redeemed by a call without the header, and its rows must have the schema that was announced.
+        let profile = call.profile.to_string();
+        ticket.settings.insert(PROFILE_OPTION.to_owned(), profile);
+    }
+    call.principal.bound_to().clone_into(&mut ticket.user);
+    ticket
+}
+
+/// The types of a ticket's rows; takes them out of its settings.
+pub(super) fn profile_of(ticket: &mut QueryTicket) -> Result<Profile> {
+    let said = ticket.settings.remove(PROFILE_OPTION);
+    said.map_or_else(|| Ok(Profile::default()), |profile| profile.parse())
+}
+
+/// A session with the ticket's settings, which are taken out, for whom redeems it.
+pub(super) fn session_of(call: &Call, ticket: &mut QueryTicket) -> Session {
+    let rights = Arc::clone(&call.principal.rights);
+    let session = Session::new(std::mem::take(&mut ticket.settings), rights);
+    session.called_by(call.session.engine.caller())
+}
+
 /// The rows of a query, until the deadline.
 pub(super) fn stream_of(
     listed: Listed,
     query: Query,
     profile: Profile,
     deadline: Deadline,
-) -> FlightDataStream {
+) -> ClientMessages {
     let messages = query_messages(query, profile, listed.noted());
     watched(listed, messages, deadline)
 }

@@ -47,7 +47,7 @@ use super::statement_parameter;
 mod tests;
 
 /// A fragment's plan as a worker reads it, and what relays run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EncodedPlan {
     /// The plan (`datafusion_proto::protobuf::PhysicalPlanNode`) with parameters in place of its values: the same bytes for plans
     /// that differ only in those.

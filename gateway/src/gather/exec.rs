@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ScalarValue, Statistics};
@@ -14,6 +15,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
@@ -27,6 +29,8 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{StreamExt, TryStreamExt};
+use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::merge::Source;
 use volary_gather::report::Reports;
 use volary_gather::stream::{WorkerStream, worker_stream};
@@ -189,6 +193,59 @@ impl GatherExec {
             targets,
             ..self.with_fragment(fragment)
         })
+    }
+
+    /// A ticket for each of its workers, with which somebody else has that worker's rows; all of them together are the gather's. `None` if
+    /// its rows are narrowed, merged or put in order as they come here.
+    ///
+    /// # Errors
+    /// If the fragment cannot be encoded.
+    pub fn parts(
+        &self,
+        query: &QueryContext,
+        batch_rows: usize,
+    ) -> Result<Option<Vec<FragmentTicket>>> {
+        let is_one = self.targets.len() == 1;
+        let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();
+        if !self.is_plain() || !(is_one || is_any_order) {
+            return Ok(None);
+        }
+        let parts = self.fragment.parts(query, &self.targets, batch_rows)?;
+        Ok(Some(parts))
+    }
+
+    /// The workers that can do the same as this one.
+    pub fn others_than(&self, worker: WorkerId) -> Vec<WorkerId> {
+        let can_both =
+            |target: &&Target| target.worker == worker || target.others.contains(&worker);
+        let Some(target) = self.targets.iter().find(can_both) else {
+            return Vec::new();
+        };
+        let all = std::iter::once(target.worker).chain(target.others.iter().copied());
+        all.filter(|other| *other != worker).collect()
+    }
+
+    /// Of one of those tickets, for rows with this schema. `others`: the workers that can do the same.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the ticket does not have its fragment.
+    pub fn of_part(part: FragmentTicket, schema: SchemaRef, others: Vec<WorkerId>) -> Result<Self> {
+        let target = Target {
+            worker: WorkerId(part.worker_id),
+            others,
+            scans: part.scans.clone(),
+            members: Vec::new(),
+        };
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(schema));
+        let whole = Self::new(
+            Arc::clone(&plan),
+            &plan,
+            vec![target],
+            None,
+            1,
+            "it is a part of a query".into(),
+        );
+        Ok(whole.with_fragment(whole.fragment.of_part(part)?))
     }
 
     fn with_fragment(&self, fragment: Fragment) -> Self {

@@ -12,11 +12,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use parking_lot::Mutex;
 use prost::Message;
+use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
+use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::flow::Flow;
 use volary_gather::report::Reports;
 use volary_gather::request::Question;
-use volary_gather::{Peers, Request};
+use volary_gather::{Peers, Request, Target};
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
@@ -259,6 +261,60 @@ impl Fragment {
     /// If it cannot be encoded.
     pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
         self.message(query, &self.plan, batch_rows)
+    }
+
+    /// A ticket for each of these workers, by which its rows can be had; with the fragment.
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub fn parts(
+        &self,
+        query: &QueryContext,
+        targets: &[Target],
+        batch_rows: usize,
+    ) -> Result<Vec<FragmentTicket>> {
+        let Filled {
+            fragment,
+            parameters,
+        } = match &self.filled {
+            Some(filled) => filled.clone(),
+            None => self.encoded(query, &self.plan, batch_rows)?,
+        };
+        let part = |target: &Target| FragmentTicket {
+            query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
+            cluster: query.cluster.id().short(),
+            worker_id: target.worker.0,
+            fragment_id: fragment.id.to_bytes(),
+            fragment: Some(fragment.message.clone()),
+            parameters: parameters.clone(),
+            scans: target.scans.clone(),
+            snapshot: Some(query.snapshot.clone()),
+            ..FragmentTicket::default()
+        };
+        Ok(targets.iter().map(part).collect())
+    }
+
+    /// The same as one of those tickets has it.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the ticket does not have it.
+    pub fn of_part(&self, part: FragmentTicket) -> Result<Self> {
+        let id = part.fragment_id()?;
+        let message = part.fragment.ok_or_else(|| {
+            Error::invalid("a ticket for a part of the rows without its fragment")
+        })?;
+        let fragment = PreparedFragment {
+            id,
+            message,
+            encoded: EncodedPlan::default(),
+        };
+        Ok(Self {
+            filled: Some(Filled {
+                fragment: Arc::new(fragment),
+                parameters: part.parameters,
+            }),
+            ..self.narrowed_by([])
+        })
     }
 
     fn encoded(

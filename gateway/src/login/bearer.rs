@@ -2,9 +2,9 @@
 //!
 //! They are sealed with a key that gateways alone have: workers know the cluster's secret, and could make themselves anybody with it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use volary_flight_proto::seal::{Key, Purpose, Sealer};
+use volary_flight_proto::seal::{Key, Purpose, Sealer, now_s};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -78,12 +78,6 @@ impl Bearers {
             is_due: age > self.lifetime.as_secs() / 2,
         })
     }
-}
-
-fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::catalog::access::{
     MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
 };
-use crate::catalog::{Catalog, State};
+use crate::catalog::{Catalog, State, now_ms};
 use crate::config;
 use bearer::Bearers;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
@@ -135,6 +135,9 @@ impl Login {
             Some(user) => self.passwords.verify(Some(user), password).await?,
             None => false,
         };
+        if is_same && known.as_ref().is_some_and(|user| user.admin) {
+            return Ok(());
+        }
         let hash = if is_same {
             None
         } else {
@@ -287,7 +290,7 @@ fn of_token(state: &State, token: &str) -> Result<Principal> {
         .ok_or_else(refused)?;
     if record
         .expires_at_ms
-        .is_some_and(|expires| expires <= chrono::Utc::now().timestamp_millis())
+        .is_some_and(|expires| expires <= now_ms())
     {
         return Err(unauthenticated(format!(
             "the token \"{}\" has expired; CREATE TOKEN makes a new one",

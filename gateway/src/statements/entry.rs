@@ -101,6 +101,7 @@ impl Entry {
             user: String::new(),
             session: SessionId::new(),
             client: None,
+            tag: None,
         };
         Self::new(issuer, "")
     }

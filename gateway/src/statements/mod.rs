@@ -39,12 +39,14 @@ pub struct Issuer {
     pub session: SessionId,
     /// From where it was sent.
     pub client: Option<SocketAddr>,
+    /// By what the client will find its statements again; none if it has not said.
+    pub tag: Option<String>,
 }
 
 impl Issuer {
     /// Whether it is one's own, or may be handled as if it were.
     fn is(&self, by: &Rights) -> bool {
-        by.is_unrestricted() || self.user == by.user()
+        by.act_for(&self.user)
     }
 }
 
@@ -106,21 +108,12 @@ impl Statements {
         }
     }
 
-    /// Ends what somebody with these rights may end of a statement: the own ones, and all for an administrator. As [`Self::end`].
+    /// Ends what somebody with these rights may end of a statement: the own ones, and all for an administrator. `why` is what its client is
+    /// told. False if there is nothing to end, or if it commits what it has written.
     pub fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
         let mut ended = false;
         for entry in self.of(id) {
             ended |= entry.is_of(by) && entry.end(why);
-        }
-        ended
-    }
-
-    /// Ends what is done with a statement; `why` is what its client is told. False if nothing is, or if it commits what it has written.
-    #[cfg(test)]
-    pub fn end(&self, id: QueryId, why: &str) -> bool {
-        let mut ended = false;
-        for entry in self.of(id) {
-            ended |= entry.end(why);
         }
         ended
     }
@@ -317,11 +310,16 @@ mod tests {
 
     use super::*;
 
+    fn kea() -> Rights {
+        Rights::open("kea")
+    }
+
     fn issuer() -> Issuer {
         Issuer {
             user: "kea".to_owned(),
             session: SessionId::new(),
             client: None,
+            tag: None,
         }
     }
 
@@ -333,12 +331,12 @@ mod tests {
         planned.noted().waits();
         streamed.noted().waits();
         streamed.sent(7);
-        let all = statements.all(&Rights::open("kea"));
+        let all = statements.all(&kea());
         assert_eq!(all.len(), 2);
         assert!(all.iter().all(|status| status.state == State::Queued));
         assert_eq!(all.iter().map(|status| status.sent_bytes).sum::<u64>(), 7);
         drop(planned);
-        assert_eq!(statements.all(&Rights::open("kea")).len(), 1);
+        assert_eq!(statements.all(&kea()).len(), 1);
         drop(streamed);
         assert!(statements.by_id.lock().is_empty());
     }
@@ -347,7 +345,7 @@ mod tests {
     fn a_long_statement_is_listed_by_its_beginning() {
         let statements = Arc::new(Statements::new(2));
         let _listed = statements.enter(QueryId::new(), issuer(), &"ä".repeat(100_000));
-        let text = &statements.all(&Rights::open("kea"))[0].text;
+        let text = &statements.all(&kea())[0].text;
         assert!(text.len() < 10_000);
         assert!(text.ends_with('…'));
     }
@@ -363,14 +361,15 @@ mod tests {
             std::future::pending::<Result<()>>().await
         };
         let work = listed.unless_ended(work, std::future::pending());
-        let (result, ended) = tokio::join!(work, async { statements.end(id, "KILL by kea") });
+        let (result, ended) =
+            tokio::join!(work, async { statements.end_by(&kea(), id, "KILL by kea") });
         assert!(ended);
         let error = result.unwrap_err();
         assert_eq!(error.code(), ErrorCode::Cancelled);
         assert!(error.message().contains("KILL by kea"), "{error}");
         assert_eq!(Arc::strong_count(&held), 1);
         drop(listed);
-        assert!(!statements.end(id, "again"));
+        assert!(!statements.end_by(&kea(), id, "again"));
     }
 
     #[tokio::test]
@@ -386,7 +385,7 @@ mod tests {
         };
         let too_late = async {
             begun.notified().await;
-            assert!(!statements.end(id, "KILL by kea"));
+            assert!(!statements.end_by(&kea(), id, "KILL by kea"));
             wait.notify_one();
             Error::invalid("too late")
         };
@@ -394,7 +393,7 @@ mod tests {
         drop(listed);
 
         let listed = statements.enter(id, issuer(), "INSERT");
-        assert!(statements.end(id, "KILL by kea"));
+        assert!(statements.end_by(&kea(), id, "KILL by kea"));
         let error = statements.commits(id).unwrap_err();
         assert!(error.message().contains("KILL by kea"), "{error}");
         drop(listed);
@@ -413,7 +412,7 @@ mod tests {
         let left = enter("left");
         left.noted().add_rows(7);
         drop(left);
-        let ended = statements.ended(&Rights::open("kea"));
+        let ended = statements.ended(&kea());
         let texts: Vec<_> = ended
             .iter()
             .map(|ended| ended.status.text.as_str())

@@ -71,7 +71,7 @@ pub(super) fn grants(access: &Access, by: &Rights) -> Result<RecordBatch> {
 
 /// Tokens, but not what is shown for them.
 pub(super) fn tokens(access: &Access, by: &Rights) -> Result<RecordBatch> {
-    let is_shown = |token: &&Arc<TokenRecord>| by.is_unrestricted() || token.user == by.user();
+    let is_shown = |token: &&Arc<TokenRecord>| by.act_for(&token.user);
     let all: Vec<_> = access.tokens().filter(is_shown).collect();
     batch(
         Kind::Tokens,
@@ -95,7 +95,7 @@ fn shown<'a>(access: &'a Access, by: &Rights) -> Vec<&'a Arc<PrincipalRecord>> {
     access.principals().filter(is_shown).collect()
 }
 
-fn times(milliseconds: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+pub(super) fn times(milliseconds: impl Iterator<Item = Option<i64>>) -> ArrayRef {
     let times: TimestampMicrosecondArray = milliseconds
         .map(|time| time.map(|time| time.saturating_mul(1000)))
         .collect();

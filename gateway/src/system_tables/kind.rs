@@ -14,13 +14,14 @@ pub(super) enum Kind {
     Loads,
     Queries,
     QueryLog,
+    SavedQueries,
     Users,
     Grants,
     Tokens,
 }
 
 /// All of them, as they are listed.
-pub(super) const KINDS: [Kind; 10] = [
+pub(super) const KINDS: [Kind; 11] = [
     Kind::Nodes,
     Kind::Tables,
     Kind::Shards,
@@ -28,6 +29,7 @@ pub(super) const KINDS: [Kind; 10] = [
     Kind::Loads,
     Kind::Queries,
     Kind::QueryLog,
+    Kind::SavedQueries,
     Kind::Users,
     Kind::Grants,
     Kind::Tokens,
@@ -44,6 +46,7 @@ impl Kind {
             Self::Loads => "loads",
             Self::Queries => "queries",
             Self::QueryLog => "query_log",
+            Self::SavedQueries => "saved_queries",
             Self::Users => "users",
             Self::Grants => "grants",
             Self::Tokens => "tokens",
@@ -108,6 +111,7 @@ impl Kind {
                 ("session_id", Utf8, false),
                 ("user_name", Utf8, false),
                 ("client_address", Utf8, true),
+                ("query_tag", Utf8, true),
                 ("state", Utf8, false),
                 ("statement", Utf8, false),
                 ("started", time(), false),
@@ -127,6 +131,7 @@ impl Kind {
                 ("session_id", Utf8, false),
                 ("user_name", Utf8, false),
                 ("client_address", Utf8, true),
+                ("query_tag", Utf8, true),
                 ("outcome", Utf8, false),
                 ("statement", Utf8, false),
                 ("started", time(), false),
@@ -142,6 +147,13 @@ impl Kind {
                 ("scanned_bytes", Int64, false),
                 ("error_code", Utf8, true),
                 ("error", Utf8, true),
+            ],
+            Self::SavedQueries => &[
+                ("name", Utf8, false),
+                ("parameters", Utf8, true),
+                ("definition", Utf8, false),
+                ("owner", Utf8, true),
+                ("created_at", time(), false),
             ],
             Self::Users => &[
                 ("name", Utf8, false),

@@ -8,6 +8,8 @@ mod kind;
 mod queries;
 /// Rows of the tables that the gateway knows by itself.
 mod rows;
+/// Rows of system.saved_queries.
+mod saved_queries;
 /// Rows of system.segments, which the workers know.
 mod segments;
 
@@ -120,6 +122,7 @@ impl SystemTable {
             Kind::Loads => rows::loads(&self.loads, &self.catalog, &self.rights)?,
             Kind::Queries => queries::queries(&self.statements, &self.rights)?,
             Kind::QueryLog => queries::query_log(&self.statements, &self.rights)?,
+            Kind::SavedQueries => saved_queries::rows(&self.catalog, &self.rights)?,
             Kind::Users => access::users(self.catalog.access(), &self.rights)?,
             Kind::Grants => access::grants(self.catalog.access(), &self.rights)?,
             Kind::Tokens => access::tokens(self.catalog.access(), &self.rights)?,

@@ -68,6 +68,7 @@ fn whose(all: &[&StatementStatus]) -> Vec<ArrayRef> {
         texts(issuers().map(|issuer| issuer.session.to_string())),
         texts(issuers().map(|issuer| issuer.user.as_str())),
         optional_texts(issuers().map(|issuer| issuer.client.map(|it| it.to_string()))),
+        optional_texts(issuers().map(|issuer| issuer.tag.clone())),
     ]
 }
 

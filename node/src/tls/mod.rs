@@ -98,6 +98,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Tls {
     server: Option<ServerTls>,
+    server_of_clients: Option<ServerTls>,
     client: Option<ClientTls>,
     _watching: JoinSet<()>,
 }
@@ -126,6 +127,7 @@ impl Tls {
         let name = config.node_name.clone().map(ServerName::try_from);
         let name = name.transpose().ok().flatten();
         let server = sides::server(role, config, &files)?.map(swapped);
+        let server_of_clients = sides::server_of_clients(&files)?.map(swapped);
         let client = sides::client_of_node(&files)?.map(|client| ClientTls {
             current: Arc::new(ArcSwap::from_pointee(client)),
             name,
@@ -136,12 +138,14 @@ impl Tls {
                 role,
                 config: config.clone(),
                 server: server.clone(),
+                server_of_clients: server_of_clients.clone(),
                 client: client.clone(),
             };
             watching.spawn(watch.run(files));
         }
         Ok(Self {
             server,
+            server_of_clients,
             client,
             _watching: watching,
         })
@@ -150,6 +154,11 @@ impl Tls {
     /// For those who connect; `None` where they do so without TLS.
     pub fn server(&self) -> Option<ServerTls> {
         self.server.clone()
+    }
+
+    /// For clients of a worker, who need show no certificate; `None` where they connect without TLS.
+    pub fn server_of_clients(&self) -> Option<ServerTls> {
+        self.server_of_clients.clone()
     }
 
     /// For connections to other nodes; `None` where they are made without TLS.
@@ -163,6 +172,7 @@ struct Watch {
     role: Role,
     config: Config,
     server: Option<ServerTls>,
+    server_of_clients: Option<ServerTls>,
     client: Option<ClientTls>,
 }
 
@@ -201,9 +211,15 @@ impl Watch {
             return Ok(None);
         }
         let server = sides::server(self.role, &self.config, &files)?;
+        let server_of_clients = sides::server_of_clients(&files)?;
         let client = sides::client_of_node(&files)?;
-        if let (Some(current), Some(server)) = (&self.server, server) {
-            current.0.store(Arc::new(server));
+        for (current, server) in [
+            (&self.server, server),
+            (&self.server_of_clients, server_of_clients),
+        ] {
+            if let (Some(current), Some(server)) = (current, server) {
+                current.0.store(Arc::new(server));
+            }
         }
         if let (Some(current), Some(client)) = (&self.client, client) {
             current.current.store(Arc::new(client));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -20,30 +21,40 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// What is shown to those who connect, and what they must show.
 pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Option<ServerConfig>> {
-    let Some((certificate, key)) = &files.identity else {
-        return Ok(None);
-    };
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(unusable)?;
     let trusted: Vec<&File> = [&files.authorities, &files.client_authorities]
         .into_iter()
         .flatten()
         .collect();
-    let builder = if trusted.is_empty() {
-        builder.with_no_client_auth()
+    if trusted.is_empty() {
+        return server_of_clients(files);
+    }
+    let roots = Arc::new(roots(&trusted)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    let is_required = role == Role::Worker || config.require_client_certificates;
+    let verifier = if is_required {
+        verifier
     } else {
-        let roots = Arc::new(roots(&trusted)?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-        let is_required = role == Role::Worker || config.require_client_certificates;
-        let verifier = if is_required {
-            verifier
-        } else {
-            verifier.allow_unauthenticated()
-        };
-        builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
+        verifier.allow_unauthenticated()
     };
-    let mut server = builder
+    server_asking(verifier.build().map_err(unusable)?, files)
+}
+
+/// What is shown to clients, who need show nothing.
+pub(super) fn server_of_clients(files: &Files) -> Result<Option<ServerConfig>> {
+    server_asking(WebPkiClientVerifier::no_client_auth(), files)
+}
+
+fn server_asking(
+    verifier: Arc<dyn ClientCertVerifier>,
+    files: &Files,
+) -> Result<Option<ServerConfig>> {
+    let Some((certificate, key)) = &files.identity else {
+        return Ok(None);
+    };
+    let mut server = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_client_cert_verifier(verifier)
         .with_single_cert(certificate.certificates()?, key.key()?)
         .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?;
     server.alpn_protocols = vec![PROTOCOL.to_vec()];

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use arrow_flight::FlightData;
 use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
 use arrow_flight::error::FlightError;
 use datafusion::config::TableParquetOptions;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::error::DataFusionError;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::metrics::MetricValue;
@@ -17,6 +20,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, ready};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::{Instrument, Span};
@@ -27,10 +31,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
 use volary_gather::report::Reports;
-use volary_node::admission::Place;
+use volary_node::admission::{Admission, Place};
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
 use volary_node::run::{StopsWhenDropped, runnable};
+use volary_node::runtimes::CpuStream;
 
 use super::bind::{Binder, Bindings};
 use super::bucket_order::{BucketOrder, Outlines, in_bucket_order};
@@ -48,6 +53,8 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 /// its queries itself, after `gateway.query.timeout` at the latest, and with them their streams; if it is gone, HTTP/2's
 /// keepalive ends them.
 const READER_TIMEOUT: Duration = Duration::MAX;
+/// A client that takes no rows for so long is given up.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Buckets of a gateway with as many partitions as it may have.
 const MOST_BUCKETS: usize = 1 << 17;
 
@@ -91,7 +98,12 @@ async fn start(
     given: Given,
     arrived: Instant,
 ) -> Result<FragmentStream> {
-    let place = enter(&context, given.relays()).await?;
+    let admission = if given.relays() {
+        &context.relaying
+    } else {
+        &context.admission
+    };
+    let place = enter(&context, admission).await?;
     let options = Options {
         arrived,
         queued: arrived.elapsed(),
@@ -107,20 +119,77 @@ async fn start(
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-async fn enter(context: &WorkerContext, relays: bool) -> Result<Place> {
+async fn enter(context: &WorkerContext, admission: &Admission) -> Result<Place> {
     let longest = context.config.execution.max_wait;
-    let admission = if relays {
-        &context.relaying
-    } else {
-        &context.admission
-    };
-    let entered = timeout(longest, admission.enter()).await;
+    waited(timeout(longest, admission.enter()).await, longest)
+}
+
+fn waited(
+    entered: std::result::Result<Result<Place>, Elapsed>,
+    longest: Duration,
+) -> Result<Place> {
     entered.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
             format!("the fragment has waited {longest:?} for a place; retry when less runs, or raise worker.execution.max_running"),
         ))
     })
+}
+
+/// Waits for a place among what clients fetch themselves, and starts the fragment: its rows as they come, in batches of any size. `limit`: how long
+/// all of it may take; a reader that takes no rows for so long has lost it.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED` if it waits too long; those of the fragment.
+pub async fn rows(
+    context: Arc<WorkerContext>,
+    ticket: FragmentTicket,
+    given: Given,
+    client: String,
+    limit: Duration,
+) -> Result<CpuStream> {
+    let longest = context.config.execution.max_wait;
+    let entering = context.serving_clients.enter_as(&client);
+    let place = waited(timeout(longest, entering).await, longest)?;
+    let runtimes = context.runtimes.clone();
+    let work = async move {
+        let fragment = bind(&context, ticket, given)?;
+        let rows = execute_stream(Arc::clone(&fragment.plan), Arc::clone(&fragment.task))?;
+        let rows = ClientRows {
+            rows,
+            _segments: fragment.segments,
+            _place: place,
+        };
+        // Whoever reads nothing is not asked for more, also when the time of the call has passed: it ends from here.
+        let reader_timeout = limit.min(CLIENT_TIMEOUT);
+        let computed = context
+            .runtimes
+            .stream_on_cpu(Box::pin(rows), reader_timeout);
+        Ok(computed.stopping(fragment.end))
+    };
+    runtimes.on_cpu(work.in_current_span()).await
+}
+
+/// The rows of a fragment for a client, and what they hold until they end or are dropped.
+struct ClientRows {
+    rows: SendableRecordBatchStream,
+    /// Which are not deleted as long as they are read.
+    _segments: Vec<Arc<Segment>>,
+    _place: Place,
+}
+
+impl RecordBatchStream for ClientRows {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}
+
+impl Stream for ClientRows {
+    type Item = std::result::Result<RecordBatch, DataFusionError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.rows.poll_next_unpin(cx)
+    }
 }
 
 /// A fragment that is bound and ready to run.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use arrow_flight::Action;
 use backon::{ExponentialBuilder, Retryable};
 use prost::Message;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tonic::Status;
 use volary_flight_proto::ids::WorkerId;
@@ -28,10 +29,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A connection to the gateway, which is closed when this is dropped.
-pub(super) struct Gateway {
+pub(crate) struct Gateway {
     address: String,
     client: NodeClient,
     sealer: Sealer,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl fmt::Display for Gateway {
@@ -41,22 +50,35 @@ impl fmt::Display for Gateway {
 }
 
 impl Gateway {
+    /// For what a worker says of itself.
     pub(super) fn new(
         config: &Config,
         tls: Option<ClientTls>,
         runtimes: &Runtimes,
     ) -> Result<Self> {
-        // On the health runtime, too: what a worker says of itself does not wait behind rows.
+        let secret = config.secret.as_deref().unwrap_or_default();
+        let sealer = Sealer::new(Key::from_secret(secret));
+        // That does not wait behind rows.
+        Self::connected(config, tls, sealer, None, runtimes.health())
+    }
+
+    /// Connected to on `runtime` when it is first asked; the connection is closed when nobody asks for so long.
+    pub(crate) fn connected(
+        config: &Config,
+        tls: Option<ClientTls>,
+        sealer: Sealer,
+        closed_after: Option<Duration>,
+        runtime: &Handle,
+    ) -> Result<Self> {
         let options = ChannelOptions {
             tls,
+            closed_after,
             ..ChannelOptions::default()
         };
-        let client = flight_client(config.gateway_address(), &options, runtimes.health())?;
-        let secret = config.secret.as_deref().unwrap_or_default();
         Ok(Self {
             address: config.gateway_address().to_owned(),
-            client,
-            sealer: Sealer::new(Key::from_secret(secret)),
+            client: flight_client(config.gateway_address(), &options, runtime)?,
+            sealer,
         })
     }
 
@@ -89,7 +111,7 @@ impl Gateway {
     }
 
     pub(super) async fn join_once(&self, request: &JoinRequest) -> Result<JoinResponse> {
-        self.call(JOIN_ACTION, request).await
+        self.call((JOIN_ACTION, Purpose::Membership), request).await
     }
 
     /// Tells it that this start of the worker is going to stop.
@@ -98,11 +120,17 @@ impl Gateway {
             worker_id: worker.0,
             instance: instance.to_owned(),
         };
-        self.call(LEAVE_ACTION, &request).await
+        self.call((LEAVE_ACTION, Purpose::Membership), &request)
+            .await
     }
 
-    async fn call<A: Message + Default>(&self, action: &str, request: &impl Message) -> Result<A> {
-        let answered = timeout(DEADLINE, self.call_once(action, request)).await;
+    /// Sends a sealed message, and opens the answer.
+    pub(crate) async fn call<A: Message + Default>(
+        &self,
+        (action, purpose): (&str, Purpose),
+        request: &impl Message,
+    ) -> Result<A> {
+        let answered = timeout(DEADLINE, self.call_once(action, purpose, request)).await;
         let answer = answered.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorCode::DeadlineExceeded,
@@ -115,11 +143,10 @@ impl Gateway {
     async fn call_once<A: Message + Default>(
         &self,
         action: &str,
+        purpose: Purpose,
         request: &impl Message,
     ) -> Result<A> {
-        let body = self
-            .sealer
-            .seal(Purpose::Membership, request, MESSAGE_LIFETIME);
+        let body = self.sealer.seal(purpose, request, MESSAGE_LIFETIME);
         let mut client = self.client.clone();
         let mut answers = client
             .do_action(Action::new(action, body))
@@ -132,7 +159,7 @@ impl Gateway {
                 "an answer without a message; check that a gateway of Volary listens there",
             )
         })?;
-        self.sealer.open(Purpose::Membership, &answer.body)
+        self.sealer.open(purpose, &answer.body)
     }
 }
 

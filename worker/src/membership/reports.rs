@@ -84,6 +84,7 @@ impl Reports {
             bytes: totals.bytes,
             collected_writes: collected.into_iter().map(|write| write.0).collect(),
             draining: self.draining.load(Ordering::Relaxed),
+            clients_uri: context.clients_uri.clone(),
         };
         context
             .sealer

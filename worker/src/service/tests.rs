@@ -1,12 +1,11 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::time::timeout;
 use tonic::Code;
 use volary_flight_proto::control::{AbortWrite, DropTable, Report, WorkerReport};
 use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::frame::Frame;
-use volary_flight_proto::ids::{ClusterId, QueryId};
+use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{Connections, KnownFragments};
@@ -64,12 +63,15 @@ fn worker_with(execution: Execution) -> Worker {
         relaying: Admission::new("fragments that relay", 1, 1),
         connections: Connections::new(&CONNECTIONS, None, runtimes.handles().io().clone()),
         known_fragments: KnownFragments::default(),
+        serving_clients: Admission::new("parts that clients fetch", 1, 1),
+        clients_uri: String::new(),
         tls: None,
     };
     let context = Arc::new(context);
+    let clients = Clients::new(Arc::clone(&context), runtimes.handles()).unwrap();
     let reports = Reports::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);
     Worker {
-        service: WorkerService::new(context, Arc::new(reports)),
+        service: WorkerService::new(Arc::clone(&context), Arc::new(reports), clients),
         _dir: dir,
         _runtimes: runtimes,
     }

@@ -230,7 +230,7 @@ impl Catalog {
         let by = Arc::clone(by);
         self.change(move |draft| {
             let by = draft.state().access.now(&by)?;
-            if by.owner() != Some(token.user.as_str()) {
+            if !by.act_for(&token.user) {
                 by.check_admin("create tokens for others")?;
             }
             let state = draft.state();
@@ -265,7 +265,7 @@ impl Catalog {
                     "there is no token \"{name}\"; SELECT name FROM system.tokens"
                 )));
             };
-            if by.owner() != Some(token.user.as_str()) {
+            if !by.act_for(&token.user) {
                 by.check_admin("drop tokens of others")?;
             }
             draft.remove_token(&name);

@@ -148,6 +148,11 @@ impl Rights {
         matches!(self.scope, Scope::Open | Scope::Gateway | Scope::Admin)
     }
 
+    /// Whether what is this user's may be seen and ended with them: it is oneself, or they are an administrator's.
+    pub fn act_for(&self, user: &str) -> bool {
+        self.is_unrestricted() || self.user == user
+    }
+
     /// Whether they are the gateway's own.
     pub(super) fn is_of_gateway(&self) -> bool {
         self.scope == Scope::Gateway

@@ -56,6 +56,15 @@ async fn with_workers(directory: &Directory, count: u64) -> (Catalog, Vec<Worker
     (catalog, workers)
 }
 
+fn new_view(name: &str, sql: &str, schema: arrow::datatypes::SchemaRef) -> NewView {
+    NewView {
+        name: name.to_owned(),
+        sql: sql.to_owned(),
+        schema,
+        parameters: None,
+    }
+}
+
 fn definition(name: &str, kind: DefinitionKind) -> TableDefinition {
     let fields = vec![
         Field::new("key", DataType::Int64, true),

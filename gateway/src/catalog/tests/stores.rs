@@ -52,7 +52,11 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
     load(&catalog, "orders", 25).await;
     let schema = catalog.state().table("orders").unwrap().schema().clone();
     catalog
-        .create_view("recent", "SELECT * FROM orders", schema, false, &anybody())
+        .create_view(
+            new_view("recent", "SELECT * FROM orders", schema),
+            false,
+            &anybody(),
+        )
         .await
         .unwrap();
     let before = content(&catalog.state());

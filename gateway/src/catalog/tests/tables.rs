@@ -64,9 +64,7 @@ async fn names_are_taken_once() {
     );
     let view = catalog
         .create_view(
-            "orders",
-            "SELECT 1",
-            table.schema().clone(),
+            new_view("orders", "SELECT 1", table.schema().clone()),
             true,
             &anybody(),
         )
@@ -81,7 +79,11 @@ async fn names_are_taken_once() {
     );
 
     catalog
-        .create_view("v", "SELECT 1", table.schema().clone(), false, &anybody())
+        .create_view(
+            new_view("v", "SELECT 1", table.schema().clone()),
+            false,
+            &anybody(),
+        )
         .await
         .unwrap();
     let table_of_the_view = catalog
@@ -92,11 +94,19 @@ async fn names_are_taken_once() {
         ErrorCode::AlreadyExists
     );
     let again = catalog
-        .create_view("v", "SELECT 2", table.schema().clone(), false, &anybody())
+        .create_view(
+            new_view("v", "SELECT 2", table.schema().clone()),
+            false,
+            &anybody(),
+        )
         .await;
     assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
     catalog
-        .create_view("v", "SELECT 2", table.schema().clone(), true, &anybody())
+        .create_view(
+            new_view("v", "SELECT 2", table.schema().clone()),
+            true,
+            &anybody(),
+        )
         .await
         .unwrap();
     assert_eq!(catalog.state().view("v").unwrap().sql(), "SELECT 2");

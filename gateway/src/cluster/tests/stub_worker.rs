@@ -17,7 +17,7 @@ use volary_flight_proto::control::{Control, Report, WorkerReport, control};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::serve;
+use volary_node::serving::{Access, serve};
 
 use super::{ANSWER_LIFETIME, Cluster, LOOPBACK, peer, request};
 
@@ -70,8 +70,7 @@ impl StubWorker {
         tokio::spawn(serve(
             listener,
             stub.clone(),
-            limit,
-            None,
+            Access::open(limit),
             std::future::pending(),
         ));
         stub

@@ -13,14 +13,14 @@ use volary_flight_proto::{Error, Result};
 use super::redact::is_about_logins;
 use crate::catalog::access::{Grant, Object, PrincipalKind, Privilege};
 use crate::engine::names::{CATALOG, PUBLIC, identifier, object_name};
-use crate::engine::tokens::is_word;
+use crate::engine::tokens::{first_words, is_one_of, is_word};
 
 const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
 const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN], or ALTER ROLE name [ADMIN | NOADMIN]";
 const DROP_FORM: &str = "write DROP USER | ROLE | TOKEN [IF EXISTS] name";
 const TOKEN_FORM: &str = "write CREATE TOKEN name [FOR user] [VALID FOR '90 days']";
 const GRANT_FORM: &str = "write GRANT SELECT, INSERT ON table [, …] TO name [, …], GRANT ALL ON ALL TABLES TO name, GRANT CREATE TO name, or GRANT role TO name; REVOKE … FROM likewise";
-const OWNER_FORM: &str = "write ALTER TABLE | VIEW name OWNER TO name";
+const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY name OWNER TO name";
 
 /// A statement about who may do what.
 #[derive(Clone, PartialEq, Eq)]
@@ -104,18 +104,8 @@ impl std::fmt::Debug for AccessStatement {
 /// # Errors
 /// `INVALID_ARGUMENT` for one that is not understood, with its form, and without what is in quotes.
 pub(in crate::engine) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>> {
-    let words: Vec<&Token> = tokens
-        .iter()
-        .map(|token| &token.token)
-        .filter(|token| !matches!(token, Token::Whitespace(_)))
-        .take(2)
-        .collect();
-    let is = |position: usize, text: &str| match words.get(position) {
-        Some(Token::Word(word)) => {
-            word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text)
-        }
-        _ => false,
-    };
+    let words = first_words(tokens, 2);
+    let is = |position, word| is_one_of(&words, position, &[word]);
     let is_principal = is(1, "USER") || is(1, "ROLE");
     let (form, read): (_, Read) = if is(0, "CREATE") && is_principal {
         (CREATE_FORM, create)
@@ -128,13 +118,13 @@ pub(in crate::engine) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Access
     } else if is(0, "GRANT") || is(0, "REVOKE") {
         (GRANT_FORM, grant)
     } else if is(0, "ALTER")
-        && (is(1, "TABLE") || is(1, "VIEW"))
+        && (is(1, "TABLE") || is(1, "VIEW") || is(1, "QUERY"))
         && tokens
             .iter()
             .any(|token| is_word(&token.token, Keyword::OWNER))
     {
         (OWNER_FORM, set_owner)
-    } else if is_about_logins(tokens.iter().map(|token| &token.token)) {
+    } else if is_about_logins(tokens) {
         // DataFusion would repeat the statement, with the password.
         return Err(not_understood(CREATE_FORM));
     } else {
@@ -324,7 +314,8 @@ fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
         }
         return Ok(vec![Object::AllTables]);
     }
-    let _table = parser.parse_keyword(Keyword::TABLE) || parser.parse_keyword(Keyword::VIEW);
+    let kinds = [Keyword::TABLE, Keyword::VIEW, Keyword::QUERY];
+    let _kind = parser.parse_one_of_keywords(&kinds);
     let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
     names
         .iter()

@@ -3,28 +3,32 @@
 use std::borrow::Cow;
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::engine::tokens::{first_words, is_one_of};
 
 const HIDDEN: &str = "'…'";
 /// What stands before CREATE USER in statements that are refused, at most: EXPLAIN ANALYZE VERBOSE, PREPARE name AS, OR REPLACE.
 const WORDS_BEFORE: usize = 8;
+/// What a statement begins with that may be, or hold, one about who logs in.
+const BEGINNINGS: [&str; 6] = ["CREATE", "ALTER", "EXPLAIN", "DESCRIBE", "DESC", "PREPARE"];
+/// Whom it is about.
+const WHO: [&str; 3] = ["USER", "ROLE", "LOGIN"];
 /// What a password follows.
 const PASSWORD_WORDS: [&str; 3] = ["PASSWORD", "BY", "AUTH"];
 
 /// The statement, without its literals if it is about who logs in.
 pub fn without_passwords(sql: &str) -> Cow<'_, str> {
     // Most statements are read no further.
-    if !contains_ignoring_case(sql, "user")
-        && !contains_ignoring_case(sql, "role")
-        && !contains_ignoring_case(sql, "password")
-    {
+    let mut words = WHO.iter().chain(&PASSWORD_WORDS[..1]);
+    if !words.any(|word| contains_ignoring_case(sql, word)) {
         return Cow::Borrowed(sql);
     }
     let mut tokens = Vec::new();
     let is_whole = Tokenizer::new(&GenericDialect {}, sql)
         .tokenize_with_location_into_buf(&mut tokens)
         .is_ok();
-    if !is_about_logins(tokens.iter().map(|token| &token.token)) {
+    if !is_about_logins(&tokens) {
         return Cow::Borrowed(sql);
     }
     let mut comes_next = false;
@@ -55,33 +59,15 @@ pub fn without_passwords(sql: &str) -> Cow<'_, str> {
 }
 
 /// Whether a statement creates or changes somebody who logs in, in this dialect or another one, or is a part of a statement that does.
-pub(super) fn is_about_logins<'a>(tokens: impl Iterator<Item = &'a Token>) -> bool {
-    let words: Vec<String> = tokens
-        .filter(|token| !matches!(token, Token::Whitespace(_)))
-        .take(WORDS_BEFORE)
-        .map(|token| match token {
-            Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
-            _ => String::new(),
-        })
-        .collect();
-    let is = |position: usize, wanted: &[&str]| {
-        words
-            .get(position)
-            .is_some_and(|word| wanted.contains(&word.as_str()))
-    };
+pub(super) fn is_about_logins(tokens: &[TokenWithSpan]) -> bool {
+    let words = first_words(tokens, WORDS_BEFORE);
+    let is = |position, wanted| is_one_of(&words, position, wanted);
     if is(0, &["SET"]) {
         return is(1, &["PASSWORD"]);
     }
-    if !is(
-        0,
-        &["CREATE", "ALTER", "EXPLAIN", "DESCRIBE", "DESC", "PREPARE"],
-    ) {
-        return false;
-    }
-    (1..words.len()).any(|position| {
-        is(position, &["USER", "ROLE", "LOGIN"])
-            && is(position - 1, &["CREATE", "ALTER", "REPLACE"])
-    })
+    is(0, &BEGINNINGS)
+        && (1..words.len())
+            .any(|position| is(position, &WHO) && is(position - 1, &["CREATE", "ALTER", "REPLACE"]))
 }
 
 fn contains_ignoring_case(text: &str, word: &str) -> bool {
@@ -109,6 +95,7 @@ mod tests {
             "ALTER USER kea PASSWORD E'secret' 7",
             "CREATE USER kea PASSWORD U&'secret'",
             "ALTER ROLE kea PASSWORD 'secret'",
+            "ALTER LOGIN kea IDENTIFIED BY 'secret'",
             "EXPLAIN ANALYZE VERBOSE CREATE USER kea PASSWORD 'secret'",
             "PREPARE kea AS CREATE USER kea PASSWORD 'secret'",
             "SET PASSWORD FOR kea = 'secret'",

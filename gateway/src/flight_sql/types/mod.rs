@@ -21,9 +21,8 @@
 //! | Map | entries named `key` and `value` | as it is |
 //! | UUID (extension of FixedSizeBinary(16)) | Utf8 | as it is |
 //!
-//! All of it at any depth. What is not named stays, time zones among it.
+//! All of it at any depth. What is not named stays, time zones among it. The rows follow: `volary_node::client_rows`.
 
-mod array;
 mod field;
 mod name;
 
@@ -35,10 +34,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use volary_flight_proto::{Error, Result};
 
-use super::arrow_error;
 pub(super) use field::map_field;
 pub(super) use name::with_sql_metadata;
 
@@ -86,34 +83,4 @@ pub(super) fn map_schema(profile: Profile, schema: &Schema) -> SchemaRef {
         .map(|field| map_field(profile, field))
         .collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
-}
-
-/// The rows of `batch` in the types of `target`, which [`map_schema`] made of the schema that was announced. Nullability, names
-/// and metadata become those of `target` also where the plan's own differ.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` for a value that does not fit: more than 2 GiB of text in one batch.
-pub(super) fn map_batch(batch: &RecordBatch, target: &SchemaRef) -> Result<RecordBatch> {
-    if batch.num_columns() != target.fields().len() {
-        return Err(Error::internal(format!(
-            "a batch has {} columns, {} were announced",
-            batch.num_columns(),
-            target.fields().len()
-        )));
-    }
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(target.fields())
-        .map(|(column, field)| {
-            array::convert(column, field.data_type())
-                .map_err(|source| arrow_error(source).at(format_args!("column {}", field.name())))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(target.clone(), columns, &options).map_err(|source| {
-        Error::internal(format!(
-            "the rows do not fit the announced schema: {source}"
-        ))
-    })
 }

@@ -12,6 +12,8 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, i256};
 use arrow::record_batch::RecordBatch;
 
+use volary_node::client_rows::converted;
+
 use super::name::sql_type_name;
 use super::*;
 
@@ -20,7 +22,7 @@ fn sent(profile: Profile, field: Field, column: ArrayRef) -> (Field, ArrayRef) {
     let schema = Arc::new(Schema::new(vec![field]));
     let batch = RecordBatch::try_new(schema.clone(), vec![column]).unwrap();
     let target = map_schema(profile, &schema);
-    let mapped = map_batch(&batch, &target).unwrap();
+    let mapped = converted(&batch, &target).unwrap();
     assert_eq!(mapped.schema(), target);
     (target.field(0).clone(), mapped.column(0).clone())
 }
@@ -271,7 +273,7 @@ fn batches_take_the_nullability_that_was_announced() {
     )]));
     let batch = RecordBatch::try_new(planned, vec![Arc::new(Int64Array::from(vec![1]))]).unwrap();
     let target = map_schema(Profile::Classic, &announced);
-    assert_eq!(map_batch(&batch, &target).unwrap().schema(), target);
+    assert_eq!(converted(&batch, &target).unwrap().schema(), target);
 }
 
 #[test]
@@ -286,14 +288,14 @@ fn a_batch_that_is_not_what_was_announced_is_an_error() {
         Some(vec![false].into()),
     ));
     assert!(
-        map_batch(
+        converted(
             &RecordBatch::try_new(schema, vec![nulls]).unwrap(),
             &announced
         )
         .is_err()
     );
     assert!(
-        map_batch(
+        converted(
             &RecordBatch::new_empty(Arc::new(Schema::empty())),
             &announced
         )

@@ -1,6 +1,12 @@
-//! Rows as a table, CSV or JSON.
+//! Rows as a table, as text, or as a file that other tools read.
+
+/// Parquet and Arrow files.
+mod files;
+/// A line for each value.
+mod vertical;
 
 use std::io::Write;
+use std::path::Path;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
@@ -21,10 +27,41 @@ pub enum Output {
     /// Columns that fit the terminal
     #[default]
     Table,
+    /// A line for each value
+    Vertical,
     /// CSV with a header; NULL is nothing
     Csv,
     /// One JSON object a line
     Json,
+    /// A Parquet file
+    Parquet,
+    /// An Arrow file (IPC, Feather)
+    Arrow,
+}
+
+impl Output {
+    /// What a file of this name is.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match extension.as_str() {
+            "csv" => Self::Csv,
+            "json" | "jsonl" | "ndjson" => Self::Json,
+            "parquet" => Self::Parquet,
+            "arrow" | "feather" | "ipc" => Self::Arrow,
+            "txt" => Self::Table,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is no text.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
+
+    /// Whether it is for people, who read a screen at a time.
+    pub fn is_for_people(self) -> bool {
+        matches!(self, Self::Table | Self::Vertical)
+    }
 }
 
 /// Writes the rows of one statement.
@@ -49,12 +86,17 @@ impl Printer {
     ///
     /// # Errors
     /// That of the statement, or of `out`; `INVALID_ARGUMENT` if the format has no form for a type.
-    pub async fn print(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
+    pub async fn print(&self, rows: Rows, out: &mut (impl Write + Send)) -> Result<u64> {
         match self.output {
-            Output::Table if is_plan(&rows.schema) => print_plan(rows, out).await,
+            Output::Table | Output::Vertical if is_plan(&rows.schema) => {
+                print_plan(rows, out).await
+            }
             Output::Table => self.print_table(rows, out).await,
+            Output::Vertical => self.print_vertical(rows, out).await,
             Output::Csv => print_csv(rows, out).await,
             Output::Json => print_json(rows, out).await,
+            Output::Parquet => files::print_parquet(rows, out).await,
+            Output::Arrow => files::print_arrow(rows, out).await,
         }
     }
 
@@ -69,17 +111,40 @@ impl Printer {
         .await?;
         if has_columns {
             let mut text = table.render(self.width).join("\n");
-            let hidden = count.saturating_sub(table.len() as u64);
-            if hidden > 0 {
-                text.push_str(&format!(
-                    "\n… {} more; --max-rows 0 shows all",
-                    terminal::plural(hidden, "row")
-                ));
-            }
+            text.push_str(&hidden(count.saturating_sub(table.len() as u64)));
             write(out, format!("{text}\n").as_bytes())?;
         }
         Ok(count)
     }
+
+    async fn print_vertical(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
+        let (mut text, mut shown) = (String::new(), 0_u64);
+        let count = each_batch(rows, |batch| {
+            let room =
+                usize::try_from(shown).map_or(0, |shown| self.max_rows.saturating_sub(shown));
+            let part = batch.slice(0, batch.num_rows().min(room));
+            vertical::push(&mut text, &part, shown).map_err(cannot_show)?;
+            shown += part.num_rows() as u64;
+            Ok(())
+        })
+        .await?;
+        let more = hidden(count.saturating_sub(shown));
+        let more = more.trim_start_matches('\n');
+        if !more.is_empty() {
+            text.push_str(&format!("{more}\n"));
+        }
+        write(out, text.as_bytes())?;
+        Ok(count)
+    }
+}
+
+/// What is said of rows that are not shown.
+fn hidden(rows: u64) -> String {
+    if rows == 0 {
+        return String::new();
+    }
+    let rows = terminal::plural(rows, "row");
+    format!("\n… {rows} more; --max-rows 0 shows all")
 }
 
 /// EXPLAIN's plans are text of several lines, which a table would squeeze into one.
@@ -195,6 +260,7 @@ mod tests {
         let rows = Rows {
             schema,
             batches: stream::iter(batches).boxed(),
+            query_id: None,
         };
         let mut out = Vec::new();
         let count = block_on(Printer::new(output, max_rows, None).print(rows, &mut out)).unwrap();
@@ -206,6 +272,29 @@ mod tests {
         let rows = "1,\"a, \"\"b\"\"\"\n,\n";
         assert_eq!(print(Output::Csv, 9, 2), (format!("n,s\n{rows}{rows}"), 4));
         assert_eq!(print(Output::Csv, 9, 0), ("n,s\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn rows_one_below_the_other_are_numbered_and_bounded() {
+        let (text, count) = print(Output::Vertical, 3, 2);
+        assert_eq!(count, 4);
+        assert_eq!(
+            text,
+            "── row 1\nn  1\ns  a, \"b\"\n── row 2\nn  NULL\ns  NULL\n── row 3\nn  1\ns  a, \"b\"\n… 1 row more; --max-rows 0 shows all\n"
+        );
+    }
+
+    #[test]
+    fn the_name_of_a_file_says_what_is_in_it() {
+        for (name, expected) in [
+            ("a.csv", Some(Output::Csv)),
+            ("dir.x/B.PARQUET", Some(Output::Parquet)),
+            ("a.feather", Some(Output::Arrow)),
+            ("a.xlsx", None),
+            ("parquet", None),
+        ] {
+            assert_eq!(Output::of_file(Path::new(name)), expected, "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! How long a call may take: the client's `grpc-timeout` or the session's `statement_timeout`, at most `gateway.query.timeout`.
+//! How long a call of a client may take: the client's `grpc-timeout` or the session's `statement_timeout`, at most `gateway.query.timeout`.
 //!
 //! The server of tonic would enforce `grpc-timeout` itself, but only until the response's headers are sent, and then say CANCELLED, which
-//! clients do not show as a timeout (`volary_node::serving` does without it).
+//! clients do not show as a timeout ([`crate::serving`] does without it).
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// When a call has to end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
+pub struct Deadline {
     at: Instant,
     limit: Duration,
     set_by: SetBy,
@@ -33,11 +33,13 @@ enum SetBy {
     Client,
     Session,
     Gateway,
+    /// Of the two the shorter one, for a part of a result.
+    Ticket,
 }
 
 impl Deadline {
     /// Of a call that starts now and may take `limit` at most.
-    pub(super) fn of(metadata: &MetadataMap, limit: Duration) -> Self {
+    pub fn of(metadata: &MetadataMap, limit: Duration) -> Self {
         let wanted = metadata
             .get(GRPC_TIMEOUT)
             .and_then(|value| value.to_str().ok())
@@ -54,9 +56,26 @@ impl Deadline {
         }
     }
 
+    /// Of a call for a part of a result that may take `limit` at most, as its ticket says.
+    pub fn of_part(metadata: &MetadataMap, limit: Duration) -> Self {
+        let deadline = Self::of(metadata, limit);
+        match deadline.set_by {
+            SetBy::Gateway => Self {
+                set_by: SetBy::Ticket,
+                ..deadline
+            },
+            _ => deadline,
+        }
+    }
+
+    /// How long it is until then, from when it was set.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// The same, or that of a session's `statement_timeout`, which begins now, if it passes earlier.
     #[must_use]
-    pub(super) fn within(self, statement_timeout: Option<Duration>) -> Self {
+    pub fn within(self, statement_timeout: Option<Duration>) -> Self {
         let session = statement_timeout.map(|limit| Self {
             at: Instant::now() + limit.min(FOREVER),
             limit,
@@ -72,25 +91,26 @@ impl Deadline {
     ///
     /// # Errors
     /// Those of the work; `DEADLINE_EXCEEDED`.
-    pub(super) async fn bound<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn bound<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         timeout_at(self.at, work)
             .await
             .unwrap_or_else(|_| Err(self.error()))
     }
 
     /// Completes when it passes, with what the call is ended with.
-    pub(super) async fn passes(self) -> Error {
+    pub async fn passes(self) -> Error {
         sleep_until(self.at).await;
         self.error()
     }
 
     /// What a call is ended with.
-    pub(super) fn error(&self) -> Error {
+    pub fn error(&self) -> Error {
         let limit = self.limit;
         let advice = match self.set_by {
             SetBy::Client => "the client's timeout; ask with a longer one",
             SetBy::Session => "the session's statement_timeout; set a longer one",
             SetBy::Gateway => "gateway.query.timeout",
+            SetBy::Ticket => "the session's statement_timeout, or gateway.query.timeout",
         };
         Error::new(
             ErrorCode::DeadlineExceeded,

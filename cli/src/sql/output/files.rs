@@ -1,0 +1,41 @@
+//! Rows as a Parquet or an Arrow file.
+
+use std::io::Write;
+
+use arrow::ipc::writer::FileWriter;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::{cannot_show, each_batch};
+use crate::client::Rows;
+
+/// As a Parquet file, compressed with Zstandard.
+pub(super) async fn print_parquet(rows: Rows, out: &mut (impl Write + Send)) -> Result<u64> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    let schema = rows.schema.clone();
+    let writer = ArrowWriter::try_new(out, schema, Some(properties));
+    let mut writer = writer.map_err(no_parquet)?;
+    let count = each_batch(rows, |batch| writer.write(batch).map_err(no_parquet)).await?;
+    writer.close().map_err(no_parquet)?;
+    Ok(count)
+}
+
+/// As an Arrow file (the IPC file format, Feather version 2).
+pub(super) async fn print_arrow(rows: Rows, out: &mut impl Write) -> Result<u64> {
+    let mut writer = FileWriter::try_new(out, &rows.schema).map_err(cannot_show)?;
+    let count = each_batch(rows, |batch| writer.write(batch).map_err(cannot_show)).await?;
+    writer.finish().map_err(cannot_show)?;
+    Ok(count)
+}
+
+fn no_parquet(source: ParquetError) -> Error {
+    let text = format!(
+        "the rows cannot be written as Parquet: {source}; choose another --output, or CAST the column"
+    );
+    Error::with_source(ErrorCode::InvalidArgument, text, source)
+}

@@ -1,0 +1,56 @@
+//! A bar for statements that take a while, as the gateway says how far they are.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::client::Polled;
+
+/// Nobody needs a bar for less.
+const SHOWN_AFTER: Duration = Duration::from_millis(400);
+const STEPS: u64 = 1_000;
+
+/// The bar of one statement, which goes away with it.
+pub(super) struct Progress {
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            bar: None,
+        }
+    }
+
+    /// The gateway has said how far the statement is.
+    pub(super) fn tell(&mut self, polled: &Polled<'_>) {
+        if self.since.elapsed() < SHOWN_AFTER {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new(STEPS);
+            if let Ok(style) = ProgressStyle::with_template("{elapsed} {bar:40} {percent}%") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        let done = polled.progress.unwrap_or_default().clamp(0.0, 1.0);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "it is between 0 and 1"
+        )]
+        bar.set_position((done * STEPS as f64) as u64);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

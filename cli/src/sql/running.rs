@@ -1,0 +1,82 @@
+//! One statement: running it, and showing what it answers.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::time::Instant;
+
+use arrow_flight::FlightInfo;
+use parking_lot::Mutex;
+use volary_flight_proto::{Error, Result};
+
+use super::output::Printer;
+use super::progress::Progress;
+use super::{Show, pager, splitter, statistics};
+use crate::client::{Client, Polled, Rows};
+use crate::terminal;
+
+/// Rows go to standard output or a file, what is said about them to standard error. `running`: what the statement is cancelled by, once it runs.
+pub(super) async fn run_one(
+    client: &mut Client,
+    statement: &str,
+    show: &Show,
+    running: &Mutex<Option<FlightInfo>>,
+) -> Result<()> {
+    let start = Instant::now();
+    let rows = if show.progress {
+        let mut progress = Progress::new();
+        let mut told = |polled: Polled<'_>| {
+            *running.lock() = Some(polled.info.clone());
+            progress.tell(&polled);
+        };
+        client.run_told(statement, &mut told).await?
+    } else {
+        client.run(statement).await?
+    };
+    let query_id = rows.query_id.clone();
+    let said = if splitter::is_query(statement) {
+        let printed = print(rows, show).await?;
+        let rows = terminal::plural(printed, "row");
+        match &show.to {
+            Some(path) => format!("{rows} in {}", path.display()),
+            None => rows,
+        }
+    } else {
+        match rows.written().await? {
+            0 => "done".to_owned(),
+            written => format!("{} written", terminal::plural(written, "row")),
+        }
+    };
+    if show.timing {
+        let took = terminal::duration(start.elapsed());
+        let more = match query_id {
+            Some(id) => statistics::of_query(client, &id).await,
+            None => String::new(),
+        };
+        eprintln!("({said}, {took}{more})");
+    } else if show.output.is_for_people() || show.to.is_some() {
+        eprintln!("({said})");
+    }
+    Ok(())
+}
+
+/// Writes the rows, and returns how many they were.
+async fn print(rows: Rows, show: &Show) -> Result<u64> {
+    let printer = |width| Printer::new(show.output, show.max_rows, width);
+    if let Some(path) = &show.to {
+        let failed = |source| Error::io(format!("cannot write {}", path.display()), source);
+        let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+        let printed = printer(None).print(rows, &mut file).await?;
+        // An error of the last bytes is one, too.
+        file.into_inner()
+            .map_err(|error| failed(error.into_error()))?;
+        return Ok(printed);
+    }
+    let width = terminal::width();
+    if show.pager && show.output.is_for_people() {
+        let mut text = Vec::new();
+        let printed = printer(width).print(rows, &mut text).await?;
+        pager::show(&text)?;
+        return Ok(printed);
+    }
+    printer(width).print(rows, &mut std::io::stdout()).await
+}

@@ -1,0 +1,178 @@
+//! The commands that begin with a backslash.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use volary_flight_proto::{Error, Result};
+
+use super::super::output::Output;
+use super::super::{Show, splitter};
+use crate::login::Target;
+use crate::terminal;
+
+const HELP: &str = "\
+A statement ends with a semicolon. Tab completes names; the arrows go through what was typed before.
+  \\d            tables and views
+  \\d NAME       columns of a table or view
+  \\dq           saved queries
+  \\dn           nodes
+  \\dr           statements that run
+  \\format NAME  how rows are written: table, vertical, csv, json, parquet, arrow
+  \\x            a line for each value, on or off
+  \\o FILE       write the rows of the next query into a file (.csv, .json, .parquet, .arrow, .txt)
+  \\o            write them to the terminal after all
+  \\i FILE       run the statements of a file
+  \\timing       time, workers, shards and bytes of each statement, on or off
+  \\pager        a pager for what a screen does not hold, on or off
+  \\progress     a bar for statements that take a while, on or off
+  \\conninfo     where this shell is connected
+  \\q            leave (or Ctrl-D); Ctrl-C ends a running statement";
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Leave,
+    Help,
+    Connection,
+    /// What a statement shows.
+    Statement(String),
+    File(PathBuf),
+    Format(Output),
+    Vertical,
+    To(Option<PathBuf>),
+    Timing,
+    Pager,
+    Progress,
+}
+
+/// The command in a line, without its backslash.
+///
+/// # Errors
+/// What is wrong with it, for the user.
+pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
+    let line = line.trim().trim_end_matches(';').trim_end();
+    let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let argument = argument.trim();
+    let statement = |text: &str| Ok(Command::Statement(text.to_owned()));
+    match (name, argument) {
+        ("q" | "quit" | "exit", _) => Ok(Command::Leave),
+        ("?" | "h" | "help", _) => Ok(Command::Help),
+        ("conninfo", _) => Ok(Command::Connection),
+        ("d" | "dt", "") => statement("SHOW TABLES"),
+        ("d", table) => statement(&format!("DESCRIBE {table}")),
+        ("dq", _) => {
+            statement("SELECT name, parameters, definition FROM system.saved_queries ORDER BY name")
+        }
+        ("dn", _) => {
+            statement("SELECT id, role, address, state, version, rows, bytes FROM system.nodes")
+        }
+        ("dr", _) => statement(
+            "SELECT query_id, user_name, state, running_us / 1000 AS running_ms, statement FROM system.queries ORDER BY started",
+        ),
+        ("i", "") => Err("\\i takes the name of a file.".to_owned()),
+        ("i", path) => Ok(Command::File(PathBuf::from(path))),
+        ("o", "") => Ok(Command::To(None)),
+        ("o", path) => Ok(Command::To(Some(PathBuf::from(path)))),
+        ("format", name) => match Output::from_str(name, true) {
+            Ok(output) => Ok(Command::Format(output)),
+            Err(_) => {
+                Err("\\format takes table, vertical, csv, json, parquet or arrow.".to_owned())
+            }
+        },
+        ("x", _) => Ok(Command::Vertical),
+        ("timing", _) => Ok(Command::Timing),
+        ("pager", _) => Ok(Command::Pager),
+        ("progress", _) => Ok(Command::Progress),
+        _ => Err(format!("There is no \\{name}; \\? helps.")),
+    }
+}
+
+impl Command {
+    /// Does it; returns the statements that are to be run for it.
+    pub(super) fn apply(self, show: &mut Show, target: &Target) -> Result<Vec<String>> {
+        match self {
+            Self::Leave => {}
+            Self::Help => terminal::print_line(HELP)?,
+            Self::Connection => terminal::print_line(&format!("Connected to {}.", target.uri()))?,
+            Self::Statement(statement) => return Ok(vec![statement]),
+            Self::File(path) => return statements_of(&path),
+            Self::Format(output) => {
+                if output.is_binary() && show.to.is_none() {
+                    return Err(Error::invalid(
+                        "this format is nothing for a terminal; name a file first: \\o rows.parquet",
+                    ));
+                }
+                show.output = output;
+            }
+            Self::Vertical => {
+                show.output = if show.output == Output::Vertical {
+                    Output::Table
+                } else {
+                    Output::Vertical
+                };
+            }
+            Self::To(None) => show.forget_file(),
+            Self::To(Some(path)) => {
+                show.output = Output::of_file(&path).ok_or_else(|| {
+                    Error::invalid(format!(
+                        "the name of {} does not say how rows are written: end it in .csv, .json, .parquet, .arrow or .txt",
+                        path.display()
+                    ))
+                })?;
+                show.to = Some(path);
+            }
+            Self::Timing => switch("Timing", &mut show.timing)?,
+            Self::Pager => switch("The pager", &mut show.pager)?,
+            Self::Progress => switch("The progress bar", &mut show.progress)?,
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn switch(what: &str, state: &mut bool) -> Result<()> {
+    *state = !*state;
+    let state = if *state { "on" } else { "off" };
+    terminal::print_line(&format!("{what} is {state}."))
+}
+
+fn statements_of(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
+    let (mut statements, rest) = splitter::split(&text);
+    if !splitter::is_blank(rest) {
+        statements.push(rest.trim());
+    }
+    Ok(statements.into_iter().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_with_what_they_take() {
+        let statement = |text: &str| Ok(Command::Statement(text.to_owned()));
+        for (line, expected) in [
+            ("q", Ok(Command::Leave)),
+            ("d", statement("SHOW TABLES")),
+            ("d  birds ;", statement("DESCRIBE birds")),
+            ("format CSV", Ok(Command::Format(Output::Csv))),
+            (
+                "o rows of june.parquet",
+                Ok(Command::To(Some(PathBuf::from("rows of june.parquet")))),
+            ),
+            ("o", Ok(Command::To(None))),
+            ("i", Err("\\i takes the name of a file.".to_owned())),
+            (
+                "format xml",
+                Err("\\format takes table, vertical, csv, json, parquet or arrow.".to_owned()),
+            ),
+            (
+                "nothing",
+                Err("There is no \\nothing; \\? helps.".to_owned()),
+            ),
+        ] {
+            assert_eq!(parse(line), expected, "{line}");
+        }
+    }
+}

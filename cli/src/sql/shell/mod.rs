@@ -1,0 +1,178 @@
+//! The shell: statements from the keyboard, over as many lines as they take, with a history, names that complete themselves, and commands
+//! of its own.
+
+/// The commands that begin with a backslash.
+mod commands;
+/// Names and words that complete themselves.
+mod completion;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_flight::FlightInfo;
+use parking_lot::Mutex;
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
+use tokio::runtime::Handle;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::running::run_one;
+use super::{Show, splitter};
+use crate::client::Client;
+use crate::login::Target;
+use crate::terminal;
+use commands::Command;
+use completion::Completion;
+
+const PROMPT: &str = "volary> ";
+const PROMPT_INSIDE: &str = "   ...> ";
+
+type Lines = Editor<Completion, FileHistory>;
+
+/// What was typed.
+enum Typed {
+    Statements(Vec<String>),
+    Command(Command),
+    Leave,
+}
+
+/// Reads and runs statements until the user leaves. An error of a statement is shown; the shell goes on.
+pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
+    let mut client = io.block_on(Client::log_in(target))?;
+    let mut lines = editor()?;
+    let names = lines.helper().map(Completion::names).unwrap_or_default();
+    io.block_on(completion::learn(&mut client, &names));
+    let history = history_file();
+    if let Some(history) = &history {
+        // There is none the first time.
+        let _ = lines.load_history(history);
+    }
+    terminal::print_line(&format!(
+        "Connected to {}. \\? helps, \\q leaves.",
+        target.uri()
+    ))?;
+    let mut pending = String::new();
+    loop {
+        let statements = match read(&mut lines, &mut pending)? {
+            Typed::Leave => break,
+            Typed::Statements(statements) => statements,
+            Typed::Command(command) => match command.apply(&mut show, target) {
+                Ok(statements) => statements,
+                Err(error) => {
+                    eprintln!("{error}");
+                    continue;
+                }
+            },
+        };
+        for statement in statements {
+            if let Err(error) = run_until_interrupted(&mut client, &statement, &show, io) {
+                eprintln!("{error}");
+                break;
+            }
+            if splitter::is_query(&statement) {
+                // A file has the rows of one query.
+                show.forget_file();
+            }
+            if !splitter::is_query(&statement) {
+                io.block_on(completion::learn(&mut client, &names));
+            }
+        }
+    }
+    if let Some(history) = &history {
+        // Not worth an error on the way out.
+        let _ = lines.save_history(history);
+    }
+    Ok(())
+}
+
+fn editor() -> Result<Lines> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .build();
+    let mut lines = Editor::with_config(config).map_err(terminal_failed)?;
+    lines.set_helper(Some(Completion::default()));
+    Ok(lines)
+}
+
+/// Ctrl-C ends the statement, on all nodes, and not the shell.
+fn run_until_interrupted(
+    client: &mut Client,
+    statement: &str,
+    show: &Show,
+    io: &Handle,
+) -> Result<()> {
+    io.block_on(async {
+        let running = Arc::new(Mutex::new(None));
+        let ended = tokio::select! {
+            _ = tokio::signal::ctrl_c() => None,
+            ended = run_one(client, statement, show, &running) => Some(ended),
+        };
+        if let Some(ended) = ended {
+            return ended;
+        }
+        // Rows that are dropped end their query; one whose rows nobody has asked for yet has to be told.
+        let polled: Option<FlightInfo> = running.lock().take();
+        if let Some(info) = polled {
+            let _ = client.cancel(info).await;
+        }
+        Err(Error::new(ErrorCode::Cancelled, "ended by Ctrl-C"))
+    })
+}
+
+/// What was typed with the next line; `pending` is what has begun.
+fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
+    let prompt = if splitter::is_blank(pending) {
+        PROMPT
+    } else {
+        PROMPT_INSIDE
+    };
+    let line = match lines.readline(prompt) {
+        Ok(line) => line,
+        Err(ReadlineError::Interrupted) => {
+            pending.clear();
+            return Ok(Typed::Statements(Vec::new()));
+        }
+        Err(ReadlineError::Eof) => return Ok(Typed::Leave),
+        Err(source) => return Err(terminal_failed(source)),
+    };
+    if splitter::is_blank(pending)
+        && let Some(command) = line.trim().strip_prefix('\\')
+    {
+        let _ = lines.add_history_entry(line.trim());
+        return Ok(match commands::parse(command) {
+            Ok(Command::Leave) => Typed::Leave,
+            Ok(command) => Typed::Command(command),
+            Err(text) => {
+                eprintln!("{text}");
+                Typed::Statements(Vec::new())
+            }
+        });
+    }
+    pending.push_str(&line);
+    pending.push('\n');
+    let (statements, rest) = splitter::split(pending);
+    let statements: Vec<String> = statements.into_iter().map(str::to_owned).collect();
+    if !statements.is_empty() {
+        let rest_length = rest.len();
+        let entered = pending[..pending.len() - rest_length].trim();
+        // Passwords are not for a file.
+        if !entered.to_ascii_lowercase().contains("password") {
+            let _ = lines.add_history_entry(entered);
+        }
+        pending.drain(..pending.len() - rest_length);
+    }
+    Ok(Typed::Statements(statements))
+}
+
+fn history_file() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".volary_history"))
+}
+
+fn terminal_failed(source: ReadlineError) -> Error {
+    Error::with_source(
+        ErrorCode::Unavailable,
+        "the terminal cannot be used; give the statement as an argument or on standard input",
+        source,
+    )
+}

@@ -1,0 +1,243 @@
+//! Direct results: a client that asks for it fetches each worker's part of a result from that worker, all at the same time, and the rows do not
+//! pass the gateway.
+//!
+//! Only where the rows are the workers' as they are: filtered, computed, joined or grouped on the shards, in any order; or all of one worker's. Other
+//! results, those of several workers in an order or with a limit among them, come from the gateway as ever. Each endpoint's ticket is redeemed by its worker and by
+//! every gateway, as often as it is shown until it expires. Users are known to gateways alone: a worker asks one who its client is, and
+//! whether the client still may ([`FlightSql::introduce`]).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::Schema;
+use arrow_flight::{FlightDescriptor, FlightInfo, Ticket};
+use bytes::Bytes;
+use prost::Message;
+use tonic::Response;
+use url::{Host, Url};
+use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
+use volary_flight_proto::ids::{QueryId, WorkerId};
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::ticket::QueryTicket;
+use volary_flight_proto::{Result, ipc};
+use volary_node::client_rows::ClientMessages;
+
+use super::auth::{self, AUTHORIZATION};
+use super::call::{Call, header};
+use super::sessions::SessionToken;
+use super::statement::{bound, profile_of, session_of, stream_of};
+use super::stream::with_query;
+use super::{FlightSql, arrow_error};
+use crate::engine::{Query, Session};
+use crate::login::{Credentials, Principal};
+
+/// A FlightInfo is one message, and clients take 16 MiB of it.
+const MOST_TICKET_BYTES: usize = 8 << 20;
+
+/// How long a worker may be on its way with the answer.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
+
+impl FlightSql {
+    /// An endpoint for each worker's part of the query; `None` if the rows have to come from the gateway.
+    pub(super) fn direct_info(
+        &self,
+        call: &Call,
+        query: &Query,
+        announced: &Schema,
+        ticket: &QueryTicket,
+        descriptor: &FlightDescriptor,
+    ) -> Result<Option<FlightInfo>> {
+        let Some(parts) = query.parts()? else {
+            tracing::debug!(
+                "no direct results: the gateway merges the rows, or puts them in order"
+            );
+            return Ok(None);
+        };
+        if parts.is_empty() || parts.len() > self.config.query.max_direct_workers {
+            tracing::debug!(
+                workers = parts.len(),
+                "no direct results from so many workers"
+            );
+            return Ok(None);
+        }
+        let query_ticket = bound(call, ticket.clone());
+        let announced_bytes = ipc::schema_to_bytes(announced);
+        let of_all = query_ticket.encoded_len() + announced_bytes.len();
+        let bytes = parts.iter().map(|part| part.encoded_len() + of_all);
+        // Before they are made: of thousands of workers, a long statement is gigabytes.
+        if bytes.sum::<usize>() > MOST_TICKET_BYTES {
+            tracing::debug!("no direct results: their tickets are too large");
+            return Ok(None);
+        }
+        let timeout = self.part_timeout(&call.session.engine);
+        let mut direct = Vec::with_capacity(parts.len());
+        for part in parts {
+            let worker = WorkerId(part.worker_id);
+            let uri = self.cluster.clients_uri(worker);
+            let Some(uri) = uri.filter(|uri| self.is_reached(uri, call.peer)) else {
+                tracing::debug!(%worker, "no direct results: the client does not reach the worker");
+                return Ok(None);
+            };
+            let ticket = DirectTicket {
+                query: Some(query_ticket.clone()),
+                part: Some(part),
+                announced: announced_bytes.clone(),
+                timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            };
+            direct.push((ticket, uri));
+        }
+        let endpoints = self.tickets.direct_endpoints(direct);
+        self.tickets.admit(query.id, &query.access);
+        // All of it that runs here is done.
+        let statements = self.engine.statements();
+        query.note(&statements.noted(query.id));
+        statements.done(query.id, 0);
+        let info = FlightInfo::new()
+            .try_with_schema(announced)
+            .map_err(arrow_error)?
+            .with_descriptor(descriptor.clone())
+            .with_app_metadata(ticket.query_id.clone())
+            .with_ordered(endpoints.len() == 1);
+        Ok(Some(FlightInfo {
+            endpoint: endpoints,
+            ..info
+        }))
+    }
+
+    /// A worker at a loopback address is reached from the gateway's own machine only, and clients that have come by TLS are not sent elsewhere without.
+    fn is_reached(&self, uri: &str, client: Option<SocketAddr>) -> bool {
+        let Ok(uri) = Url::parse(uri) else {
+            return false;
+        };
+        if self.config.tls.certificate.is_some() && !uri.scheme().ends_with("+tls") {
+            return false;
+        }
+        // Without users, the login lets in only who is on the gateway's own machine, at which a worker elsewhere does not see him.
+        let are_known = self.engine.access().has_users() || self.config.security.allow_anonymous;
+        let is_near = client.is_some_and(|client| client.ip().to_canonical().is_loopback());
+        if is_loopback(&uri) {
+            is_near
+        } else {
+            are_known
+        }
+    }
+
+    /// How long a worker may take for a part.
+    fn part_timeout(&self, session: &Session) -> Duration {
+        let gateways = self.config.query.timeout;
+        session
+            .statement_timeout()
+            .map_or(gateways, |timeout| timeout.min(gateways))
+    }
+
+    /// The rows of a part, from its worker.
+    pub(super) async fn redeem_part(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
+        let (mut query, part) = self.tickets.open_direct(&call.principal, &ticket.ticket)?;
+        let id: QueryId = query.query_id.parse()?;
+        let profile = profile_of(&mut query)?;
+        let session = session_of(call, &mut query);
+        let deadline = call.deadline.within(session.statement_timeout());
+        let statements = self.engine.statements();
+        let listed = statements.enter(id, call.issuer(), &query.sql);
+        // That finds out whether the caller still may, and whether the tables are still those.
+        let planning = self.plan_again(id, &session, query);
+        let planned = listed.unless_ended(planning, deadline.passes()).await;
+        let query = planned
+            .and_then(|query| query.of_part(part))
+            .map_err(|error| with_query(error, id))
+            .inspect_err(|error| listed.failed(error))?;
+        Ok(stream_of(listed, query, profile, deadline))
+    }
+
+    /// Answers a worker that asks who a client is, and whether it may redeem a ticket; the body of the answer.
+    ///
+    /// # Errors
+    /// The client's: `UNAUTHENTICATED`, `PERMISSION_DENIED`, `NOT_FOUND` for a table that was dropped. `PERMISSION_DENIED` for a question that no worker
+    /// of the cluster has sealed.
+    pub(super) async fn introduce(&self, body: &Bytes) -> Result<Bytes> {
+        let sealer = self.cluster.sealer();
+        let introduction: Introduction = sealer.open(Purpose::Introduction, body)?;
+        let credentials = auth::parsed(introduction.authorization.as_deref())?;
+        let peer = introduction.peer.parse().ok();
+        let principal = self.login.principal(&credentials, peer).await?;
+        let mut introduced = Introduced::default();
+        if !introduction.ticket.is_empty() {
+            self.check_may(&principal, &introduction.ticket).await?;
+        } else if matches!(credentials, Credentials::Basic { .. }) {
+            let session = SessionToken::new();
+            let bearer = self.login.bearer(&principal, session.as_str());
+            introduced.authorization = Some(auth::bearer_header(&bearer));
+        }
+        Ok(sealer.seal(Purpose::Introduction, &introduced, ANSWER_LIFETIME))
+    }
+
+    /// Refuses a ticket of another one's, and one whose query its user may not run any more.
+    async fn check_may(&self, principal: &Principal, ticket: &[u8]) -> Result<()> {
+        let (mut query, _) = self.tickets.open_direct(principal, ticket)?;
+        let id: QueryId = query.query_id.parse()?;
+        if self.tickets.is_admitted(id, &self.engine.access()) {
+            return self.engine.refuse_changes(&query.reads);
+        }
+        // Thousands of workers ask for one query at the same time: the first one's plan is for all.
+        let _turn = self.tickets.turn_to_plan().await;
+        if self.tickets.is_admitted(id, &self.engine.access()) {
+            return self.engine.refuse_changes(&query.reads);
+        }
+        profile_of(&mut query)?;
+        let settings = std::mem::take(&mut query.settings);
+        let session = Session::new(settings, Arc::clone(&principal.rights));
+        let planned = self.plan_again(id, &session, query).await?;
+        self.tickets.admit(id, &planned.access);
+        Ok(())
+    }
+}
+
+/// Tells a client its own token again: with it JDBC logs in at workers, instead of with its password.
+pub(super) fn announce_again(call: &Call, response: &mut Response<FlightInfo>) -> Result<()> {
+    let has_locations = |info: &FlightInfo| {
+        let mut endpoints = info.endpoint.iter();
+        endpoints.any(|endpoint| !endpoint.location.is_empty())
+    };
+    if let Credentials::Bearer(token) = &call.credentials
+        && has_locations(response.get_ref())
+        && !response.metadata().contains_key(AUTHORIZATION)
+    {
+        let value = header(&auth::bearer_header(token))?;
+        response.metadata_mut().insert(AUTHORIZATION, value);
+    }
+    Ok(())
+}
+
+fn is_loopback(uri: &Url) -> bool {
+    // Of schemes that it does not know, the parser leaves an address as the text of a name.
+    match uri.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_same_machine_is_one_however_it_is_written() {
+        for (uri, is_one) in [
+            ("grpc://127.0.0.1:7200", true),
+            ("grpc+tls://127.1.2.3:7200", true),
+            ("grpc://[::1]:7200", true),
+            ("grpc://localhost:7200", true),
+            ("grpc://10.0.0.1:7200", false),
+            ("grpc+tls://worker-1.example:7200", false),
+        ] {
+            let parsed = Url::parse(uri).unwrap();
+            assert_eq!(is_loopback(&parsed), is_one, "{uri}");
+        }
+    }
+}

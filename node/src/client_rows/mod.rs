@@ -1,0 +1,168 @@
+//! Rows as clients are sent them, by a gateway or by a worker: in the types that were announced, in messages that clients take.
+//!
+//! The schema goes out at once, before the first row is there: clients that open several streams one after another wait
+//! for it, and load balancers close what is silent. Batches are joined to about a mebibyte, converted, and cut where a message would be
+//! too large.
+
+/// Values in the types that clients read.
+mod convert;
+/// Batches in pieces that are not too large.
+mod cut;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow_flight::FlightData;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use datafusion::error::DataFusionError;
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use tonic::Status;
+use volary_flight_proto::{Error, Result};
+
+use crate::batches::CoalesceBytes;
+use cut::split;
+
+/// Bytes of a batch that are aimed at.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// The largest message, unless a single row is larger: gRPC clients take 4 MiB unless they are told otherwise.
+const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
+
+/// Messages to a client.
+pub type ClientMessages = BoxStream<'static, Result<FlightData, Status>>;
+
+/// Rows with the schema `from`, joined and then converted to the schema that was announced, in pieces that clients take.
+pub fn client_rows<S>(
+    rows: S,
+    from: SchemaRef,
+    announced: SchemaRef,
+) -> impl Stream<Item = Result<RecordBatch>> + Send
+where
+    S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
+{
+    CoalesceBytes::new(rows, from, BATCH_BYTES)
+        .map_err(Error::from)
+        .flat_map(move |batch| stream::iter(pieces(batch, &announced)))
+}
+
+/// The messages of rows that [`client_rows`] made for this schema. The first one is the schema.
+pub fn client_messages(
+    announced: SchemaRef,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
+) -> ClientMessages {
+    FlightDataEncoderBuilder::new()
+        .with_schema(announced)
+        // The batches are cut already, by a better measure.
+        .with_max_flight_data_size(usize::MAX)
+        .build(rows.map_err(|error| FlightError::from(Status::from(error))))
+        .map_err(|error| Status::from(Error::from(error)))
+        .boxed()
+}
+
+/// Rows that are there already, in their own types.
+pub fn batch_messages(batch: RecordBatch) -> ClientMessages {
+    let schema = batch.schema();
+    client_messages(schema, stream::iter(split(batch, MESSAGE_BYTES)).map(Ok))
+}
+
+/// The rows of `batch` in the types of `announced`, which are a client's for those of the batch. Nullability, names and metadata become
+/// those of `announced` also where the plan's own differ.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a value that does not fit: more than 2 GiB of text in one batch.
+pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBatch> {
+    if batch.num_columns() != announced.fields().len() {
+        return Err(Error::internal(format!(
+            "a batch has {} columns, {} were announced",
+            batch.num_columns(),
+            announced.fields().len()
+        )));
+    }
+    let columns = batch.columns().iter().zip(announced.fields());
+    let columns = columns.map(|(column, field)| {
+        convert::convert(column, field.data_type()).map_err(|source| {
+            Error::from(DataFusionError::from(source)).at(format_args!("column {}", field.name()))
+        })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(announced.clone(), columns, &options).map_err(|source| {
+        Error::internal(format!(
+            "the rows do not fit the announced schema: {source}"
+        ))
+    })
+}
+
+fn pieces(batch: Result<RecordBatch>, announced: &SchemaRef) -> Vec<Result<RecordBatch>> {
+    // Cut before they are converted too: a batch of views may hold more text than fits into one batch of Utf8.
+    let native = match batch {
+        Ok(batch) => split(batch, MESSAGE_BYTES),
+        Err(error) => return vec![Err(error)],
+    };
+    let mut pieces = Vec::with_capacity(native.len());
+    for batch in native {
+        match converted(&batch, announced) {
+            Ok(converted) => pieces.extend(split(converted, MESSAGE_BYTES).into_iter().map(Ok)),
+            Err(error) => {
+                pieces.push(Err(error));
+                break;
+            }
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow_flight::decode::FlightRecordBatchStream;
+
+    use super::*;
+
+    fn texts(rows: usize, bytes: usize) -> RecordBatch {
+        let schema = Schema::new(vec![Field::new("s", DataType::Utf8, false)]);
+        let column = StringArray::from_iter_values((0..rows).map(|_| "x".repeat(bytes)));
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(column)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_empty_result_is_a_schema() {
+        let batch = texts(0, 0);
+        let messages: Vec<_> = batch_messages(batch.clone()).try_collect().await.unwrap();
+        assert_eq!(messages.len(), 1);
+        assert_eq!(Schema::try_from(&messages[0]).unwrap(), *batch.schema());
+    }
+
+    #[tokio::test]
+    async fn no_message_is_larger_than_clients_take() {
+        let batch = texts(20, 1_000_000);
+        let messages: Vec<_> = batch_messages(batch.clone()).try_collect().await.unwrap();
+        assert!(messages.len() > 6);
+        assert!(
+            messages
+                .iter()
+                .all(|message| message.data_body.len() <= 4 << 20)
+        );
+        let decoded = FlightRecordBatchStream::new_from_flight_data(stream::iter(messages).map(Ok));
+        let batches: Vec<_> = decoded.try_collect().await.unwrap();
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 20);
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_the_schema_end_the_stream_with_an_error() {
+        let two = Schema::new(vec![
+            Field::new("n", DataType::Int64, false),
+            Field::new("m", DataType::Int64, false),
+        ]);
+        let one = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
+        let batch =
+            RecordBatch::try_new(Arc::new(one), vec![Arc::new(Int64Array::from(vec![1]))]).unwrap();
+        assert!(matches!(
+            pieces(Ok(batch), &Arc::new(two)).as_slice(),
+            [Err(_)]
+        ));
+    }
+}

@@ -1,0 +1,279 @@
+"""Saved queries: CREATE QUERY, CALL, and queries within queries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from adbc_driver_flightsql import dbapi
+from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
+
+import volary
+
+pytestmark = pytest.mark.server
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def query(connection: volary.Connection) -> Iterator[str]:
+    """A name for a saved query, which is dropped if it gets it."""
+    name = f"saved_{next(_numbers)}"
+    yield name
+    connection.sql(f"DROP QUERY IF EXISTS {name}")
+
+
+@pytest.fixture
+def by_key(connection: volary.Connection, birds: str, query: str) -> str:
+    """A saved query with two parameters, of which the second has a default."""
+    connection.sql(
+        f"CREATE QUERY {query}(key BIGINT, cheapest DOUBLE DEFAULT 1.0) AS "
+        f"SELECT k, name, price FROM {birds} WHERE k = $key AND price >= $cheapest"
+    )
+    return query
+
+
+def test_a_saved_query_is_called_with_arguments_by_position_by_name_and_by_default(connection, by_key):
+    kaka = [(2, "kaka", 2.5)]
+    for call in (
+        f"CALL {by_key}(2)",
+        f"call {by_key}(2, 2.5);",
+        f"CALL {by_key}(key => 2)",
+        f"CALL {by_key}(cheapest => 1 + 1, key => 1 + 1)",
+        f'CALL public."{by_key}"(2)',
+        f"SELECT * FROM {by_key}(2)",
+        f"SELECT q.k, name, q.price FROM {by_key}('2') q",
+        f"WITH t AS (SELECT * FROM {by_key}(2)) SELECT * FROM t",
+    ):
+        assert connection.sql(call).rows() == kaka, call
+    assert connection.sql(f"CALL {by_key}(2, 9)").rows() == []
+    assert connection.sql(f"CALL {by_key}(NULL)").rows() == []
+    assert connection.sql(f"CALL {by_key}(?)", [2]).rows() == kaka
+    assert connection.sql(f"CALL {by_key}(?, cheapest => ?)", [2, 2.5]).rows() == kaka
+    assert connection.call(by_key, 2).rows() == kaka
+    assert connection.call(by_key, 2, cheapest=2.5).rows() == kaka
+    assert connection.call(by_key, key=2).rows() == kaka
+
+
+def test_a_call_is_a_table_among_others(connection, by_key, birds):
+    joined = connection.sql(
+        f"SELECT a.name, b.name FROM {by_key}(1) a JOIN {by_key}(2) b ON a.k = b.k - 1 JOIN {birds} c ON c.k = a.k"
+    )
+    assert joined.rows() == [("kea", "kaka")]
+    both = connection.sql(f"SELECT k FROM {by_key}(1) UNION ALL SELECT k FROM {by_key}(2) ORDER BY k")
+    assert both.rows() == [(1,), (2,)]
+    assert connection.sql(f"SELECT count(*) FROM {birds} WHERE k IN (SELECT k FROM {by_key}(1))").rows() == [(1,)]
+
+
+def test_a_parameter_stands_wherever_a_value_may(connection, birds, query):
+    connection.sql(
+        f"CREATE QUERY {query}(n BIGINT, start DATE, names VARCHAR) AS "
+        f"WITH some AS (SELECT * FROM {birds} WHERE day >= $start OR day IS NULL) "
+        "SELECT k, $n AS n, upper($names) AS names FROM some "
+        f"WHERE EXISTS (SELECT 1 FROM {birds} WHERE k = $n) AND k > (SELECT $n - 1) ORDER BY k LIMIT $n"
+    )
+    result = connection.call(query, 2, "2026-01-02", "x")
+    assert result.rows() == [(2, 2, "X"), (3, 2, "X")]
+    assert result.schema.names == ["k", "n", "names"]
+
+
+def test_a_call_prunes_by_its_argument(connection, by_key):
+    plan = connection.explain(f"CALL {by_key}(2)").text
+    assert "workers=1/" in plan
+    prepared = connection.explain(f"SELECT * FROM {by_key}(?)", [2]).text
+    assert "workers=1/" in prepared
+    assert "rows=1" in connection.explain(f"CALL {by_key}(2)", analyze=True).text
+
+
+def test_a_call_that_comes_again_is_planned_once(connection, by_key):
+    for number in range(6):
+        rows = connection.sql(f"CALL {by_key}(?)", [number % 3 + 1]).rows()
+        assert [row[0] for row in rows] == ([number % 3 + 1] if number % 3 < 2 else [3])
+    # A plan that is used again is another one after the query was replaced.
+    connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT $key * 10 AS ten")
+    assert connection.sql(f"CALL {by_key}(?)", [4]).rows() == [(40,)]
+
+
+def test_arguments_have_the_types_of_the_parameters(cluster, connection, query):
+    connection.sql(
+        f"CREATE QUERY {query}(a BIGINT, b VARCHAR, c DATE, d DECIMAL(10, 2), e BOOLEAN) AS "
+        "SELECT $a AS a, $b AS b, $c AS c, $d AS d, $e AS e"
+    )
+    result = connection.sql(f"CALL {query}('7', 8, '2026-01-02', 1.005, 'true')").to_arrow()
+    assert result.schema.types == [pa.int64(), pa.string(), pa.date32(), pa.decimal128(10, 2), pa.bool_()]
+    with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
+        parameters = cursor.adbc_prepare(f"CALL {query}(?, ?, ?, ?, ?)")
+        assert parameters is not None
+        assert parameters.types == [pa.int64(), pa.string(), pa.date32(), pa.decimal128(10, 2), pa.bool_()]
+    with pytest.raises(volary.InvalidArgumentError, match="seven"):
+        connection.sql(f"CALL {query}('seven', '', NULL, NULL, NULL)").rows()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("CALL {q}()", ["query {q}", 'the parameter "key" was not given', "it takes (key BIGINT, cheapest DOUBLE"]),
+        ("CALL {q}(1, 2, 3)", ["query {q}", "3 arguments were given, and it takes (key BIGINT"]),
+        ("CALL {q}(1, price => 2)", ["query {q}", 'there is no parameter "price"']),
+        ("CALL {q}(key => 1, 2)", ["put those without first"]),
+        ("CALL {q}(1, key => 2)", ['"key" was given twice']),
+        ("CALL {q}(k)", ["k"]),
+        ("SELECT * FROM {q}", ["{q}", "is a saved query: call it as {q}(…); it takes (key BIGINT"]),
+        ("SELECT * FROM {t}, {q}({t}.k)", ["k"]),
+        ("CALL no_such_query(1)", ["no_such_query"]),
+        ("CALL", ["write CALL name("]),
+        ("CALL {t}", ["write CALL name("]),
+        ("CALL {q}(random())", ["is no constant"]),
+        ("CALL {q}((SELECT 1))", ["is no constant"]),
+        ("SELECT * FROM {t} a WHERE EXISTS (SELECT 1 FROM {q}(a.k))", ["is no constant"]),
+        (
+            "CREATE QUERY {q}_2(a BIGINT DEFAULT (SELECT 1)) AS SELECT $a",
+            ["default of the parameter", "is no constant"],
+        ),
+        ("CREATE QUERY {q}_2(a BIGINT DEFAULT $1) AS SELECT $a", ["default of the parameter", "is no constant"]),
+        ("CREATE QUERY {q}_2(a BIGINT DEFAULT nothing(1)) AS SELECT $a", ["default", "nothing"]),
+        ("INSERT INTO {q} VALUES (1)", ["{q}"]),
+        ("DROP VIEW {q}", ["{q} is a saved query; use DROP QUERY {q}"]),
+        ("DROP TABLE {q}", ["{q} is a saved query; use DROP QUERY {q}"]),
+        ("DROP QUERY {t}", ["is no saved query; use DROP TABLE or DROP VIEW"]),
+        ("DROP QUERY no_such_query", ["no_such_query"]),
+        ("CREATE QUERY {q} AS SELECT 1", ["{q}"]),
+        ("CREATE VIEW {q} AS SELECT 1", ["{q}"]),
+        ("CREATE OR REPLACE VIEW {q} AS SELECT 1", ["{q}"]),
+        ("CREATE TABLE {q} (k BIGINT)", ["{q}"]),
+        ("CREATE QUERY {q}_2(a BIGINT) AS SELECT $b", ["query {q}_2", "there is no parameter $b; it has (a BIGINT)"]),
+        ("CREATE QUERY {q}_2(a NO_TYPE) AS SELECT $a", ["query {q}_2", "NO_TYPE"]),
+        ("CREATE QUERY {q}_2 AS SELECT nothing FROM {t}", ["query {q}_2", "nothing"]),
+        ("CREATE QUERY {q}_2(a BIGINT, b BIGINT) AS SELECT $a", ['the parameter "b" stands nowhere']),
+        ("CREATE QUERY {q}_2 AS SELECT ?", ["query {q}_2", "$1"]),
+        ("CREATE QUERY {q}_2 AS SELECT * FROM no_such_table", ["no_such_table"]),
+        ("CREATE QUERY {q}_2 AS INSERT INTO {t} VALUES (1)", ["{q}_2"]),
+        ("CREATE QUERY {q}_2(a BIGINT) SELECT 1", ["write CREATE [OR REPLACE] QUERY name"]),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(connection, by_key, birds, call, words):
+    with pytest.raises(volary.Error) as caught:
+        connection.sql(call.format(q=by_key, t=birds)).rows()
+    assert not isinstance(caught.value, volary.InternalError), caught.value
+    for word in words:
+        assert word.format(q=by_key) in str(caught.value)
+
+
+def test_an_argument_counts_as_the_literal_of_its_value_would(connection, query):
+    connection.sql(
+        f"CREATE QUERY {query}(a BIGINT, b DECIMAL(10, 2)) AS SELECT $a / 2 AS half, $b * 2 AS twice, $a AS a"
+    )
+    for a, b in ((5, 1), (5.0, 1.5), ("5", "1.25"), (2.5, 0.1)):
+        literal = f"CALL {query}({a!r}, {b!r})"
+        bound = connection.sql(f"CALL {query}(?, ?)", [a, b]).to_arrow()
+        expected = connection.sql(literal).to_arrow()
+        assert bound.to_pylist() == expected.to_pylist(), literal
+        assert bound.schema.types == expected.schema.types
+
+
+def test_the_rows_of_a_call_come_in_the_order_of_its_query(connection, birds, query):
+    connection.sql(f"CREATE QUERY {query}(least BIGINT) AS SELECT k FROM {birds} WHERE k >= $least ORDER BY k DESC")
+    assert connection.call(query, 2).rows() == [(5,), (4,), (3,), (2,)]
+    assert connection.call(query, 2).rows() == [(5,), (4,), (3,), (2,)]
+    assert connection.sql(f"CALL {query}(1) ORDER BY k LIMIT 2").rows() == [(1,), (2,)]
+
+
+def test_a_cte_hides_no_call_and_a_call_no_cte(connection, by_key):
+    hidden = f"WITH {by_key} AS (SELECT 7 AS seven) SELECT a.seven, b.k FROM {by_key} a, {by_key}(2) b"
+    assert connection.sql(hidden).rows() == [(7, 2)]
+
+
+def test_arguments_that_would_grow_beyond_measure_are_refused(connection, query):
+    names = [f"{query}_{n}" for n in range(6)]
+    many = " + ".join(["$a"] * 40)
+
+    def create_all() -> None:
+        connection.sql(f"CREATE QUERY {names[0]}(a BIGINT) AS SELECT $a AS a")
+        for inner, outer in itertools.pairwise(names):
+            connection.sql(f"CREATE QUERY {outer}(a BIGINT) AS SELECT * FROM {inner}({many})")
+
+    with pytest.raises(volary.InvalidArgumentError, match=r"too large|nested"):
+        create_all()
+    for name in names:
+        connection.sql(f"DROP QUERY IF EXISTS {name}")
+
+
+def test_a_saved_query_may_call_another_one_but_not_itself(connection, by_key, query):
+    outer = f"{query}_outer"
+    connection.sql(f"CREATE QUERY {outer}(n BIGINT) AS SELECT name FROM {by_key}($n + 1)")
+    assert connection.call(outer, 1).rows() == [("kaka",)]
+    connection.sql(f"CREATE VIEW {outer}_view AS SELECT * FROM {outer}(1)")
+    assert connection.sql(f"SELECT * FROM {outer}_view").rows() == [("kaka",)]
+    connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT name FROM {outer}($key)")
+    with pytest.raises(volary.InvalidArgumentError, match="nested more than 16 deep, or read each other"):
+        connection.call(outer, 1).rows()
+    connection.sql(f"DROP VIEW {outer}_view")
+    connection.sql(f"DROP QUERY {outer}")
+
+
+def test_a_saved_query_survives_a_restart_and_is_listed(tmp_path):
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE QUERY plus(a BIGINT, b BIGINT DEFAULT 1 + 1) AS SELECT $a + $b AS sum")
+        connection.sql("CREATE QUERY one AS SELECT 1 AS n")
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+        assert connection.call("plus", 40).rows() == [(42,)]
+        assert connection.sql("CALL one()").rows() == [(1,)]
+        listed = connection.sql("SELECT name, parameters, definition FROM system.saved_queries ORDER BY name").rows()
+        assert listed == [
+            ("one", None, "SELECT 1 AS n"),
+            ("plus", "(a BIGINT, b BIGINT DEFAULT 1 + 1)", "SELECT $a + $b AS sum"),
+        ]
+        # A table it is not, and tools that read all tables do not fail at it.
+        assert connection.tables() == []
+        assert connection.sql("SELECT count(*) FROM information_schema.columns WHERE table_name = 'plus'").rows() == [
+            (0,)
+        ]
+
+
+def test_a_ticket_of_a_call_is_refused_when_the_query_was_replaced(connection, by_key):
+    result = connection.call(by_key, 2)
+    connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT 'other' AS name WHERE $key > 0")
+    # It was opened before; a new call sees the new one.
+    assert result.rows() == [(2, "kaka", 2.5)]
+    assert connection.call(by_key, 2).rows() == [("other",)]
+
+
+def test_a_saved_query_reads_with_its_owners_rights(tmp_path):
+    with (
+        LocalCluster(tmp_path, workers=1, settings=SECURED) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+    ):
+        admin.sql("CREATE TABLE salaries AS SELECT 'kea' AS name, 7 AS salary UNION ALL SELECT 'kaka', 8")
+        admin.sql("CREATE QUERY salary_of(who VARCHAR) AS SELECT salary FROM salaries WHERE name = $who")
+        for name in ("kea", "kaka"):
+            admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
+        with volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea:
+            with pytest.raises(volary.PermissionDeniedError, match="salary_of"):
+                kea.call("salary_of", "kea")
+            admin.sql("GRANT SELECT ON salary_of TO kea")
+            assert kea.call("salary_of", "kea").rows() == [(7,)]
+            assert kea.sql("SELECT name FROM system.saved_queries").rows() == [("salary_of",)]
+            # Neither the table below it, nor the query itself, is given away by it.
+            for refused in (
+                "SELECT * FROM salaries",
+                "DROP QUERY salary_of",
+                "CREATE OR REPLACE QUERY salary_of(who VARCHAR) AS SELECT $who AS salary",
+            ):
+                with pytest.raises(volary.PermissionDeniedError):
+                    kea.sql(refused).rows()
+            with pytest.raises(volary.PermissionDeniedError, match="salaries"):
+                kea.sql("SELECT * FROM salary_of((SELECT max(name) FROM salaries))").rows()
+            # Nor does a name that the statement gives something of its own.
+            admin.sql("CREATE VIEW of_kea AS SELECT * FROM salary_of('kea')")
+            admin.sql("REVOKE SELECT ON salary_of FROM kea")
+            admin.sql("GRANT SELECT ON of_kea TO kea")
+            assert kea.sql("SELECT * FROM of_kea").rows() == [(7,)]
+            with pytest.raises(volary.PermissionDeniedError, match="salary_of"):
+                kea.sql("WITH salary_of AS (SELECT 1) SELECT s.* FROM of_kea, salary_of('kaka') s").rows()
+        with volary.connect(cluster.uri, username="kaka", password=PASSWORD) as kaka:
+            assert kaka.sql("SELECT * FROM system.saved_queries").rows() == []
+        admin.sql("ALTER QUERY salary_of OWNER TO kaka")
+        with pytest.raises(volary.PermissionDeniedError, match="salaries"):
+            admin.call("salary_of", "kea").rows()

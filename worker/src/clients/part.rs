@@ -1,0 +1,136 @@
+//! The rows of a client's ticket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::execution::RecordBatchStream;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tonic::metadata::MetadataMap;
+use tracing::Instrument;
+use volary_flight_proto::direct::DirectTicket;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, Result, ipc};
+use volary_node::client_rows::{ClientMessages, client_messages, client_rows};
+use volary_node::deadline::Deadline;
+
+use crate::context::WorkerContext;
+use crate::fragment::run;
+
+/// What a ticket asks for, and until when.
+pub(super) struct Part {
+    query_id: QueryId,
+    ticket: FragmentTicket,
+    announced: SchemaRef,
+    deadline: Deadline,
+    /// Whose it is: a client waits for places behind others' calls, and not before them.
+    client: String,
+}
+
+impl Part {
+    /// Of a ticket for this worker. `metadata`: the headers of the call, which may say how long it may take.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` for another worker's; `INVALID_ARGUMENT` for one that does not say all.
+    pub(super) fn of(
+        context: &WorkerContext,
+        ticket: DirectTicket,
+        metadata: &MetadataMap,
+    ) -> Result<Self> {
+        let limit = Duration::from_millis(ticket.timeout_ms);
+        let part = ticket
+            .part
+            .ok_or_else(|| Error::invalid("a ticket for a part of the rows that names none"))?;
+        context.check_addressee_in_short(part.cluster, part.worker_id)?;
+        let announced: Schema = ipc::schema_from_bytes(&ticket.announced)?;
+        Ok(Self {
+            query_id: part.query_id()?,
+            ticket: part,
+            announced: Arc::new(announced),
+            client: ticket.query.map(|query| query.user).unwrap_or_default(),
+            deadline: Deadline::of_part(metadata, limit),
+        })
+    }
+
+    /// Does `work` as long as the call may take.
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.deadline.bound(work).await
+    }
+
+    /// The messages, from the schema on. Dropping the stream ends the work.
+    pub(super) fn messages(self, context: Arc<WorkerContext>) -> Result<ClientMessages> {
+        let Self {
+            query_id,
+            ticket,
+            announced,
+            deadline,
+            client,
+        } = self;
+        let span = tracing::info_span!("part", %query_id, worker = %context.id);
+        let given = context.fragments.given(&ticket)?.ok_or_else(|| {
+            Error::invalid("a ticket for a part of the rows comes without its fragment")
+        })?;
+        let at = format!("query {query_id}: worker {}", context.id);
+        let started = run::rows(context, ticket, given, client, deadline.limit());
+        let started = started.instrument(span.clone());
+        let target = Arc::clone(&announced);
+        let rows = stream::once(started)
+            .map_ok(move |rows| {
+                let from = rows.schema();
+                client_rows(rows, from, Arc::clone(&target))
+            })
+            .try_flatten();
+        let rows = until(deadline, rows)
+            .map_err(move |error| error.at(&at))
+            .inspect_err(move |error| {
+                span.in_scope(|| tracing::info!(%error, "a part has failed"));
+            });
+        Ok(client_messages(announced, rows))
+    }
+}
+
+/// The rows, and an error instead of the others when the deadline passes.
+fn until<T>(
+    deadline: Deadline,
+    rows: impl Stream<Item = Result<T>> + Send + 'static,
+) -> impl Stream<Item = Result<T>> + Send {
+    let open = (Box::pin(rows), Box::pin(deadline.passes()));
+    stream::unfold(Some(open), |open| async move {
+        let (mut rows, mut passes) = open?;
+        tokio::select! {
+            biased;
+            error = &mut passes => Some((Err(error), None)),
+            next = rows.next() => {
+                let next = next?;
+                let open = next.is_ok().then_some((rows, passes));
+                Some((next, open))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use volary_flight_proto::ErrorCode;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rows_that_take_too_long_end_with_an_error() {
+        let deadline = Deadline::of(&MetadataMap::new(), Duration::from_millis(5));
+        let rows = stream::iter([Ok(1)]).chain(stream::pending());
+        let all: Vec<_> = until(deadline, rows).collect().await;
+        assert!(
+            matches!(&all[..], [Ok(1), Err(error)] if error.code() == ErrorCode::DeadlineExceeded)
+        );
+    }
+
+    #[tokio::test]
+    async fn nothing_follows_an_error() {
+        let deadline = Deadline::of(&MetadataMap::new(), Duration::from_secs(60));
+        let rows = stream::iter([Ok(1), Err(Error::internal("broken")), Ok(2)]);
+        let all: Vec<_> = until(deadline, rows).collect().await;
+        assert!(matches!(&all[..], [Ok(1), Err(_)]));
+    }
+}
