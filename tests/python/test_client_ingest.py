@@ -1,7 +1,5 @@
 """Connection.ingest: every kind of rows, with and without a layout."""
 
-import itertools
-
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -10,16 +8,8 @@ import pytest
 
 import volary
 
-_numbers = itertools.count()
 TABLE = pa.table({"k": [1, 2, 3], "name": ["kea", None, "tui"]})
 ROWS = [(1, "kea"), (2, None), (3, "tui")]
-
-
-@pytest.fixture
-def name(connection):
-    name = f"client_ingested_{next(_numbers)}"
-    yield name
-    connection.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def stored(connection, name: str) -> list[tuple]:

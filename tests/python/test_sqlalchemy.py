@@ -200,6 +200,135 @@ def test_errors_have_the_class_that_their_code_says(engine):
         assert connection.execute(sa.text("SELECT 7")).scalar() == 7
 
 
+def test_like_takes_any_escape_character(engine, metadata):
+    table = sa.Table(name("patterns"), metadata, sa.Column("x", sa.String))
+    metadata.create_all(engine)
+    x = table.c.x
+    with engine.connect() as connection:
+        connection.execute(table.insert(), [{"x": "a\\b"}, {"x": "50% #1"}, {"x": "500 #1"}])
+        for condition, found in (
+            (x.contains("50%", autoescape=True), ["50% #1"]),
+            (x.contains("a\\b", autoescape=True), ["a\\b"]),
+            (x.icontains("A\\", autoescape=True), ["a\\b"]),
+            (x.like("%##1", escape="#"), ["50% #1", "500 #1"]),
+            (x.like("50'% %", escape="'"), ["50% #1"]),
+            (x.like("a\\\\_", escape="\\"), ["a\\b"]),
+            (x.not_like("%0x%%", escape="x"), ["500 #1", "a\\b"]),
+            (sa.literal("50").like(x.concat("z%"), escape="z"), []),
+        ):
+            assert connection.scalars(sa.select(x).where(condition).order_by(x)).all() == found
+    with pytest.raises(exc.CompileError, match="one character"):
+        sa.select(x).where(x.like("a", escape="ab")).compile(engine)
+
+
+def test_intervals_are_added_and_subtracted(engine, metadata):
+    hour = datetime.timedelta(hours=1)
+    at = datetime.datetime(2026, 11, 22, 12, 30, 15, 123456)
+    table = sa.Table(
+        name("lengths"),
+        metadata,
+        sa.Column("at", sa.DateTime),
+        sa.Column("day", sa.Date),
+        sa.Column("lasted", sa.Interval),
+    )
+    metadata.create_all(engine)
+    t = table.c
+    midnight = datetime.datetime(2026, 11, 22)
+    with engine.connect() as connection:
+        connection.execute(table.insert(), {"at": at, "day": at.date(), "lasted": 2 * hour})
+        for expression, value in (
+            (t.at + hour, at + hour),
+            (t.at - 30 * hour, at - 30 * hour),
+            (t.at - t.lasted, at - 2 * hour),
+            (t.lasted + t.at, at + 2 * hour),
+            (t.day + hour, midnight + hour),
+            (t.lasted - hour, hour),
+            (t.lasted + t.lasted, 4 * hour),
+            (t.at - t.at, 0 * hour),
+            (t.at - t.at + hour, hour),
+            (sa.literal(at) - hour, at - hour),
+            (sa.literal(at.date()) + hour, midnight + hour),
+        ):
+            assert connection.scalar(sa.select(expression)) == value, str(expression)
+        later = sa.func.now() + datetime.timedelta(days=30000)
+        assert connection.scalar(sa.select(sa.func.count()).where(t.lasted > hour, t.at < later)) == 1
+
+
+def test_arrays_are_kept_reflected_and_indexed(engine, metadata):
+    table = sa.Table(
+        name("arrays"),
+        metadata,
+        sa.Column("one", sa.ARRAY(sa.Integer)),
+        sa.Column("two", sa.ARRAY(sa.String, dimensions=2)),
+    )
+    metadata.create_all(engine)
+    t = table.c
+    with engine.connect() as connection:
+        connection.execute(table.insert(), [{"one": [1, 2, 3], "two": [["a"], ["b", "c"]]}, {"one": [], "two": None}])
+        found = connection.execute(sa.select(t.one[1], t.two[2][1], t.one[2:3]).where(sa.any_(t.one) == 3)).all()
+        assert found == [(1, "b", [2, 3])]
+    one, two = (column["type"] for column in sa.inspect(engine).get_columns(table.name))
+    assert (str(one.item_type), one.dimensions) == ("INTEGER", None)
+    assert (str(two.item_type), two.dimensions) == ("VARCHAR", 2)
+
+
+def test_decimals_have_digits(engine):
+    for kind, digits in ((sa.Numeric(), "38, 10"), (sa.Numeric(9), "9, 0"), (sa.Numeric(9, 2), "9, 2")):
+        assert kind.compile(engine.dialect) == f"DECIMAL({digits})"
+
+
+def test_integers_divide_to_decimals(engine, metadata):
+    table = sa.Table(name("numbers"), metadata, sa.Column("n", sa.Integer), sa.Column("exact", sa.Numeric(10, 2)))
+    metadata.create_all(engine)
+    t = table.c
+    third = decimal.Decimal("0.33333333333333")
+    with engine.connect() as connection:
+        connection.execute(table.insert(), [{"n": 1, "exact": 1.5}])
+        divided = sa.select(t.n / 3, t.n // 3, t.n / 2.0, sa.func.sum(t.n) / sa.func.sum(t.n * 3), sa.literal(1) / 3)
+        assert connection.execute(divided.group_by(t.n)).one() == (third, 0, 0.5, third, third)
+        assert connection.scalar(sa.select(t.n / t.exact)) == decimal.Decimal("0.66666666666666")
+        with pytest.raises(exc.DBAPIError, match="Divide by zero"):
+            connection.scalar(sa.select(t.n / (t.n - t.n)))
+
+
+def test_parameters_among_themselves_have_types(engine):
+    many = 1 << 40
+    with engine.connect() as connection:
+        for expression, value in (
+            (sa.literal(many) == many, True),
+            (sa.literal(2).between(1, 3), True),
+            (sa.literal("b").in_(["a", "b"]), True),
+            (sa.literal("a") + "b" + "c", "abc"),
+            (sa.literal(1.5) * 2.0, 3.0),
+            (sa.try_cast("x", sa.Integer), None),
+        ):
+            assert connection.scalar(sa.select(expression)) == value, str(expression)
+
+
+def test_json_is_text(cluster, metadata):
+    engine = sa.create_engine(cluster.uri.replace("grpc://", "volary://"), json_deserializer=lambda text: [text])
+    table = sa.Table(name("notes"), metadata, sa.Column("note", sa.JSON))
+    try:
+        with engine.connect() as connection:
+            table.create(connection)
+            connection.execute(table.insert(), {"note": {"a": 1}})
+            assert connection.scalar(sa.select(table.c.note)) == ['{"a": 1}']
+            with pytest.raises(exc.CompileError, match="JSON is text"):
+                connection.execute(sa.select(table.c.note["a"]))
+            table.drop(connection)
+    finally:
+        engine.dispose()
+
+
+def test_fetch_is_limit(engine):
+    values = sa.values(sa.column("n", sa.Integer), name="numbers").data([(1,), (2,), (3,)])
+    query = sa.select(values.c.n).order_by(values.c.n)
+    with engine.connect() as connection:
+        assert connection.scalars(query.offset(1).fetch(1)).all() == [2]
+    with pytest.raises(exc.CompileError, match="WITH TIES"):
+        query.fetch(1, with_ties=True).compile(engine)
+
+
 def test_dbapi_has_what_pep_249_asks_for(cluster):
     from volary import dbapi
 

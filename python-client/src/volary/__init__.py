@@ -10,7 +10,9 @@ from ._connect import connect
 from ._connection import Connection
 from ._ingest import IngestData, IngestMode
 from ._parameters import Parameters
+from ._plan import Plan, PlanNode
 from ._result import Result
+from ._statistics import Statistics
 from .errors import (
     AlreadyExistsError,
     CancelledError,
@@ -43,8 +45,11 @@ __all__ = [
     "NotFoundError",
     "Parameters",
     "PermissionDeniedError",
+    "Plan",
+    "PlanNode",
     "ResourceExhaustedError",
     "Result",
+    "Statistics",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

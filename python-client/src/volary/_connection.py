@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 import adbc_driver_flightsql as flightsql
 import adbc_driver_manager as adbc
@@ -13,14 +15,20 @@ import pyarrow as pa
 
 from ._ingest import IngestData, IngestMode, options, to_reader
 from ._interrupt import Interruptible
+from ._names import quoted
 from ._parameters import Parameters, to_batches
+from ._parts import PartStream
+from ._plan import Plan
 from ._result import Result
-from ._stream import BatchStream
+from ._statistics import StatementLog
+from ._stream import BatchStream, Stream
 from ._translate import translated
 from .errors import InvalidArgumentError
 
 # GetSqlInfo's ids, as ADBC numbers them.
 _VENDOR_VERSION = 1
+# The header by which a statement is found in the gateway's log.
+_TAG = flightsql.StatementOptions.RPC_CALL_HEADER_PREFIX.value + "volary-query-tag"
 _TIMEOUTS = (
     flightsql.StatementOptions.TIMEOUT_QUERY.value,
     flightsql.StatementOptions.TIMEOUT_FETCH.value,
@@ -37,7 +45,7 @@ class Connection:
     def __init__(self, uri: str, options: dict[str, str]) -> None:
         self.uri = uri
         self._interruptible = Interruptible()
-        self._open: weakref.WeakSet[BatchStream] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._closed = False
         with translated():
             self._database = flightsql.connect(uri, db_kwargs=options)
@@ -58,7 +66,16 @@ class Connection:
         """The version of the gateway that answered."""
         return self._server_version
 
-    def sql(self, query: str, parameters: Parameters | None = None, *, timeout: float | None = None) -> Result:
+    def sql(
+        self,
+        query: str,
+        parameters: Parameters | None = None,
+        *,
+        timeout: float | None = None,
+        direct: bool = False,
+        threads: int | None = None,
+        progress: bool = False,
+    ) -> Result:
         """Runs one statement.
 
         `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT …
@@ -66,16 +83,23 @@ class Connection:
         it bounds each of the statement's calls, also the one that streams the rows.
 
         A statement without rows has run when this returns; a query runs while its result is read.
+
+        With `direct`, the rows come from the workers themselves where that is possible, over so many `threads` at a
+        time, in any order; this machine must reach the workers. Other results come from the gateway all the same. With
+        `progress`, a bar shows how far the query is (tqdm draws it: in a terminal, or in a notebook).
         """
         if self._closed:
             raise RuntimeError("the connection is closed")
         batches = to_batches(parameters) if parameters is not None else []
+        timeouts = {} if timeout is None else dict.fromkeys(_TIMEOUTS, float(timeout))
+        tag = uuid.uuid4().hex
+        log = StatementLog(tag, lambda query, values: self.sql(query, values).rows())
         with translated():
             statement = adbc.AdbcStatement(self._connection)
         try:
-            if timeout is not None:
-                with translated():
-                    statement.set_options(**dict.fromkeys(_TIMEOUTS, float(timeout)))
+            with translated():
+                statement.set_options(**{_TAG: tag})
+                statement.set_options(**timeouts)
             is_query = self._prepare(statement, query)
             rows = sum(batch.num_rows for batch in batches)
             if is_query and batches and rows != 1:
@@ -89,10 +113,43 @@ class Connection:
             raise
         if not is_query:
             _free(statement)
-            return Result(None, affected)
-        stream = BatchStream(statement, self._interruptible)
+            return Result(None, affected, log)
+        stream: Stream
+        if direct or progress:
+            stream = PartStream(
+                self._database, statement, self._interruptible, threads, timeouts, direct=direct, progress=progress
+            )
+        else:
+            stream = BatchStream(statement, self._interruptible)
         self._open.add(stream)
-        return Result(stream, None)
+        return Result(stream, None, log)
+
+    def call(self, query: str, *arguments: Any, **named: Any) -> Result:
+        """Calls a saved query (CREATE QUERY), with arguments by position and by name."""
+        places = ["?"] * len(arguments) + [f"{quoted(name)} => ?" for name in named]
+        return self.sql(f"CALL {quoted(query)}({', '.join(places)})", [*arguments, *named.values()])
+
+    def read_table(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        threads: int | None = None,
+        progress: bool = False,
+    ) -> pa.Table:
+        """A whole table, or these columns of it, from all workers at the same time, its rows in any order.
+
+        `table` is the name as it is, in the schema public. What does not fit into memory is read batch by batch:
+        `sql(…, direct=True).batches()`.
+        """
+        wanted = "*" if columns is None else ", ".join(map(quoted, columns))
+        query = f"SELECT {wanted} FROM {quoted(table)}"
+        return self.sql(query, direct=True, threads=threads, progress=progress).to_arrow()
+
+    def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
+        """How a query is run; with `analyze` it is run, and the plan says what each operator and the workers did."""
+        rows = self.sql(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}", parameters).rows()
+        return Plan({str(kind): str(text) for kind, text in rows})
 
     def ingest(
         self,

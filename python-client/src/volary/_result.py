@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ._preview import preview
-from ._stream import BatchStream
+from ._statistics import StatementLog, Statistics
+from ._stream import Stream
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -27,8 +28,14 @@ class Result:
     to its end is to be closed, or used as a context manager: the server works for it until then.
     """
 
-    def __init__(self, stream: BatchStream | None, rows_affected: int | None) -> None:
+    def __init__(
+        self,
+        stream: Stream | None,
+        rows_affected: int | None,
+        log: StatementLog,
+    ) -> None:
         self._stream = stream
+        self._log = log
         self._rows_affected = rows_affected
         self._head: list[pa.RecordBatch] = []
         self._table: pa.Table | None = None if stream is not None else _NO_COLUMNS.empty_table()
@@ -43,6 +50,18 @@ class Result:
     def rows_affected(self) -> int | None:
         """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
         return self._rows_affected
+
+    @property
+    def query_id(self) -> str | None:
+        """By what logs and errors name the statement; None if the gateway has forgotten it, which it asks."""
+        return self._log.query_id()
+
+    def statistics(self) -> Statistics | None:
+        """What the statement took: time in the queue, of planning and running; rows, bytes, workers and shards.
+
+        Asks the gateway, which knows it once the statement has ended and until it is forgotten; otherwise None.
+        """
+        return self._log.statistics()
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Protocol
 
 import adbc_driver_manager as adbc
 import pyarrow as pa
 
 from ._interrupt import Interruptible
 from ._translate import translated
+
+
+class Stream(Protocol):
+    """The batches of one query."""
+
+    schema: pa.Schema
+
+    def read(self) -> pa.RecordBatch | None:
+        """The next batch, or None after the last one."""
+
+    def close(self) -> None:
+        """Stops the query if it still runs."""
 
 
 class BatchStream:

@@ -57,6 +57,7 @@ _PREFIX = re.compile(r"^\[Flight ?SQL[^\]]*\] ?")
 # The driver's own words after the server's; of several such groups the last is the driver's. It guesses why a
 # connection broke.
 _SUFFIX = re.compile(rf" ?\((?P<grpc>{'|'.join(_GRPC)}); [^;]*(?:; possible causes: [^;]*)?\)(?:\. Vendor code: \d+)?$")
+_RAW = re.compile(r"^rpc error: code = (?P<grpc>\w+) desc = ")
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
 # What Go's gRPC says where this client, not the server, ended the call.
@@ -93,6 +94,10 @@ def parse(text: str, fallback: ErrorCode) -> Error:
     if (suffix := _SUFFIX.search(text)) is not None:
         text = text[: suffix.start()]
         code = _GRPC[suffix["grpc"]]
+    # Of a partition's stream the driver gives gRPC's words as they are.
+    if (raw := _RAW.match(text)) is not None:
+        text = text[raw.end() :]
+        code = _GRPC.get(raw["grpc"], code)
     if (said := _CODE.match(text)) is not None:
         text = text[said.end() :]
         code = ErrorCode(said["code"])

@@ -1,27 +1,33 @@
-"""Statements, types and names as Volary reads them."""
+"""Queries and INSERT as Volary reads them."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from sqlalchemy import cast
 from sqlalchemy import types as sqltypes
-from sqlalchemy.dialects.postgresql.base import RESERVED_WORDS
 from sqlalchemy.exc import CompileError
-from sqlalchemy.sql import compiler, schema
+from sqlalchemy.sql import compiler, operators
 
-# Types that a shard key may have: keys of others are not taken by themselves.
-_KEY_TYPES = (sqltypes.Integer, sqltypes.String, sqltypes.Date, sqltypes.DateTime, sqltypes.LargeBinary)
-
-
-class VolaryIdentifierPreparer(compiler.IdentifierPreparer):
-    """Names are folded to lower case unless they are quoted, as in PostgreSQL."""
-
-    reserved_words = RESERVED_WORDS | {"values", "system", "user", "interval", "date", "time", "timestamp"}
+from ._expressions import (
+    has_only_parameters,
+    is_interval,
+    is_parameter,
+    length,
+    typed,
+    with_backslashes,
+    with_lengths,
+)
 
 
 class VolarySQLCompiler(compiler.SQLCompiler):
     """SELECT and INSERT."""
+
+    def get_select_precolumns(self, select: Any, **kw: Any) -> str:
+        if not select._distinct_on:
+            inherited: Any = super()
+            return str(inherited.get_select_precolumns(select, **kw))
+        return f"DISTINCT ON ({', '.join(self.process(column, **kw) for column in select._distinct_on)}) "
 
     def limit_clause(self, select: Any, **kw: Any) -> str:
         text = ""
@@ -31,6 +37,93 @@ class VolarySQLCompiler(compiler.SQLCompiler):
             text += "\n OFFSET " + self.process(select._offset_clause, **kw)
         return text
 
+    def fetch_clause(
+        self,
+        select: Any,
+        fetch_clause: Any = None,
+        require_offset: bool = False,
+        use_literal_execute_for_simple_int: bool = False,
+        **kw: Any,
+    ) -> str:
+        """FETCH FIRST is LIMIT here."""
+        if any(select._fetch_clause_options.values()):
+            raise CompileError("FETCH takes neither PERCENT nor WITH TIES")
+        text = "\n LIMIT " + self.process(select._fetch_clause, **kw)
+        if select._offset_clause is not None:
+            text += "\n OFFSET " + self.process(select._offset_clause, **kw)
+        return text
+
+    def visit_frame_clause(self, frameclause: Any, **kw: Any) -> str:
+        """The bounds of a window are part of the statement: parameters are not taken there."""
+        frame = frameclause._clone()
+        for name in ("lower_bind", "upper_bind"):
+            bind = getattr(frame, name)
+            if bind is not None and is_interval(bind):
+                setattr(frame, name, length(bind))
+        inherited: Any = super()
+        return str(inherited.visit_frame_clause(frame, literal_execute=True, **kw))
+
+    def _format_frame_clause(self, range_: Any, **kw: Any) -> str:
+        # What SQLAlchemy 2.0 calls for it.
+        inherited: Any = super()
+        return str(inherited._format_frame_clause(range_, literal_execute=True, **kw))
+
+    def visit_binary(self, binary: Any, *args: Any, **kw: Any) -> str:
+        if binary.operator in (operators.add, operators.sub):
+            binary = with_lengths(binary)
+        if is_parameter(binary.left) and has_only_parameters(binary.right):
+            binary = binary._clone()
+            binary.left = typed(binary.left)
+        inherited: Any = super()
+        return str(inherited.visit_binary(binary, *args, **kw))
+
+    def visit_expression_clauselist(self, clauselist: Any, **kw: Any) -> str:
+        # The two of BETWEEN are compared with something.
+        if clauselist.operator is not operators.and_ and has_only_parameters(clauselist):
+            clauselist = clauselist._clone()
+            clauselist.clauses = [typed(clauselist.clauses[0]), *clauselist.clauses[1:]]
+        inherited: Any = super()
+        return str(inherited.visit_expression_clauselist(clauselist, **kw))
+
+    def visit_truediv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        """An integer by an integer would be an integer, so that the first is made a decimal: the result has 14 places.
+
+        Where no type is known, the second is multiplied by a decimal: integers become decimals by it, while decimals
+        and floats stay what they are.
+        """
+        left, right = binary.left, binary.right
+        if left.type._type_affinity is sqltypes.Integer and not isinstance(right.type, sqltypes.Float):
+            left = cast(left, sqltypes.Numeric(29, 10))
+        dividend, divisor = self.process(left, **kw), self.process(right, **kw)
+        if left.type._isnull and right.type._type_affinity in (sqltypes.Integer, sqltypes.NullType):
+            divisor = f"({divisor} * CAST(1 AS DECIMAL(1, 0)))"
+        return f"{dividend} / {divisor}"
+
+    def visit_bitwise_not_op_unary_operator(self, element: Any, operator: Any, **kw: Any) -> str:
+        """The operator ~ is not known; of two's complement it is -x - 1."""
+        return f"(-({self.process(element.element, **kw)}) - 1)"
+
+    def visit_getitem_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"{self.process(binary.left, **kw)}[{self.process(binary.right, **kw)}]"
+
+    def visit_slice(self, element: Any, **kw: Any) -> str:
+        # The upper bound is part of the slice, as in PostgreSQL, and there has to be one.
+        return f"{self.process(element.start, **kw)}:{self.process(element.stop, **kw)}"
+
+    def visit_try_cast(self, cast: Any, **kw: Any) -> str:
+        return f"TRY_CAST({self.process(cast.clause, **kw)} AS {self.process(cast.typeclause, **kw)})"
+
+    def visit_json_getitem_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        raise CompileError("JSON is text: what is within is read where the text has been read")
+
+    visit_json_path_getitem_op_binary = visit_json_getitem_op_binary
+
+    def visit_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return self._like(binary, "LIKE", **kw)
+
+    def visit_not_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return self._like(binary, "NOT LIKE", **kw)
+
     def visit_ilike_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         return self._like(binary, "ILIKE", **kw)
 
@@ -38,11 +131,12 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return self._like(binary, "NOT ILIKE", **kw)
 
     def _like(self, binary: Any, operator: str, **kw: Any) -> str:
-        text = f"{binary.left._compiler_dispatch(self, **kw)} {operator} {binary.right._compiler_dispatch(self, **kw)}"
+        left = binary.left._compiler_dispatch(self, **kw)
+        pattern = binary.right._compiler_dispatch(self, **kw)
         escape = binary.modifiers.get("escape")
-        if escape is not None:
-            text += f" ESCAPE {self.render_literal_value(escape, sqltypes.STRINGTYPE)}"
-        return text
+        if escape not in (None, "\\"):
+            pattern = with_backslashes(pattern, escape)
+        return f"{left} {operator} {pattern}"
 
     def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         return self._regexp(binary, "~", **kw)
@@ -56,6 +150,14 @@ class VolarySQLCompiler(compiler.SQLCompiler):
             raise CompileError(f'regular expressions take the flag "i", not {flags!r}')
         return self._generate_generic_binary(binary, f" {operator}{'*' if flags else ''} ", **kw)
 
+    def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        # Without "g" only the first match is replaced, as in PostgreSQL.
+        flags = binary.modifiers["flags"]
+        arguments = f"{self.process(binary.left, **kw)}, {self.process(binary.right, **kw)}"
+        if flags is not None:
+            arguments += f", {self.render_literal_value(flags, sqltypes.STRINGTYPE)}"
+        return f"regexp_replace({arguments})"
+
     def visit_empty_set_expr(self, element_types: Any, **kw: Any) -> str:
         columns = ", ".join(
             f"CAST(NULL AS {self.dialect.type_compiler_instance.process(kind)})" if not kind._isnull else "NULL"
@@ -63,113 +165,12 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         )
         return f"SELECT {columns} WHERE 1 != 1"
 
+    def visit_aggregate_strings_func(self, fn: Any, **kw: Any) -> str:
+        return f"string_agg{self.function_argspec(fn)}"
+
     def visit_now_func(self, fn: Any, **kw: Any) -> str:
         return "now()"
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         # Nothing is locked, and nothing needs to be: a query has a snapshot.
         return ""
-
-
-class VolaryTypeCompiler(compiler.GenericTypeCompiler):
-    """The types of CREATE TABLE and CAST."""
-
-    def visit_unicode(self, type_: Any, **kw: Any) -> str:
-        return "VARCHAR"
-
-    def visit_VARCHAR(self, type_: Any, **kw: Any) -> str:
-        return "VARCHAR"
-
-    visit_NVARCHAR = visit_NCHAR = visit_CHAR = visit_CLOB = visit_TEXT = visit_VARCHAR
-    visit_unicode_text = visit_text = visit_string = visit_enum = visit_unicode
-
-    def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
-        # FLOAT is single precision in DataFusion; what Python calls float is double.
-        return "DOUBLE"
-
-    def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
-        return "DOUBLE"
-
-    def visit_NUMERIC(self, type_: Any, **kw: Any) -> str:
-        precision = 38 if type_.precision is None else type_.precision
-        scale = 10 if type_.scale is None else type_.scale
-        return f"DECIMAL({precision}, {scale})"
-
-    visit_DECIMAL = visit_NUMERIC
-
-    def visit_BLOB(self, type_: Any, **kw: Any) -> str:
-        return "BYTEA"
-
-    visit_BINARY = visit_VARBINARY = visit_BLOB
-    visit_large_binary = visit_BLOB
-
-    def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
-        return self.visit_TIMESTAMP(type_, **kw)
-
-    def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        # Python's times have microseconds. Those with a time zone are kept in UTC: see `UtcDateTime`.
-        return "TIMESTAMP(6)"
-
-    def visit_TIME(self, type_: Any, **kw: Any) -> str:
-        return "TIME"
-
-    def visit_JSON(self, type_: Any, **kw: Any) -> str:
-        # As text, which SQLAlchemy reads and writes.
-        return "VARCHAR"
-
-    def visit_UUID(self, type_: Any, **kw: Any) -> str:
-        return "VARCHAR"
-
-    def visit_uuid(self, type_: Any, **kw: Any) -> str:
-        return "VARCHAR"
-
-
-class VolaryDDLCompiler(compiler.DDLCompiler):
-    """CREATE TABLE."""
-
-    def get_column_specification(self, column: schema.Column[Any], **kw: Any) -> str:
-        if column.computed is not None or column.identity is not None or column.server_default is not None:
-            raise CompileError(
-                f'column "{column.name}": there are no defaults, computed columns and identities; '
-                "give the value with each row"
-            )
-        name = self.preparer.format_column(column)
-        kind = self.dialect.type_compiler_instance.process(column.type, type_expression=column)
-        return f"{name} {kind}{'' if column.nullable else ' NOT NULL'}"
-
-    def create_table_constraints(
-        self, table: schema.Table[Any], _include_foreign_key_constraints: Any = None, **kw: Any
-    ) -> str:
-        for constraint in table.constraints:
-            if isinstance(constraint, schema.UniqueConstraint | schema.CheckConstraint):
-                what = type(constraint).__name__
-                warnings.warn(f'table "{table.name}": its {what} is not kept, and nothing checks it', stacklevel=2)
-        # Keys say what the model means, which needs no check.
-        return ""
-
-    def post_create_table(self, table: schema.Table[Any]) -> str:
-        given = {name: value for name, value in table.dialect_options["volary"].items() if value is not None}
-        if "shard_key" not in given and not given.get("reference"):
-            key = list(table.primary_key.columns)
-            if len(key) == 1 and isinstance(key[0].type, _KEY_TYPES):
-                given["shard_key"] = key[0].name
-        if not isinstance(given.get("sort_key", ""), str):
-            given["sort_key"] = ", ".join(given["sort_key"])
-        options = [f"{name} = {self._option(value)}" for name, value in sorted(given.items())]
-        return f"\nWITH ({', '.join(options)})" if options else ""
-
-    def _option(self, value: Any) -> str:
-        if isinstance(value, bool):
-            return "'true'" if value else "'false'"
-        text = str(value).replace("'", "''")
-        return text if isinstance(value, int) else f"'{text}'"
-
-    def visit_create_index(
-        self, create: Any, include_schema: bool = False, include_table_schema: bool = True, **kw: Any
-    ) -> str:
-        raise CompileError(
-            "there are no indexes: name the column by which rows are looked up volary_shard_key or volary_sort_key"
-        )
-
-    def visit_set_table_comment(self, create: Any, **kw: Any) -> str:
-        raise CompileError("tables have no comments")

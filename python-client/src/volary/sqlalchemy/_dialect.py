@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +13,10 @@ from sqlalchemy.engine import URL, Connection
 from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError
 
-from ._compiler import VolaryDDLCompiler, VolaryIdentifierPreparer, VolarySQLCompiler, VolaryTypeCompiler
+from ._compiler import VolarySQLCompiler
+from ._ddl import VolaryDDLCompiler, VolaryIdentifierPreparer, VolaryTypeCompiler
 from ._reflection import Reflection
-from ._types import Double, UtcDateTime
+from ._types import Date, Double, Exact, Interval, Time, UtcDateTime
 
 _DEFAULT_PORT = 7100
 _CATALOG = "volary"
@@ -36,7 +38,14 @@ class VolaryDialect(Reflection):
     preparer = VolaryIdentifierPreparer
 
     supports_statement_cache = True
-    colspecs = {sqltypes.DateTime: UtcDateTime, sqltypes.Float: Double}  # noqa: RUF012  # as SQLAlchemy declares it
+    colspecs = {  # noqa: RUF012  # as SQLAlchemy declares it
+        sqltypes.Date: Date,
+        sqltypes.DateTime: UtcDateTime,
+        sqltypes.Float: Double,
+        sqltypes.Interval: Interval,
+        sqltypes.Numeric: Exact,
+        sqltypes.Time: Time,
+    }
     supports_native_boolean = True
     supports_native_decimal = True
     supports_multivalues_insert = True
@@ -53,13 +62,24 @@ class VolaryDialect(Reflection):
     update_returning = False
     delete_returning = False
     use_insertmanyvalues = False
-    cte_follows_insert = False
+    cte_follows_insert = True
     tuple_in_values = False
     max_identifier_length = 255
 
     construct_arguments = [  # noqa: RUF012  # as SQLAlchemy declares it
         (schema.Table, {"shard_key": None, "shards": None, "sort_key": None, "reference": None}),
     ]
+
+    def __init__(
+        self,
+        json_serializer: Callable[[Any], str] | None = None,
+        json_deserializer: Callable[[str], Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The arguments of `create_engine`; the first two write and read the values of JSON columns."""
+        super().__init__(**kwargs)
+        self._json_serializer = json_serializer
+        self._json_deserializer = json_deserializer
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:

@@ -167,5 +167,8 @@ def column_type(arrow: pa.DataType) -> sqltypes.TypeEngine[Any]:
     if is_.is_binary(arrow) or is_.is_large_binary(arrow) or is_.is_fixed_size_binary(arrow):
         return sqltypes.LargeBinary()
     if is_.is_list(arrow) or is_.is_large_list(arrow) or is_.is_fixed_size_list(arrow):
-        return sqltypes.ARRAY(column_type(arrow.value_type))
+        item = column_type(arrow.value_type)
+        if isinstance(item, sqltypes.ARRAY):
+            return sqltypes.ARRAY(item.item_type, dimensions=(item.dimensions or 1) + 1)
+        return sqltypes.ARRAY(item)
     return sqltypes.NullType()

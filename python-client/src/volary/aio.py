@@ -1,0 +1,186 @@
+"""volary for asyncio: the same statements, of which none holds up the event loop.
+
+    async with await volary.aio.connect() as connection:
+        result = await connection.sql("SELECT * FROM flights WHERE carrier = ?", ["UA"])
+        async for batch in result:
+            ...
+
+Statements of one connection run side by side, each on a thread of its own while it waits. A task that is cancelled
+cancels its statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from ._connect import connect as _connect
+from ._connection import Connection
+from ._ingest import IngestData
+from ._interrupt import Cancellation
+from ._parameters import Parameters
+from ._plan import Plan
+from ._result import Result
+from ._statistics import Statistics
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Of statements that wait, and of nothing else; asyncio's own threads are few, and everybody's.
+_threads = ThreadPoolExecutor(max_workers=256, thread_name_prefix="volary-aio")
+_CANCEL_AGAIN_SECONDS = 0.05
+
+__all__ = ["AsyncConnection", "AsyncResult", "connect"]
+
+
+async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    """What `call` returns, from a thread. A task that is cancelled meanwhile cancels what the thread waits for."""
+    cancellation = Cancellation()
+    work = functools.partial(cancellation.run, functools.partial(call, *arguments, **named))
+    thread = asyncio.get_running_loop().run_in_executor(_threads, work)
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        # What is cancelled just before the driver waits goes on waiting: again and again, until it has ended.
+        while not thread.done():
+            cancellation.cancel()
+            await asyncio.wait([thread], timeout=_CANCEL_AGAIN_SECONDS)
+        with suppress(Exception):
+            thread.result()
+        raise
+
+
+class AsyncResult:
+    """The answer to one statement: a `volary.Result` that waits for rows without holding up the event loop."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns; none for a statement without rows."""
+        return self._result.schema
+
+    @property
+    def rows_affected(self) -> int | None:
+        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
+        return self._result.rows_affected
+
+    async def query_id(self) -> str | None:
+        """By what logs and errors name the statement: see `volary.Result.query_id`."""
+        return await _on_thread(lambda: self._result.query_id)
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return await _on_thread(self._result.to_arrow)
+
+    async def to_pandas(self) -> pandas.DataFrame:
+        """All rows as a pandas DataFrame."""
+        return await _on_thread(self._result.to_pandas)
+
+    async def to_polars(self) -> polars.DataFrame:
+        """All rows as a polars DataFrame."""
+        return await _on_thread(self._result.to_polars)
+
+    async def rows(self) -> list[tuple[Any, ...]]:
+        """All rows as tuples of Python values."""
+        return await _on_thread(self._result.rows)
+
+    async def statistics(self) -> Statistics | None:
+        """What the query took: see `volary.Result.statistics`."""
+        return await _on_thread(self._result.statistics)
+
+    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        """The batches as they arrive, each once."""
+        batches = self._result.batches()
+        try:
+            while (batch := await _on_thread(next, batches, None)) is not None:
+                yield batch
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stops the query if it still runs. May be called again."""
+        await _on_thread(self._result.close)
+
+    async def __aenter__(self) -> AsyncResult:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncConnection:
+    """A session on a gateway; made by `volary.aio.connect`. `connection` is what it waits for on threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def sql(
+        self,
+        query: str,
+        parameters: Parameters | None = None,
+        *,
+        timeout: float | None = None,
+        direct: bool = False,
+    ) -> AsyncResult:
+        """Runs one statement: see `volary.Connection.sql`."""
+        run = functools.partial(self.connection.sql, query, parameters, timeout=timeout, direct=direct)
+        return AsyncResult(await _on_thread(run))
+
+    async def call(self, query: str, *arguments: Any, **named: Any) -> AsyncResult:
+        """Calls a saved query: see `volary.Connection.call`."""
+        return AsyncResult(await _on_thread(self.connection.call, query, *arguments, **named))
+
+    async def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
+        """How a query is run: see `volary.Connection.explain`."""
+        return await _on_thread(self.connection.explain, query, parameters, analyze=analyze)
+
+    async def ingest(
+        self,
+        table: str,
+        data: IngestData,
+        *,
+        mode: Literal["create", "append", "replace", "create_append"] = "create_append",
+        **layout: Any,
+    ) -> int:
+        """Writes rows into a table: see `volary.Connection.ingest`."""
+        return await _on_thread(self.connection.ingest, table, data, mode=mode, **layout)
+
+    async def read_table(self, table: str, *, columns: list[str] | None = None, threads: int | None = None) -> pa.Table:
+        """A whole table, from its workers: see `volary.Connection.read_table`."""
+        return await _on_thread(self.connection.read_table, table, columns=columns, threads=threads)
+
+    async def tables(self) -> list[str]:
+        """The names of the tables and views, sorted."""
+        return await _on_thread(self.connection.tables)
+
+    async def close(self) -> None:
+        """Ends all open results and the session. May be called again."""
+        await _on_thread(self.connection.close)
+
+    async def __aenter__(self) -> AsyncConnection:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def connect(uri: str | None = None, **arguments: Any) -> AsyncConnection:
+    """Connects to a gateway, with the arguments of `volary.connect`."""
+    return AsyncConnection(await _on_thread(functools.partial(_connect, uri, **arguments)))

@@ -1,0 +1,35 @@
+"""SQLAlchemy's own plugin, which makes its compliance suite run with the dialect."""
+
+import itertools
+
+import pytest
+from sqlalchemy import event, schema
+from sqlalchemy.dialects import registry
+
+pytest.register_assert_rewrite("sqlalchemy.testing.assertions")
+for name in ("volary", "volary.adbc"):
+    registry.register(name, "volary.sqlalchemy", "VolaryDialect")
+
+from sqlalchemy.testing import provision  # noqa: E402
+from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: E402, F403
+
+
+@provision.delete_from_all_tables.for_db("volary")
+def _make_all_tables_anew(connection, cfg, metadata):
+    """There is no DELETE: what a test has inserted goes with its tables."""
+    metadata.drop_all(connection)
+    metadata.create_all(connection)
+
+
+@event.listens_for(schema.Column, "after_parent_attach")
+def _count_keys(column, table):
+    """Rows bring their keys: where a test leaves that to the server, the client counts."""
+    if column.info.get("test_needs_autoincrement") and column.default is None:
+        numbers = itertools.count(1)
+        schema.ColumnDefault(lambda: next(numbers))._set_parent_with_dispatch(column)
+
+
+@event.listens_for(schema.Table, "before_create")
+def _leave_indexes_out(table, connection, **kw):
+    """The dialect refuses indexes: tests of something else have their tables without."""
+    table.indexes.clear()
