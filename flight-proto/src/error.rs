@@ -261,6 +261,15 @@ impl Error {
     }
 }
 
+/// What an error comes from, in its own words. Those that wrap it say it as programmers read it: tonic shows the sources of a status so.
+pub fn innermost(error: &(dyn StdError + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
 /// The I/O error below an error. parquet, for one, keeps of some only the text:
 /// `Could not write bloom filter …: No space left on device (os error 28)`.
 fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {

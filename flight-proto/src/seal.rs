@@ -141,6 +141,14 @@ impl Sealer {
         self.open_at(purpose, sealed, now_s())
     }
 
+    /// The same of a message that may have expired.
+    ///
+    /// # Errors
+    /// Those of [`Sealer::open`], but for the last one.
+    pub fn open_expired<M: Message + Default>(&self, purpose: Purpose, sealed: &[u8]) -> Result<M> {
+        self.open_at(purpose, sealed, 0)
+    }
+
     fn open_at<M: Message + Default>(
         &self,
         purpose: Purpose,

@@ -5,6 +5,9 @@ use bytes::Bytes;
 /// How often a worker that takes a write says that it lives: with an empty answer. Gateways wait for many times as long.
 pub const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
+/// How long the descriptor of a DoPut opens a stream.
+pub const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);
+
 /// The descriptor of a DoPut at a worker: whose rows follow. The rows have the table's columns and, unless the table is a
 /// reference table, a last column [`SHARD_COLUMN`].
 #[derive(Clone, PartialEq, prost::Message)]
@@ -24,6 +27,12 @@ pub struct WriteRequest {
     /// The cluster.
     #[prost(string, tag = "5")]
     pub cluster_id: String,
+    /// The start of the worker that the rows are for: it alone knows which streams have come.
+    #[prost(string, tag = "6")]
+    pub instance: String,
+    /// Of this stream alone: a worker takes it once.
+    #[prost(string, tag = "7")]
+    pub stream_id: String,
 }
 
 /// What a worker must know of a table to keep its rows.

@@ -228,10 +228,12 @@ fn a_write_has_its_bytes() {
             shards: 64,
         }),
         cluster_id: "c".to_owned(),
+        instance: "i".to_owned(),
+        stream_id: "s".to_owned(),
     };
     assert_bytes(
         &request,
-        "0a0171100518ac02221308071201741a02010220002a020003304038012a0163",
+        "0a0171100518ac02221308071201741a02010220002a020003304038012a01633201693a0173",
     );
 }
 

@@ -279,6 +279,14 @@ impl Query {
             .unwrap_or(self.max_waiting / 4)
             .max(1)
     }
+
+    /// The largest message of a client.
+    pub fn message_limit(&self) -> MessageLimit {
+        MessageLimit {
+            bytes: self.max_message.bytes(),
+            setting: "gateway.query.max_message",
+        }
+    }
 }
 
 impl Config {

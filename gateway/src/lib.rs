@@ -30,6 +30,8 @@ pub mod planning;
 pub mod server;
 /// From the value of a shard key to the shard.
 pub mod shard_key;
+/// What types are called in SQL.
+mod sql_type;
 /// What this gateway works on.
 pub mod statements;
 /// The tables about the cluster itself.

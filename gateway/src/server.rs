@@ -11,7 +11,6 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
 use volary_node::data_dir::Role;
 use volary_node::listener::Listener;
-use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory};
@@ -72,10 +71,7 @@ impl Gateway {
             Arc::clone(login.passwords()),
         ));
         let access = Access {
-            limit: MessageLimit {
-                bytes: config.query.max_message.bytes(),
-                setting: "gateway.query.max_message",
-            },
+            limit: config.query.message_limit(),
             tls: tls.server(),
             gate: Some(Arc::new(ClientGate::new(Arc::clone(&login)))),
         };

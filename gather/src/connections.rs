@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
+use volary_flight_proto::error::innermost;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Channels, NodeClient};
@@ -138,10 +139,12 @@ pub fn worker_error(status: Status) -> Error {
             Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
         );
     if broken {
-        return Error::with_source(
+        return Error::new(
             ErrorCode::Unavailable,
-            "the connection to the worker is lost; run the statement again",
-            status,
+            format!(
+                "the connection to the worker is lost; run the statement again ({})",
+                innermost(&status)
+            ),
         );
     }
     status.into()

@@ -106,7 +106,7 @@ impl Admission {
         let (what, of_session) = (self.what, state.waiting_of(session));
         let text = if state.waiting >= self.max_waiting {
             format!(
-                "{} {what} run and {} wait: no more are taken",
+                "no more {what} are taken: {} running, {} waiting",
                 self.shared.max_running, state.waiting
             )
         } else if of_session >= self.max_waiting_per_session {
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
         assert_eq!(
             refused.message(),
-            "1 queries run and 1 wait: no more are taken; retry in about 2 s"
+            "no more queries are taken: 1 running, 1 waiting; retry in about 2 s"
         );
         drop(first);
         second.await.unwrap();
@@ -413,7 +413,7 @@ mod tests {
         queue.add('b');
         let refused = admission.enter_as(&'c').await.unwrap_err();
         assert!(
-            refused.message().contains("1 queries run and 3 wait"),
+            refused.message().contains("1 running, 3 waiting"),
             "{refused}"
         );
         drop(queue.waiting.remove(0));

@@ -1,11 +1,12 @@
-"""A gateway without a database: it says over real gRPC what a test tells it to, so that the driver's texts are true.
+"""A gateway without a database: it says over real gRPC what a test tells it to, so that pyarrow's texts are true.
 
-It speaks the part of Flight SQL that the ADBC driver uses for a statement: CreatePreparedStatement, DoPut of parameters
-or of an update, GetFlightInfo, DoGet, ClosePreparedStatement. What it was asked is kept in `calls`.
+It speaks the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, CloseSession. What it was
+asked is kept in `calls`.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import protobuf as pb
 import pyarrow as pa
 
 _SERVICE = "arrow.flight.protocol.FlightService"
-_NO_COLUMNS = pa.schema([])
+_SQL_INFO = pa.record_batch({"info_name": [1], "value": ["0.0.0"]})
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Answer:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
     """How many rows an update changes, for each row of parameters."""
-    fail_prepare: Failure | None = None
-    fail_execute: Failure | None = None
+    fail_at_once: Failure | None = None
     fail_after_batches: Failure | None = None
     hangs_after_batches: bool = False
     """The stream stays open until its client leaves."""
@@ -56,10 +56,8 @@ class StubGateway:
         self._server = grpc.server(ThreadPoolExecutor(8))
         handlers = {
             "Handshake": grpc.stream_stream_rpc_method_handler(self._handshake),
-            "GetFlightInfo": grpc.unary_unary_rpc_method_handler(self._get_flight_info),
             "DoAction": grpc.unary_stream_rpc_method_handler(self._do_action),
-            "DoGet": grpc.unary_stream_rpc_method_handler(self._do_get),
-            "DoPut": grpc.stream_stream_rpc_method_handler(self._do_put),
+            "DoExchange": grpc.stream_stream_rpc_method_handler(self._do_exchange),
         }
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, handlers)])
         self.uri = f"grpc://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -77,31 +75,31 @@ class StubGateway:
         yield from ()
 
     def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        action = pb.fields(request)
-        kind = action[1].decode()
-        self._note(kind, context)
-        if kind != "CreatePreparedStatement":
+        self._note(pb.fields(request)[1].decode(), context)
+        yield from ()
+
+    def _do_exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        messages = [pb.fields(message) for message in requests]
+        command = pb.fields(messages[0][1])[2]
+        rows = _read_batches(messages)
+        self.parameters.extend(rows)
+        if command.decode() not in self._answers:
+            self._note(f"DoExchange {pb.command_name(command)}", context)
+            yield from _stream_of([_SQL_INFO], _SQL_INFO.schema)
             return
-        query = pb.fields(pb.fields(action[2])[2])[1]
-        answer = self._answers[query.decode()]
-        _end_with(answer.fail_prepare, context)
-        result = pb.field(1, query) + pb.field(2, _encapsulated(answer.schema)) + pb.field(3, _encapsulated(None))
-        yield pb.field(1, pb.command("ActionCreatePreparedStatementResult", result))
+        self._note(f"DoExchange {command.decode()}", context)
+        answer = self._answers[command.decode()]
+        _end_with(answer.fail_at_once, context)
+        if answer.schema is None:
+            times = sum(batch.num_rows for batch in rows) if rows else 1
+            yield _note_of(query_id="q1", rows_affected=answer.count * times)
+        else:
+            yield _note_of(query_id="q1")
+            yield from _stream_of(answer.batches, answer.schema)
+            self._end_of_rows(answer, context)
+        yield _note_of(statistics={"rows": 3, "planning_us": 7, "news_of_a_later_release": {}})
 
-    def _get_flight_info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        command = pb.fields(request)[2]
-        kind = pb.command_name(command)
-        self._note(f"GetFlightInfo {kind}", context)
-        if kind != "CommandPreparedStatementQuery":
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"UNIMPLEMENTED: the stub knows no {kind}")
-        query = pb.fields(pb.fields(command)[2])[1]
-        answer = self._answers[query.decode()]
-        _end_with(answer.fail_execute, context)
-        endpoint = pb.field(1, pb.field(1, query))
-        return pb.field(1, _encapsulated(answer.schema)) + pb.field(3, endpoint) + pb.field(4, -1) + pb.field(5, -1)
-
-    def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        self._note("DoGet", context)
+    def _end_of_rows(self, answer: Answer, context: grpc.ServicerContext) -> None:
         client_left = threading.Event()
 
         def end() -> None:
@@ -110,30 +108,10 @@ class StubGateway:
 
         if not context.add_callback(end):
             end()
-        answer = self._answers[pb.fields(request)[1].decode()]
-        yield _flight_data((answer.schema or _NO_COLUMNS).serialize())
-        for batch in answer.batches:
-            yield _flight_data(batch.serialize())
         if answer.hangs_after_batches:
             self.stream_hangs.set()
             client_left.wait()
         _end_with(answer.fail_after_batches, context)
-
-    def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        messages = [pb.fields(message) for message in requests]
-        command = pb.fields(messages[0][1])[2]
-        kind = pb.command_name(command)
-        self._note(f"DoPut {kind}", context)
-        rows = _read_batches(messages)
-        self.parameters.extend(rows)
-        query = pb.fields(pb.fields(command)[2])[1]
-        if kind == "CommandPreparedStatementQuery":
-            yield pb.field(1, pb.field(1, query))
-            return
-        answer = self._answers[query.decode()]
-        _end_with(answer.fail_execute, context)
-        times = sum(batch.num_rows for batch in rows) if rows else 1
-        yield pb.field(1, pb.field(1, answer.count * times))
 
     def _note(self, call: str, context: grpc.ServicerContext) -> None:
         self.calls.append(call)
@@ -145,8 +123,15 @@ def _end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
         context.abort(failure.code, failure.message)
 
 
-def _encapsulated(schema: pa.Schema | None) -> bytes:
-    return (schema or _NO_COLUMNS).serialize().to_pybytes()
+def _note_of(**fields: object) -> bytes:
+    """A message with nothing but `app_metadata`."""
+    return pb.field(3, json.dumps(fields))
+
+
+def _stream_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
+    yield _flight_data(schema.serialize())
+    for batch in batches:
+        yield _flight_data(batch.serialize())
 
 
 def _flight_data(message: pa.Buffer) -> bytes:

@@ -63,7 +63,7 @@ def test_what_is_wrong_is_said(connection, name, tmp_path):
         connection.ingest(name, TABLE, shard_key="nest")
     with pytest.raises(ValueError, match="mode is one of append, create"):
         connection.ingest(name, TABLE, mode="overwrite")
-    with pytest.raises(ValueError, match="ASCII"):
+    with pytest.raises(volary.NotFoundError, match="names column tūī"):
         connection.ingest(name, TABLE, shard_key="tūī")
     for data in (7, [7]):
         with pytest.raises(TypeError, match="int"):

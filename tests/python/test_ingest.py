@@ -101,7 +101,7 @@ def test_columns_are_found_by_name_and_others_are_null(cursor, connection, empty
     ("sent", "parts"),
     [
         ({"k": [1], "colour": ["green"]}, ["column colour is none of table", "which has k, name, price, day"]),
-        ({"k": [1.5]}, ["column k: 1.5 does not fit Int64"]),
+        ({"k": [1.5]}, ["column k: 1.5 does not fit BIGINT"]),
         ({"k": ["kea"]}, ["column k", "kea"]),
         ({"k": [None]}, ["column k: a NULL in a column that is NOT NULL"]),
         ({"name": ["kea"]}, ["column k: a NULL in a column that is NOT NULL"]),

@@ -106,7 +106,7 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
             assert f"{QUEUED} statements of this session wait already: no more of it are taken; retry in about" in text
             asked.append(threads.submit(ask, single, "single"))
             text = Session(client).until_refused()
-            assert f"1 statements run and {QUEUED + 1} wait: no more are taken; retry in about" in text
+            assert f"no more statements are taken: 1 running, {QUEUED + 1} waiting; retry in about" in text
         for statement in asked:
             statement.result()
     assert sorted(answered) == ["many"] * QUEUED + ["single"]
@@ -122,7 +122,7 @@ def test_a_statement_for_which_there_is_no_place_is_told_when_to_come_back_in_th
             with pytest.raises(grpc.RpcError) as caught:
                 list(get(pb.field(1, info.endpoints[0].ticket.ticket)))
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert re.search(r"0 wait: no more are taken; retry in about \d+ m?s$", caught.value.details())
+        assert re.search(r"0 waiting; retry in about \d+ m?s$", caught.value.details())
         after_ms = dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]
         assert 100 <= int(after_ms) <= 60_000
         # The place is free again, soon.

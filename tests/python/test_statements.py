@@ -1,6 +1,5 @@
 """What the client does with one statement, seen from the other side of the wire. No server is needed."""
 
-import concurrent.futures
 import datetime
 import decimal
 import gc
@@ -84,14 +83,20 @@ def test_other_libraries_take_a_result_as_it_is(connection):
     assert connection.sql("rows").reader().read_all().num_rows == 3
 
 
-def test_a_query_takes_four_calls(connection, stub):
+def test_a_query_is_one_call(connection, stub):
     connection.sql("rows").to_arrow()
-    assert stub.calls == [
-        "CreatePreparedStatement",
-        "GetFlightInfo CommandPreparedStatementQuery",
-        "DoGet",
-        "ClosePreparedStatement",
-    ]
+    assert stub.calls == ["DoExchange rows"]
+
+
+def test_a_result_says_its_query_and_at_its_end_what_it_took(connection):
+    result = connection.sql("rows")
+    assert result.query_id == "q1"
+    batches = result.batches()
+    assert next(batches) == FIRST
+    assert result.statistics is None
+    assert list(batches) == [SECOND]
+    assert (result.statistics.rows, result.statistics.planning_us, result.statistics.workers) == (3, 7, 0)
+    assert connection.sql("insert").statistics.planning_us == 7
 
 
 def test_an_update_runs_once_and_says_how_many_rows(connection, stub):
@@ -100,11 +105,7 @@ def test_an_update_runs_once_and_says_how_many_rows(connection, stub):
     assert result.schema == pa.schema([])
     assert result.rows() == []
     assert repr(result) == "<volary.Result: no rows, 1 rows affected>"
-    assert stub.calls == [
-        "CreatePreparedStatement",
-        "DoPut CommandPreparedStatementUpdate",
-        "ClosePreparedStatement",
-    ]
+    assert stub.calls == ["DoExchange insert"]
 
 
 def test_parameters_are_sent_by_position_with_their_types(connection, stub):
@@ -123,10 +124,8 @@ def test_arrow_data_with_many_rows_runs_an_update_for_each(connection, stub):
     assert connection.sql("insert", FIRST).rows_affected == 2
 
 
-def test_a_query_takes_one_row_of_parameters(connection):
+def test_arrow_data_without_rows_is_refused(connection):
     assert connection.sql("rows", pa.table({"a": [1]})).to_arrow().num_rows == 3
-    with pytest.raises(volary.InvalidArgumentError, match="one row of parameters, not 2"):
-        connection.sql("rows", FIRST)
     with pytest.raises(volary.InvalidArgumentError, match="have no rows"):
         connection.sql("insert", SCHEMA.empty_table())
 
@@ -222,11 +221,11 @@ def test_a_connection_that_is_closed_ends_its_queries_on_the_server(connection, 
 
 
 def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch):
-    waits = threading.Event()
+    waits, result_of = threading.Event(), volary._interrupt._result
 
-    def wait_and_tell(futures, timeout):
+    def wait_and_tell(future):
         waits.set()
-        return concurrent.futures.wait(futures, timeout)
+        return result_of(future)
 
     def press_when_it_waits():
         assert waits.wait(timeout=10)
@@ -234,7 +233,7 @@ def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch):
 
     batches = connection.sql("hangs").batches()
     assert next(batches) == FIRST
-    monkeypatch.setattr("volary._interrupt.wait", wait_and_tell)
+    monkeypatch.setattr("volary._interrupt._result", wait_and_tell)
     # A process that a shell started in the background ignores it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     presser = threading.Thread(target=press_when_it_waits)

@@ -31,7 +31,7 @@ use crate::fragment::in_one_piece::in_one_piece;
 use crate::fragment::keep_alive::WithKeepAlive;
 use crate::fragment::run;
 use crate::membership::Reports;
-use crate::write::{self, WriteContext};
+use crate::write::{self, Received, WriteContext};
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,7 @@ pub struct WorkerService {
     context: Arc<WorkerContext>,
     reports: Arc<Reports>,
     clients: Clients,
+    received: Arc<Received>,
 }
 
 impl WorkerService {
@@ -54,6 +55,7 @@ impl WorkerService {
             context,
             reports,
             clients,
+            received: Arc::default(),
         }
     }
 
@@ -114,6 +116,12 @@ impl WorkerService {
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
         self.context
             .check_addressee(&request.cluster_id, request.worker_id)?;
+        if request.instance != self.reports.instance() {
+            return Err(Error::unavailable(
+                "the rows are for an earlier start of this worker; run the statement again",
+            ));
+        }
+        self.received.take(&request.stream_id)?;
         Ok(request)
     }
 

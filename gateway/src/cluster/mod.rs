@@ -115,6 +115,12 @@ impl Cluster {
         (serves && !uri.is_empty()).then_some(uri)
     }
 
+    /// Which start of a worker is known; nothing of one that has neither joined nor answered.
+    pub fn instance(&self, worker: WorkerId) -> String {
+        let member = self.members.get(worker);
+        member.map(|member| member.instance).unwrap_or_default()
+    }
+
     /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()

@@ -59,6 +59,8 @@ mod syntax;
 mod tokens;
 /// BEGIN, COMMIT and ROLLBACK.
 mod transaction;
+/// Values of an INSERT that do not fit.
+mod unfit_values;
 /// Walks over a syntax tree.
 mod visit;
 

@@ -12,6 +12,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use volary_flight_proto::{Error, Result};
 
+use super::tokens::is_text;
+
 /// Operators of one chain, with those of the expressions around it. The stacks of the CPU runtime's threads hold several
 /// times as many.
 const MAX_DEPTH: usize = 2_000;
@@ -413,19 +415,8 @@ fn has_types_within(word: Keyword) -> bool {
 fn is_operand(token: &Token) -> bool {
     matches!(
         token,
-        Token::Word(_)
-            | Token::Number(_, _)
-            | Token::Placeholder(_)
-            | Token::SingleQuotedString(_)
-            | Token::DoubleQuotedString(_)
-            | Token::DollarQuotedString(_)
-            | Token::EscapedStringLiteral(_)
-            | Token::UnicodeStringLiteral(_)
-            | Token::NationalStringLiteral(_)
-            | Token::HexStringLiteral(_)
-            | Token::SingleQuotedByteStringLiteral(_)
-            | Token::SingleQuotedRawStringLiteral(_)
-    )
+        Token::Word(_) | Token::Number(_, _) | Token::Placeholder(_)
+    ) || is_text(token)
 }
 
 #[cfg(test)]

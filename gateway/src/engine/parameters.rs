@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
 };
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::sql_type::sql_type_name;
+
 /// The types of a plan's parameters, by position.
 ///
 /// # Errors
@@ -88,7 +90,7 @@ impl Parameters {
         columns
             .map(|(number, (column, parameter))| match &parameter.wanted {
                 Some(wanted) if !(parameter.is_computed_with && are_numbers(column, wanted)) => {
-                    as_wanted(&format!("${number}"), column, wanted)
+                    as_wanted(number, column, wanted)
                 }
                 _ => Ok(ScalarValue::try_from_array(column, 0)?),
             })
@@ -102,8 +104,16 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
     if parameters == values {
         return Ok(());
     }
+    let parameters = match parameters {
+        1 => "1 parameter".to_owned(),
+        _ => format!("{parameters} parameters"),
+    };
+    let values = match values {
+        1 => "1 value was".to_owned(),
+        _ => format!("{values} values were"),
+    };
     Err(Error::invalid(format!(
-        "the statement has {parameters} parameters and {values} values were given"
+        "the statement has {parameters}, and {values} given"
     )))
 }
 
@@ -156,7 +166,7 @@ fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
 
 /// The value cast to the type that the plan wants, as shard keys are found by it; as it was given where the cast would change it. The
 /// analyzer then finds a type for both sides, as it does for literals.
-fn as_wanted(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
+fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
     let given = ScalarValue::try_from_array(column, 0)?;
     if column.data_type() == wanted {
         return Ok(given);
@@ -173,8 +183,9 @@ fn as_wanted(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ScalarV
             return Err(Error::with_source(
                 ErrorCode::InvalidArgument,
                 format!(
-                    "parameter {name} is a {} and the statement wants a {wanted}",
-                    column.data_type()
+                    "parameter {number} is {}, and the statement wants {}",
+                    sql_type_name(column.data_type()),
+                    sql_type_name(wanted)
                 ),
                 source,
             ));
@@ -265,7 +276,7 @@ mod tests {
     }
 
     fn bound_type(value: &ArrayRef, wanted: &DataType) -> DataType {
-        as_wanted("$1", value, wanted).unwrap().data_type()
+        as_wanted(1, value, wanted).unwrap().data_type()
     }
 
     #[test]
@@ -308,10 +319,10 @@ mod tests {
 
     #[test]
     fn text_that_is_none_of_the_type_is_refused() {
-        let error = as_wanted("$1", &text("kea"), &DataType::Int64).unwrap_err();
+        let error = as_wanted(1, &text("kea"), &DataType::Int64).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         assert!(
-            error.message().contains("parameter $1 is a Utf8"),
+            error.message().contains("parameter 1 is VARCHAR"),
             "{error}"
         );
     }

@@ -70,12 +70,18 @@ pub fn parse(sql: &str) -> Result<Statement> {
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
+    let has_passwords = access::have_passwords(&tokens);
     let mut parser = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .build()
         .map_err(Error::from)?;
-    let mut statements = parser.parse_statements().map_err(Error::from)?;
+    let mut statements = parser.parse_statements().map_err(|error| match has_passwords {
+        true => Error::invalid(
+            "the statement is not understood; where is not said, as that might repeat the password in it",
+        ),
+        false => Error::from(error),
+    })?;
     let Some(statement) = statements.pop_front() else {
         return Err(Error::invalid("there is no statement; write one"));
     };

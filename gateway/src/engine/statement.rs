@@ -23,6 +23,7 @@ use super::generic::{Found, StatementKey};
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
+use super::unfit_values::unfit_value;
 use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
 use crate::catalog::Table;
 use crate::load;
@@ -220,7 +221,17 @@ async fn execute(
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
             let bound = parameters::bind(plan.clone(), values.as_ref())?;
-            let outcome = run_plan(&engine, &session, &context, bound).await?;
+            let written = match &bound {
+                LogicalPlan::Dml(dml) => {
+                    Some((dml.table_name.table().to_owned(), dml.input.clone()))
+                }
+                _ => None,
+            };
+            let running = run_plan(&engine, &session, &context, bound);
+            let outcome = running.await.map_err(|error| {
+                let unfit = written.and_then(|(table, rows)| unfit_value(&rows, &table));
+                unfit.unwrap_or(error)
+            })?;
             if matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Ddl(_)) {
                 session.since_begin.has_written();
             }

@@ -8,6 +8,26 @@ pub(super) fn is_word(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
+/// Whether a token is text in quotes of any kind.
+pub(super) fn is_text(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::SingleQuotedString(_)
+            | Token::DoubleQuotedString(_)
+            | Token::TripleSingleQuotedString(_)
+            | Token::TripleDoubleQuotedString(_)
+            | Token::DollarQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::NationalStringLiteral(_)
+            | Token::HexStringLiteral(_)
+            | Token::SingleQuotedByteStringLiteral(_)
+            | Token::DoubleQuotedByteStringLiteral(_)
+            | Token::SingleQuotedRawStringLiteral(_)
+            | Token::DoubleQuotedRawStringLiteral(_)
+    )
+}
+
 /// The first tokens of a statement as words; what is none, or stands in quotes, is empty. Words that sqlparser does not know are no keywords.
 pub(super) fn first_words(tokens: &[TokenWithSpan], most: usize) -> Vec<&str> {
     tokens

@@ -125,9 +125,12 @@ impl FlightSql {
         Ok(Shown {
             caller: match caller(request.extensions()) {
                 Some(known) => Ok(known?),
-                None => Err(auth::credentials(metadata)?),
+                None => Err(self.login.newest(
+                    auth::credentials(metadata)?,
+                    cookie::bearer_token(metadata.as_ref()),
+                )),
             },
-            cookie: cookie::session_token(metadata),
+            cookie: cookie::session_token(metadata.as_ref()),
             profile: option_header(metadata, PROFILE_OPTION)?,
             direct_results: option_header(metadata, DIRECT_RESULTS_OPTION)?,
             deadline: Deadline::of(metadata, self.config.query.timeout),
@@ -188,11 +191,13 @@ impl FlightSql {
         Ok(response)
     }
 
-    /// Tells a client another token, if its own is about to expire.
+    /// Tells a client another token, if its own is about to expire: as drivers take it that replace theirs, and as a cookie.
     pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &Call) -> Result<()> {
         match &call.session_token {
             Some(session) if call.principal.is_due => {
-                self.announce_bearer(metadata, &call.principal, session)
+                let bearer = self.announce_bearer(metadata, &call.principal, session)?;
+                metadata.append("set-cookie", header(&cookie::of_bearer(&bearer))?);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -213,16 +218,16 @@ impl FlightSql {
         Ok(())
     }
 
-    /// Makes a session's token the client's bearer token.
+    /// Makes a session's token the client's bearer token, which is returned.
     pub(super) fn announce_bearer(
         &self,
         metadata: &mut MetadataMap,
         principal: &Principal,
         session: &SessionToken,
-    ) -> Result<()> {
+    ) -> Result<String> {
         let bearer = self.login.bearer(principal, session.as_str());
         metadata.insert(AUTHORIZATION, header(&auth::bearer_header(&bearer))?);
-        Ok(())
+        Ok(bearer)
     }
 }
 
@@ -266,8 +271,22 @@ fn tag_header(metadata: &MetadataMap) -> Result<Option<String>> {
     }
 }
 
+/// Whether an option that is on or off is on.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for another text.
+pub(super) fn is_on(option: &str, text: &str) -> Result<bool> {
+    match text {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(Error::invalid(format!(
+            "{option} is \"{text}\"; write on or off"
+        ))),
+    }
+}
+
 /// An option that a header of the call says.
-fn option_header<T: FromStr<Err = Error>>(
+pub(super) fn option_header<T: FromStr<Err = Error>>(
     metadata: &MetadataMap,
     name: &'static str,
 ) -> Result<Option<T>> {

@@ -1,27 +1,44 @@
-//! The cookie that names a session: JDBC and ODBC keep cookies, ADBC if it is told to.
+//! Cookies: JDBC and ODBC keep them, ADBC if it is told to. One names the session of a client without a token of its own, the other is the newest
+//! bearer token of a session: JDBC and ODBC go on showing the one that they have logged in with, which expires.
 
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::HeaderMap;
 
 use super::sessions::SessionToken;
 
-const NAME: &str = "volary-session";
+const SESSION: &str = "volary-session";
+
+const BEARER: &str = "volary-bearer";
 
 /// The session that the call's cookies name.
-pub(super) fn session_token(metadata: &MetadataMap) -> Option<SessionToken> {
-    metadata
+pub(super) fn session_token(headers: &HeaderMap) -> Option<SessionToken> {
+    values(headers, SESSION).find_map(SessionToken::parse)
+}
+
+/// The bearer token among the call's cookies.
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<String> {
+    values(headers, BEARER).next().map(str::to_owned)
+}
+
+fn values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item = &'a str> {
+    headers
         .get_all("cookie")
         .iter()
         .filter_map(|header| header.to_str().ok())
         .flat_map(|header| header.split(';'))
         .filter_map(|cookie| cookie.trim().split_once('='))
-        .filter(|(name, _)| *name == NAME)
-        .find_map(|(_, value)| SessionToken::parse(value.trim_matches('"')))
+        .filter(move |(name, _)| *name == wanted)
+        .map(|(_, value)| value.trim_matches('"'))
 }
 
 /// What tells a client to show the token from now on. There are no attributes: a client that has no path to compare, as in
 /// Flight, sends a cookie with every call, and Java quotes the values of cookies that have attributes of newer versions.
 pub(super) fn of_session(token: &SessionToken) -> String {
-    format!("{NAME}={}", token.as_str())
+    format!("{SESSION}={}", token.as_str())
+}
+
+/// The same of a bearer token.
+pub(super) fn of_bearer(token: &str) -> String {
+    format!("{BEARER}={token}")
 }
 
 #[cfg(test)]
@@ -29,28 +46,37 @@ mod tests {
     use super::*;
 
     fn shown(headers: &[&str]) -> Option<SessionToken> {
-        let mut metadata = MetadataMap::new();
+        let mut shown = HeaderMap::new();
         for header in headers {
-            metadata.append("cookie", header.parse().unwrap());
+            shown.append("cookie", header.parse().unwrap());
         }
-        session_token(&metadata)
+        session_token(&shown)
     }
 
     #[test]
     fn the_session_is_found_among_the_cookies_of_a_load_balancer() {
         let token = SessionToken::new();
         let cookie = of_session(&token);
-        let quoted = format!("{NAME}=\"{}\"", token.as_str());
+        let quoted = format!("{SESSION}=\"{}\"", token.as_str());
         for headers in [
             vec![cookie.clone()],
             vec![format!("lb=7; {cookie}")],
             vec![format!("{cookie};lb=7")],
             vec!["lb=7".to_owned(), quoted],
-            vec![format!("{NAME}=old;{cookie}")],
+            vec![format!("{SESSION}=old;{cookie}")],
         ] {
             let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
             assert_eq!(shown(&headers), Some(token.clone()), "{headers:?}");
         }
+    }
+
+    #[test]
+    fn a_bearer_token_is_found_beside_the_session() {
+        let mut shown = HeaderMap::new();
+        let cookies = format!("volary-session=x; {}", of_bearer("volary-bearer-1f"));
+        shown.append("cookie", cookies.parse().unwrap());
+        assert_eq!(bearer_token(&shown).as_deref(), Some("volary-bearer-1f"));
+        assert_eq!(bearer_token(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use volary_flight_proto::{Error, Result};
 
+use super::call::is_on;
+
 /// The header and the session option that ask for them.
 pub(super) const DIRECT_RESULTS_OPTION: &str = "volary-direct-results";
 
@@ -22,13 +24,8 @@ impl FromStr for DirectResults {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "on" | "true" => Ok(Self::On),
-            "off" | "false" => Ok(Self::Off),
-            _ => Err(Error::invalid(format!(
-                "{DIRECT_RESULTS_OPTION} is \"{text}\"; write on or off"
-            ))),
-        }
+        let is_on = is_on(DIRECT_RESULTS_OPTION, text)?;
+        Ok(if is_on { Self::On } else { Self::Off })
     }
 }
 

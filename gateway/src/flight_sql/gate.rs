@@ -9,6 +9,7 @@ use volary_flight_proto::Result;
 use volary_node::gate::{Admission, CallHeaders, Gate};
 
 use super::auth::{self, AUTHORIZATION};
+use super::cookie;
 use crate::login::{Credentials, Login, Principal};
 
 /// The call that workers make, too, which show no credentials: what they say is sealed.
@@ -36,7 +37,8 @@ impl Gate for ClientGate {
             let header = call.headers.get(AUTHORIZATION);
             let header = header.map(|header| header.to_str().unwrap_or_default());
             let known = async {
-                let credentials = auth::parsed(header)?;
+                let cookie = cookie::bearer_token(call.headers);
+                let credentials = self.login.newest(auth::parsed(header)?, cookie);
                 let principal = self.login.principal(&credentials, call.peer).await?;
                 Ok::<_, volary_flight_proto::Error>((credentials, principal))
             };

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use arrow_flight::sql::{
     CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
 };
-use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use volary_flight_proto::ids::QueryId;
@@ -14,8 +13,6 @@ use volary_flight_proto::{Error, Result};
 use super::FlightSql;
 use super::call::Call;
 use super::descriptor::refuse_transaction;
-use super::statement::count_of;
-use super::update::update_result;
 use super::upload::Batches;
 use crate::engine::names::{CATALOG, PUBLIC};
 use crate::engine::{IfTableExists, IncomingRows, Ingest};
@@ -23,19 +20,32 @@ use crate::engine::{IfTableExists, IncomingRows, Ingest};
 /// Headers with an option of a table that is made, such as `volary-ingest-shard_key`.
 const OPTION: &str = "volary-ingest-";
 
+/// What is listed while rows are ingested.
+pub(super) fn listed_as(ingest: &Ingest) -> String {
+    format!("INGEST INTO {}", ingest.table)
+}
+
 impl FlightSql {
-    /// Writes the rows; the answer counts them.
+    /// Writes the rows, as a statement of its own; their number.
     pub(super) async fn ingest(
         &self,
         call: &Call,
-        command: CommandStatementIngest,
-        from_headers: HashMap<String, String>,
+        ingest: Ingest,
+        batches: Batches,
+    ) -> Result<u64> {
+        let (id, text) = (QueryId::new(), listed_as(&ingest));
+        let ingesting = self.ingest_rows(call, id, ingest, batches);
+        self.work(call, id, &text, ingesting).await
+    }
+
+    /// Writes the rows; their number.
+    pub(super) async fn ingest_rows(
+        &self,
+        call: &Call,
+        id: QueryId,
+        ingest: Ingest,
         mut batches: Batches,
-    ) -> Result<Bytes> {
-        let mut ingest = read(command)?;
-        for (option, value) in from_headers {
-            ingest.options.entry(option).or_insert(value);
-        }
+    ) -> Result<u64> {
         // The schema comes before the first batch, also where there is none.
         let first = call.deadline.bound(batches.try_next()).await?;
         let schema = batches.schema().ok_or_else(|| {
@@ -45,11 +55,8 @@ impl FlightSql {
             schema,
             batches: stream::iter(first.map(Ok)).chain(batches).boxed(),
         };
-        let (id, session) = (QueryId::new(), &call.session.engine);
-        let text = format!("INGEST INTO {}", ingest.table);
-        let ingesting = Box::pin(self.engine.ingest(session, ingest, rows, id));
-        let rows = self.work(call, id, &text, ingesting).await?;
-        Ok(update_result(count_of(Some(rows))))
+        let session = &call.session.engine;
+        Box::pin(self.engine.ingest(session, ingest, rows, id)).await
     }
 }
 
@@ -72,7 +79,14 @@ pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>>
         .collect()
 }
 
-fn read(command: CommandStatementIngest) -> Result<Ingest> {
+/// What a client asks for. Its headers say what its command does not.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for what cannot be done, `NOT_FOUND` for another catalog or schema than there is.
+pub(super) fn read(
+    command: CommandStatementIngest,
+    from_headers: HashMap<String, String>,
+) -> Result<Ingest> {
     refuse_transaction(command.transaction_id.as_ref())?;
     if command.temporary {
         return Err(Error::invalid(
@@ -86,12 +100,16 @@ fn read(command: CommandStatementIngest) -> Result<Ingest> {
     }
     is_default("catalog", command.catalog.as_deref(), CATALOG)?;
     is_default("schema", command.schema.as_deref(), PUBLIC)?;
-    let options = command.table_definition_options.unwrap_or_default();
+    let definition = command.table_definition_options.unwrap_or_default();
+    let mut options = command.options;
+    for (option, value) in from_headers {
+        options.entry(option).or_insert(value);
+    }
     Ok(Ingest {
         table: command.table,
-        create: creates(&options)?,
-        if_exists: if_exists(&options)?,
-        options: command.options,
+        create: creates(&definition)?,
+        if_exists: if_exists(&definition)?,
+        options,
     })
 }
 
@@ -130,6 +148,7 @@ fn unspecified(option: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use volary_flight_proto::ErrorCode;
 
     use super::*;
@@ -147,12 +166,12 @@ mod tests {
 
     #[test]
     fn a_command_is_read() {
-        let ingest = read(CommandStatementIngest {
+        let command = CommandStatementIngest {
             catalog: Some(CATALOG.to_owned()),
             schema: Some(String::new()),
             ..command()
-        })
-        .unwrap();
+        };
+        let ingest = read(command, HashMap::new()).unwrap();
         assert!(ingest.create);
         assert_eq!(ingest.if_exists, IfTableExists::Append);
         assert_eq!(ingest.table, "birds");
@@ -169,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_refused() {
-        let code = |command| read(command).unwrap_err().code();
+        let code = |command| read(command, HashMap::new()).unwrap_err().code();
         let invalid = [
             CommandStatementIngest {
                 temporary: true,

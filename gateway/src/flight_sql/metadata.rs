@@ -43,16 +43,26 @@ impl FlightSql {
     }
 
     /// The rows of the command that a ticket holds.
-    pub(super) fn metadata_rows(
+    pub(super) fn ticket_rows(
         &self,
         call: &Call,
         any: &Bytes,
         profile: Profile,
     ) -> Result<RecordBatch> {
-        let rights = &call.principal.rights;
         let any =
             parse_any(any).ok_or_else(|| Error::internal("a ticket's command is no message"))?;
-        let rows = match command(any)? {
+        self.metadata_rows(call, command(any)?, profile)
+    }
+
+    /// The rows of a command.
+    pub(super) fn metadata_rows(
+        &self,
+        call: &Call,
+        command: Command,
+        profile: Profile,
+    ) -> Result<RecordBatch> {
+        let rights = &call.principal.rights;
+        let rows = match command {
             Command::CommandGetCatalogs(command) => {
                 let mut builder = command.into_builder();
                 builder.append(CATALOG);

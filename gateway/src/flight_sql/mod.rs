@@ -14,6 +14,8 @@
 //! 9. Every column of GetTables has metadata: `types`.
 //! 10. No compression and no dictionaries: `stream`, `types`.
 //!
+//! The clients of this project's own send a statement, with its parameters, in one call: `exchange`.
+//!
 //! A statement goes `service` → `descriptor` → `statement` (or `prepared`, `update`) → the engine; its rows go from the engine
 //! through `stream` and `running` to the client.
 
@@ -33,6 +35,8 @@ mod descriptor;
 mod direct;
 /// Whether they do.
 mod direct_option;
+/// DoExchange: a statement in one call.
+mod exchange;
 /// Who is let in.
 mod gate;
 /// From credentials to a session.
@@ -73,7 +77,7 @@ mod tickets;
 mod types;
 /// DoPut.
 mod update;
-/// Rows from a DoPut.
+/// Rows that clients stream.
 mod upload;
 /// The SQL types.
 mod xdbc;

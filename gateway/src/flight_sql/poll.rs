@@ -40,7 +40,7 @@ const MOST: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often it is looked for: progress is counted where workers end, which tells nobody.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a descriptor is that comes back with the next poll.
 const CONTINUATION: &str = "type.googleapis.com/volary.PollQuery";
@@ -336,7 +336,7 @@ fn incomplete(info: FlightInfo, progress: Option<u32>) -> PollInfo {
 }
 
 /// How much of a query's work is done; `None` where that cannot be told.
-fn percent(work: Work) -> Option<u32> {
+pub(super) fn percent(work: Work) -> Option<u32> {
     let percent = (work.workers_done * 100).checked_div(work.workers)?;
     // What is above the gathers is still to be done.
     u32::try_from(percent.min(99)).ok()

@@ -8,15 +8,17 @@ use arrow_flight::{
     Action, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo,
     SchemaResult, Ticket,
 };
+use futures::{Stream, TryStreamExt};
 use tonic::{Request, Response, Status, Streaming};
 use volary_flight_proto::seal::Sealer;
-use volary_flight_proto::{Error, ErrorCode, Result, ipc};
+use volary_flight_proto::{Result, ipc};
 
 use super::actions::{ActionTypeStream, ResultStream, action_types};
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction};
 use super::direct::announce_again;
 use super::direct_option::DirectResults;
+use super::exchange::Progress;
 use super::handshake::HandshakeStream;
 use super::ingest;
 use super::list::FlightInfoStream;
@@ -89,6 +91,17 @@ impl FlightSql {
             }
             Described::Command(command) => self.metadata_info(call, command, descriptor),
         }
+    }
+
+    /// What a client streams. A message that is too large says which setting it is too large for.
+    fn messages(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + use<> {
+        let limit = self.config.query.message_limit();
+        request
+            .into_inner()
+            .map_err(move |status| limit.explain(status))
     }
 
     async fn schema(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaResult> {
@@ -185,7 +198,7 @@ impl FlightService for FlightSql {
     ) -> Result<Response<Self::DoPutStream>, Status> {
         let call = self.call(&request).await?;
         let options = ingest::options(request.metadata())?;
-        let answers = self.put(&call, options, request.into_inner()).await?;
+        let answers = self.put(&call, options, self.messages(request)).await?;
         Ok(self.respond(&call, answers)?)
     }
 
@@ -193,12 +206,12 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        self.call(&request).await?;
-        Err(Error::new(
-            ErrorCode::Unimplemented,
-            "DoExchange is not supported; send SQL",
-        )
-        .into())
+        let call = self.call(&request).await?;
+        let progress = Progress::of(request.metadata())?;
+        let options = ingest::options(request.metadata())?;
+        let answer = self.exchange(&call, progress, options, self.messages(request));
+        let answer = answer.await?;
+        Ok(self.respond(&call, answer)?)
     }
 
     async fn do_action(

@@ -103,16 +103,7 @@ impl FlightSql {
         query: Query,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        let ticket = QueryTicket {
-            query_id: query.id.to_string(),
-            sql: statement.sql.clone(),
-            parameters: statement.parameters.clone().unwrap_or_default(),
-            snapshot: Some(query.snapshot.clone()),
-            settings: call.session.engine.settings(),
-            reads: query.reads.clone(),
-            columns: Some(query.columns()),
-            ..QueryTicket::default()
-        };
+        let ticket = query_ticket(call, statement, &query);
         let schema = map_schema(call.profile, &query.schema);
         if call.direct_results == DirectResults::On
             && let Some(info) = self.direct_info(call, &query, &schema, &ticket, &descriptor)?
@@ -187,9 +178,7 @@ impl FlightSql {
         let mut ticket = self.tickets.open(&call.principal, ticket)?;
         let profile = profile_of(&mut ticket)?;
         if let Some(command) = &ticket.command {
-            return self
-                .metadata_rows(call, command, profile)
-                .map(batch_messages);
+            return self.ticket_rows(call, command, profile).map(batch_messages);
         }
         if let Some(result) = &ticket.result {
             return batch_from_bytes(result).map(batch_messages);
@@ -245,6 +234,20 @@ impl FlightSql {
         };
         let planning = self.engine.plan_again(session, sql, parameters, id, before);
         Box::pin(planning).await
+    }
+}
+
+/// What plans the query again.
+pub(super) fn query_ticket(call: &Call, statement: &Statement, query: &Query) -> QueryTicket {
+    QueryTicket {
+        query_id: query.id.to_string(),
+        sql: statement.sql.clone(),
+        parameters: statement.parameters.clone().unwrap_or_default(),
+        snapshot: Some(query.snapshot.clone()),
+        settings: call.session.engine.settings(),
+        reads: query.reads.clone(),
+        columns: Some(query.columns()),
+        ..QueryTicket::default()
     }
 }
 

@@ -6,7 +6,6 @@ use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::{Command, DoPutUpdateResult};
 use arrow_flight::{FlightData, PutResult};
 use bytes::Bytes;
-use futures::future;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use tonic::Status;
@@ -16,9 +15,10 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::FlightSql;
 use super::call::Call;
 use super::descriptor::{self, Described, refuse_transaction, unimplemented};
+use super::ingest;
 use super::statement::{Statement, count_of};
-use super::upload::{Batches, single_row};
-use crate::engine::{Each, IncomingRows, Outcome};
+use super::upload::{Batches, Bound, single_row};
+use crate::engine::{Each, Outcome};
 
 /// The answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
@@ -68,7 +68,9 @@ impl FlightSql {
             }
             Described::Command(Command::CommandStatementIngest(ingest)) => {
                 let batches = Batches::new(first, messages);
-                self.ingest(call, ingest, ingest_options, batches).await?
+                let ingest = ingest::read(ingest, ingest_options)?;
+                let rows = self.ingest(call, ingest, batches).await?;
+                update_result(count_of(Some(rows)))
             }
             Described::Command(other) => return Err(unimplemented(other.type_url())),
         };
@@ -93,24 +95,13 @@ impl FlightSql {
         statement: &Statement,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     ) -> Result<Bytes> {
-        let mut batches = batches
-            .try_filter(|batch| future::ready(batch.num_columns() > 0 && batch.num_rows() > 0));
-        let Some(first) = call.deadline.bound(batches.try_next()).await? else {
-            return self.update_once(call, statement).await;
-        };
-        let second = match first.num_rows() {
-            1 => call.deadline.bound(batches.try_next()).await?,
-            _ => None,
-        };
-        if first.num_rows() == 1 && second.is_none() {
-            let run = self.run(call, &statement.sql, Some(first));
-            return run.await.map(update_result);
-        }
-        let rows = IncomingRows {
-            schema: first.schema(),
-            batches: stream::iter([first].into_iter().chain(second).map(Ok))
-                .chain(batches)
-                .boxed(),
+        let rows = match call.deadline.bound(Bound::of(batches)).await? {
+            Bound::Nothing => return self.update_once(call, statement).await,
+            Bound::Row(row) => {
+                let run = self.run(call, &statement.sql, Some(row));
+                return run.await.map(update_result);
+            }
+            Bound::Rows(rows) => rows,
         };
         let id = QueryId::new();
         let session = &call.session.engine;
@@ -118,17 +109,20 @@ impl FlightSql {
         let inserting = Box::pin(inserting);
         match self.work(call, id, &statement.sql, inserting).await? {
             Each::Inserted(rows) => Ok(update_result(count_of(Some(rows)))),
-            Each::OneByOne(rows) => self.update_one_by_one(call, statement, rows.batches).await,
+            Each::OneByOne(rows) => {
+                let updating = self.update_one_by_one(call, statement, rows.batches);
+                updating.await.map(update_result)
+            }
         }
     }
 
-    /// Runs the statement for each row, in order.
-    async fn update_one_by_one(
+    /// Runs the statement for each row, in order; the sum of the counts.
+    pub(super) async fn update_one_by_one(
         &self,
         call: &Call,
         statement: &Statement,
         mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
-    ) -> Result<Bytes> {
+    ) -> Result<i64> {
         let mut done: usize = 0;
         let mut total: i64 = 0;
         while let Some(batch) = call.deadline.bound(batches.try_next()).await? {
@@ -144,7 +138,7 @@ impl FlightSql {
                 total = add_counts(total, count);
             }
         }
-        Ok(update_result(total))
+        Ok(total)
     }
 
     /// Rows written; -1 for a query, which is run to its end.

@@ -1,4 +1,4 @@
-//! Rows as a DoPut brings them: parameters, and what is ingested.
+//! Rows as clients stream them: parameters, and what is ingested.
 //!
 //! They come from strangers, and arrow's reader trusts some lengths: it panics on schemas and batches that no Arrow
 //! library writes. Such a panic is caught here and is the client's error.
@@ -12,9 +12,12 @@ use arrow::record_batch::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
+use futures::future;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::engine::IncomingRows;
 
 const UNREADABLE: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
 
@@ -61,6 +64,42 @@ impl Stream for Batches {
                 Poll::Ready(Some(Err(Error::invalid(UNREADABLE))))
             }
         }
+    }
+}
+
+/// What a client has bound to a statement.
+pub(super) enum Bound {
+    /// No row with a column.
+    Nothing,
+    /// The statement runs once.
+    Row(RecordBatch),
+    /// The statement runs for each of them.
+    Rows(IncomingRows),
+}
+
+impl Bound {
+    /// Waits for two rows at most: more of them are read while they are worked on.
+    pub(super) async fn of(
+        batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
+    ) -> Result<Self> {
+        let mut batches = batches
+            .try_filter(|batch| future::ready(batch.num_columns() > 0 && batch.num_rows() > 0));
+        let Some(first) = batches.try_next().await? else {
+            return Ok(Self::Nothing);
+        };
+        let second = match first.num_rows() {
+            1 => batches.try_next().await?,
+            _ => None,
+        };
+        if first.num_rows() == 1 && second.is_none() {
+            return Ok(Self::Row(first));
+        }
+        Ok(Self::Rows(IncomingRows {
+            schema: first.schema(),
+            batches: stream::iter([first].into_iter().chain(second).map(Ok))
+                .chain(batches)
+                .boxed(),
+        }))
     }
 }
 

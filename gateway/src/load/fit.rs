@@ -230,7 +230,7 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let text = |result: Result<RecordBatch>| result.unwrap_err().text();
         let large = rows(vec![("k", Arc::new(Int64Array::from(vec![1_i64 << 40])))]);
-        assert!(text(by_name(&large)).contains("table t, column k: a Int64 does not fit"));
+        assert!(text(by_name(&large)).contains("table t, column k: BIGINT does not fit"));
         let null = rows(vec![("k", Arc::new(Int32Array::from(vec![None])))]);
         assert!(text(by_name(&null)).contains("NOT NULL"));
         let other = rows(vec![("x", Arc::new(StringArray::from(vec!["a"])))]);
@@ -262,7 +262,9 @@ mod tests {
         let fraction = || Arc::new(Float64Array::from(vec![1.0, 1.7])) as ArrayRef;
         let error = by_name(&rows(vec![("k", fraction())])).unwrap_err();
         assert!(
-            error.message().contains("column k: 1.7 does not fit Int32"),
+            error
+                .message()
+                .contains("column k: 1.7 does not fit INTEGER"),
             "{error}"
         );
         let named = StringArray::from(vec!["a", "b"]);

@@ -16,9 +16,10 @@ use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 use volary_flight_proto::ids::{QueryId, WorkerId, WriteId};
 use volary_flight_proto::seal::Purpose;
-use volary_flight_proto::write::{WriteRequest, WriteResult};
+use volary_flight_proto::write::{DESCRIPTOR_LIFETIME, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{Window, worker_error};
 
@@ -31,9 +32,6 @@ const BATCHES_AHEAD: usize = 2;
 /// Batches are of a size that suits the network already; only much larger ones are split. Each part of a batch is sent with all
 /// strings of the batch.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// How long a descriptor opens a stream.
-const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);
-
 /// How often a worker that takes nothing is looked at within the timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
@@ -59,6 +57,8 @@ pub fn open(
                 write_id: write.0,
                 table: Some(table.description()),
                 cluster_id: cluster.id().to_string(),
+                instance: cluster.instance(*worker),
+                stream_id: Uuid::new_v4().to_string(),
             };
             let cluster = Arc::clone(cluster);
             let put = put(cluster, *worker, Arc::clone(table), request, receiver, idle);

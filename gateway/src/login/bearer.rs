@@ -53,14 +53,24 @@ impl Bearers {
         format!("{PREFIX}{}", hex::encode(&sealed))
     }
 
+    /// Whether the second token is valid and continues the session of the first one, which may have expired.
+    pub(super) fn is_continued_by(&self, first: &str, second: &str) -> bool {
+        let first = unpacked(first).and_then(|sealed| {
+            let sealer = &self.sealer;
+            sealer.open_expired::<SessionClaims>(Purpose::Session, &sealed)
+        });
+        match (first, self.open(second)) {
+            (Ok(first), Ok(second)) => first.user == second.user && first.session == second.session,
+            _ => false,
+        }
+    }
+
     /// What the token says, if it is valid.
     ///
     /// # Errors
     /// `UNAUTHENTICATED` for one that is not of this cluster, that was altered, or that has expired.
     pub(super) fn open(&self, text: &str) -> Result<Claims> {
-        let sealed = text.strip_prefix(PREFIX).and_then(hex::decode);
-        let opened = sealed
-            .ok_or_else(|| Error::invalid("the session's token is truncated; log in again"))
+        let opened = unpacked(text)
             .and_then(|sealed| self.sealer.open::<SessionClaims>(Purpose::Session, &sealed));
         let claims = opened.map_err(|error| {
             let what = if error.code() == ErrorCode::DeadlineExceeded {
@@ -78,6 +88,12 @@ impl Bearers {
             is_due: age > self.lifetime.as_secs() / 2,
         })
     }
+}
+
+/// The sealed message in a token.
+fn unpacked(text: &str) -> Result<Vec<u8>> {
+    let sealed = text.strip_prefix(PREFIX).and_then(hex::decode);
+    sealed.ok_or_else(|| Error::invalid("the session's token is truncated; log in again"))
 }
 
 #[cfg(test)]
@@ -121,6 +137,34 @@ mod tests {
             assert_eq!(error.code(), ErrorCode::Unauthenticated, "{text}");
             assert!(error.message().contains("log in again"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_session_is_continued_by_its_own_newer_token_alone() {
+        let bearers = bearers(60);
+        let of = |user: &str, session: &str| bearers.seal(user, 0, session);
+        let claims = SessionClaims {
+            user: "kea".to_owned(),
+            generation: 0,
+            session: "s".to_owned(),
+            issued_at_s: 0,
+        };
+        let sealed = bearers
+            .sealer
+            .seal(Purpose::Session, &claims, Duration::ZERO);
+        let expired = format!("{PREFIX}{}", hex::encode(&sealed));
+        assert!(bearers.is_continued_by(&expired, &of("kea", "s")));
+        assert!(bearers.is_continued_by(&of("kea", "s"), &of("kea", "s")));
+        for other in [
+            of("kea", "t"),
+            of("kaka", "s"),
+            expired.clone(),
+            "x".to_owned(),
+        ] {
+            assert!(!bearers.is_continued_by(&expired, &other), "{other}");
+        }
+        let stranger = Bearers::new(Key::from_secret("workers"), Duration::from_secs(60));
+        assert!(!stranger.is_continued_by(&expired, &of("kea", "s")));
     }
 
     #[test]

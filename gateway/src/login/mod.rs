@@ -190,6 +190,18 @@ impl Login {
         }
     }
 
+    /// What a client shows that keeps tokens as cookies, too: the newest token of its session. (JDBC goes on showing the one that it has logged in with.)
+    pub fn newest(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
+        match (shown, cookie) {
+            (Credentials::Bearer(token), Some(newer))
+                if Bearers::is_one(&token) && self.bearers.is_continued_by(&token, &newer) =>
+            {
+                Credentials::Bearer(newer)
+            }
+            (shown, _) => shown,
+        }
+    }
+
     /// The bearer token with which this session of the principal's is continued.
     pub fn bearer(&self, principal: &Principal, session: &str) -> String {
         self.bearers

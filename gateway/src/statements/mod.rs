@@ -151,7 +151,7 @@ impl Statements {
     /// A statement that writes, to note how far it is. One that is not listed is noted nowhere.
     pub(crate) fn noted(&self, id: QueryId) -> Noted {
         let entry = self.of(id).into_iter().next();
-        Noted(entry.unwrap_or_else(|| Arc::new(Entry::unlisted())))
+        entry.map_or_else(Noted::unlisted, Noted)
     }
 
     /// Notes that a statement has done what it was to do, and how many rows it wrote.
@@ -283,9 +283,29 @@ impl Drop for Listed {
 pub struct Noted(Arc<Entry>);
 
 impl Noted {
+    /// Of a statement that nobody lists.
+    pub(crate) fn unlisted() -> Self {
+        Self(Arc::new(Entry::unlisted()))
+    }
+
     /// Counts rows for the client.
     pub fn add_rows(&self, rows: usize) {
         self.0.add_rows(rows);
+    }
+
+    /// Rows that it has written, or given so far.
+    pub(crate) fn rows(&self) -> u64 {
+        self.0.rows_when_done().unwrap_or_else(|| self.0.rows())
+    }
+
+    /// What it has come to so far; `id` is its own.
+    pub(crate) fn status(&self, id: QueryId) -> StatementStatus {
+        self.0.status(id)
+    }
+
+    /// What workers have done for it; `None` before it is planned.
+    pub(crate) fn work(&self) -> Option<Work> {
+        self.0.work()
     }
 
     /// Notes the plan of a query, and how long it took to make it.

@@ -8,7 +8,8 @@
 
 from ._connect import connect
 from ._connection import Connection
-from ._ingest import IngestData, IngestMode
+from ._flight_sql import IngestMode
+from ._ingest import IngestData
 from ._parameters import Parameters
 from ._plan import Plan, PlanNode
 from ._result import Result

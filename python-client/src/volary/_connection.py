@@ -2,60 +2,57 @@
 
 from __future__ import annotations
 
-import uuid
+import base64
+import threading
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-import adbc_driver_flightsql as flightsql
-import adbc_driver_manager as adbc
 import pyarrow as pa
+from pyarrow import flight
 
-from ._ingest import IngestData, IngestMode, options, to_reader
+from ._channel import Channel
+from ._exchange import Exchange, Note
+from ._flight_sql import IngestMode, get_sql_info, statement_ingest
+from ._ingest import IngestData, to_reader
 from ._interrupt import Interruptible
 from ._names import quoted
 from ._parameters import Parameters, to_batches
 from ._parts import PartStream
 from ._plan import Plan
+from ._progress import QueryBar
 from ._result import Result
-from ._statistics import StatementLog
+from ._session import Session, SessionAtWorker
 from ._stream import BatchStream, Stream
-from ._translate import translated
-from .errors import InvalidArgumentError
+from ._target import Target
 
-# GetSqlInfo's ids, as ADBC numbers them.
-_VENDOR_VERSION = 1
-# The header by which a statement is found in the gateway's log.
-_TAG = flightsql.StatementOptions.RPC_CALL_HEADER_PREFIX.value + "volary-query-tag"
-_TIMEOUTS = (
-    flightsql.StatementOptions.TIMEOUT_QUERY.value,
-    flightsql.StatementOptions.TIMEOUT_FETCH.value,
-    flightsql.StatementOptions.TIMEOUT_UPDATE.value,
-)
+# GetSqlInfo's id.
+_SERVER_VERSION = 1
+# A gateway that has accepted the connection, and says nothing.
+_CONNECT_SECONDS = 60.0
 
 
 class Connection:
     """A session on a gateway; made by `volary.connect`.
 
-    Several results may be open at once. Threads that ask at the same time each take a connection of their own.
+    Several results may be open at once, and threads may share it: all statements go over one connection of the network.
     """
 
-    def __init__(self, uri: str, options: dict[str, str]) -> None:
-        self.uri = uri
+    def __init__(self, target: Target) -> None:
+        self.uri = target.uri
+        self._target = target
         self._interruptible = Interruptible()
+        self._lock = threading.Lock()
         self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._workers: dict[str, Channel] = {}
         self._closed = False
-        with translated():
-            self._database = flightsql.connect(uri, db_kwargs=options)
-            try:
-                self._connection = adbc.AdbcConnection(self._database)
-            except BaseException:
-                self._database.close()
-                raise
-        # The driver connects lazily: ask now, so that a wrong address is an error of connect().
+        self._session = Session(target.token)
+        self._gateway = Channel(target.uri, target, self._session)
+        # gRPC connects lazily: ask now, so that a wrong address is an error of connect().
         try:
+            if (username := target.username) is not None:
+                self._interruptible.run(lambda: self._gateway.log_in(username, target.password or ""), None)
             self._server_version = self._ask_version()
         except BaseException:
             self.close()
@@ -80,7 +77,7 @@ class Connection:
 
         `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT …
         VALUES: any number of rows, which are one write). `timeout`, in seconds, replaces that of the connection;
-        it bounds each of the statement's calls, also the one that streams the rows.
+        it bounds the whole statement, the reading of its rows included.
 
         A statement without rows has run when this returns; a query runs while its result is read.
 
@@ -88,41 +85,20 @@ class Connection:
         time, in any order; this machine must reach the workers. Other results come from the gateway all the same. With
         `progress`, a bar shows how far the query is (tqdm draws it: in a terminal, or in a notebook).
         """
-        if self._closed:
-            raise RuntimeError("the connection is closed")
         batches = to_batches(parameters) if parameters is not None else []
-        timeouts = {} if timeout is None else dict.fromkeys(_TIMEOUTS, float(timeout))
-        tag = uuid.uuid4().hex
-        log = StatementLog(tag, lambda query, values: self.sql(query, values).rows())
-        with translated():
-            statement = adbc.AdbcStatement(self._connection)
+        headers = {}
+        if direct:
+            headers["volary-direct-results"] = "on"
+        bar = QueryBar() if progress else None
+        if bar is not None:
+            headers["volary-progress"] = "on"
         try:
-            with translated():
-                statement.set_options(**{_TAG: tag})
-                statement.set_options(**timeouts)
-            is_query = self._prepare(statement, query)
-            rows = sum(batch.num_rows for batch in batches)
-            if is_query and batches and rows != 1:
-                raise InvalidArgumentError(f"a query takes one row of parameters, not {rows}")
-            if batches:
-                with translated():
-                    statement.bind_stream(pa.Table.from_batches(batches).to_reader())
-            affected = None if is_query else self._update(statement)
+            exchange, begin, schema = self._begin(query.encode(), batches, timeout=timeout, headers=headers)
+            return self._result(exchange, begin, schema, bar, threads, timeout)
         except BaseException:
-            _free(statement)
+            if bar is not None:
+                bar.close()
             raise
-        if not is_query:
-            _free(statement)
-            return Result(None, affected, log)
-        stream: Stream
-        if direct or progress:
-            stream = PartStream(
-                self._database, statement, self._interruptible, threads, timeouts, direct=direct, progress=progress
-            )
-        else:
-            stream = BatchStream(statement, self._interruptible)
-        self._open.add(stream)
-        return Result(stream, None, log)
 
     def call(self, query: str, *arguments: Any, **named: Any) -> Result:
         """Calls a saved query (CREATE QUERY), with arguments by position and by name."""
@@ -170,8 +146,6 @@ class Connection:
         in the schema public. `shard_key`, `shards`, `sort_key` and `reference` are those of CREATE TABLE … WITH, for a
         table that is made; without a shard key its rows are in any shard.
         """
-        if self._closed:
-            raise RuntimeError("the connection is closed")
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
             "shard_key": shard_key,
@@ -179,19 +153,12 @@ class Connection:
             "sort_key": None if columns is None else ", ".join(columns),
             "reference": "true" if reference else None,
         }
-        set_options = options(table, mode, {name: value for name, value in layout.items() if value is not None})
-        reader = to_reader(data)
-        with translated():
-            statement = adbc.AdbcStatement(self._connection)
-        try:
-            with translated():
-                statement.set_options(**set_options)
-                if timeout is not None:
-                    statement.set_options(**dict.fromkeys(_TIMEOUTS, float(timeout)))
-                statement.bind_stream(reader)
-            return self._update(statement) or 0
-        finally:
-            _free(statement)
+        given = {name: value for name, value in layout.items() if value is not None}
+        command = statement_ingest(table, mode, given)
+        rows = to_reader(data)
+        exchange, begin, _ = self._begin(command, rows, rows.schema, timeout=timeout)
+        exchange.close()
+        return int(begin["rows_affected"])
 
     def tables(self) -> list[str]:
         """The names of the tables and views, sorted. More about them: `information_schema.tables`."""
@@ -200,17 +167,18 @@ class Connection:
 
     def close(self) -> None:
         """Ends all open results and the session. May be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        for stream in list(self._open):
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            streams = list(self._open)
+            channels = [*self._workers.values(), self._gateway]
+        for stream in streams:
             stream.close()
+        self._gateway.end_session()
         self._interruptible.close()
-        with translated():
-            try:
-                self._connection.close()
-            finally:
-                self._database.close()
+        for channel in channels:
+            channel.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -224,29 +192,86 @@ class Connection:
         return f"<volary.Connection to {self.uri}{' (closed)' if self._closed else ''}>"
 
     def _ask_version(self) -> str:
-        def ask() -> pa.Table:
-            return pa.RecordBatchReader.from_stream(self._connection.get_info([_VENDOR_VERSION])).read_all()
+        timeout = self._target.timeout or _CONNECT_SECONDS
+        exchange = self._gateway.exchange(get_sql_info(_SERVER_VERSION), timeout=timeout)
+        try:
+            exchange.send(())
+            info = self._interruptible.run(exchange.read, exchange.cancel)
+        finally:
+            exchange.close()
+        if not isinstance(info, pa.RecordBatch) or info.num_rows == 0:
+            return "unknown"
+        return str(info.column("value")[0].as_py())
 
-        with translated():
-            info = self._interruptible.run(ask, self._connection.cancel)
-        values = info.column("info_value").to_pylist()
-        return str(values[0]) if values else "unknown"
+    def _begin(
+        self,
+        command: bytes,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema | None = None,
+        *,
+        timeout: float | None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[Exchange, Note, pa.Schema | None]:
+        """Sends a statement with its rows, and waits for the first note, and for the columns if rows follow."""
+        if self._closed:
+            raise RuntimeError("the connection is closed")
+        if schema is None:
+            schema = next((batch.schema for batch in batches), pa.schema([]))
+        exchange = self._gateway.exchange(command, timeout=timeout, headers=headers)
+        try:
+            return exchange, *self._interruptible.run(lambda: exchange.begin(batches, schema), exchange.cancel)
+        except BaseException:
+            exchange.close()
+            raise
 
-    def _prepare(self, statement: adbc.AdbcStatement, query: str) -> bool:
-        """Whether the statement has rows: the server prepares one that has none with a schema of no fields."""
-        with translated():
-            statement.set_sql_query(query)
-            self._interruptible.run(statement.prepare, statement.cancel)
-            schema = pa.schema(statement.execute_schema())  # type: ignore[arg-type]  # the stubs lack PyCapsules
-        return len(schema) > 0
+    def _result(
+        self,
+        exchange: Exchange,
+        begin: Note,
+        schema: pa.Schema | None,
+        bar: QueryBar | None,
+        threads: int | None,
+        timeout: float | None,
+    ) -> Result:
+        """What a statement answers that has begun; it ends `exchange` if that does not go on."""
+        query_id = str(begin["query_id"])
+        stream: Stream
+        if schema is not None:
+            stream = BatchStream(exchange, schema, self._interruptible, bar)
+        else:
+            try:
+                end = self._interruptible.run(exchange.read, exchange.cancel)
+            finally:
+                exchange.close()
+                if bar is not None:
+                    bar.close()
+            statistics = end.get("statistics") if isinstance(end, dict) else None
+            if "rows_affected" in begin:
+                count = int(begin["rows_affected"])
+                return Result(
+                    None, query_id=query_id, rows_affected=count if count >= 0 else None, statistics=statistics
+                )
+            stream = PartStream(
+                flight.FlightInfo.deserialize(base64.b64decode(begin["flight_info"])),
+                self._channel_to,
+                threads=threads,
+                timeout=timeout,
+                statistics=statistics,
+                progress=bar is not None,
+            )
+        with self._lock:
+            self._open.add(stream)
+        return Result(stream, query_id=query_id)
 
-    def _update(self, statement: adbc.AdbcStatement) -> int | None:
-        with translated():
-            count: int = self._interruptible.run(statement.execute_update, statement.cancel)
-        return count if count >= 0 else None
-
-
-def _free(statement: adbc.AdbcStatement) -> None:
-    """An error here (the server is gone) is of no use to anybody, and would hide what became of the statement."""
-    with suppress(adbc.Error):
-        statement.close()
+    def _channel_to(self, uri: str | None) -> Channel:
+        """The channel to the gateway, or to a worker. Raises `ValueError` if a token would go there unencrypted."""
+        if uri is None:
+            return self._gateway
+        if self._target.is_encrypted and not uri.startswith("grpc+tls:"):
+            raise ValueError(f"{uri} does not encrypt, and the gateway does")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the connection is closed")
+            if uri not in self._workers:
+                self._workers[uri] = Channel(uri, self._target, SessionAtWorker(self._session))
+            return self._workers[uri]

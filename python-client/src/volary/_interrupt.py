@@ -1,16 +1,17 @@
-"""Ctrl-C while the driver waits for the server.
+"""Ctrl-C while pyarrow waits for the server.
 
-The driver blocks in Go, where Python's signal handlers do not run: a query that takes an hour would hold a notebook for
+pyarrow blocks in C++, where Python's signal handlers do not run: a query that takes an hour would hold a notebook for
 an hour. So the main thread, the only one that receives KeyboardInterrupt, hands blocking calls to a helper thread.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
+import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from .errors import CancelledError
 
@@ -71,29 +72,83 @@ def cancellable(call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
     return call() if cancellation is None else cancellation.waits(call, cancel)
 
 
+class _Job(Generic[_T]):
+    """A call that another thread makes. A `Future` does as much, and takes longer, twice for each statement."""
+
+    def __init__(self, call: Callable[[], _T], thread: threading.Thread) -> None:
+        self.has_ended = False
+        self._call = call
+        self.thread = thread
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.returned: _T
+        self.error: BaseException | None = None
+
+    def make(self) -> None:
+        """Makes the call; on that other thread."""
+        try:
+            self.returned = self._call()
+        except BaseException as error:
+            self.error = error
+        self.has_ended = True
+        self.wake.release()
+
+
+def _result(job: _Job[_T]) -> _T:
+    """Waits; handlers of signals run meanwhile. Raises what the call has raised, or `RuntimeError` after `close`."""
+    # Whoever was interrupted here may have taken the lock.
+    while not job.has_ended:
+        job.wake.acquire(timeout=_WAKE_SECONDS)
+        if not job.thread.is_alive() and not job.has_ended:
+            raise RuntimeError("the connection is closed")
+    error, job.error = job.error, None
+    if error is None:
+        return job.returned
+    try:
+        raise error
+    finally:
+        # It knows this frame.
+        del error
+
+
+def _make_all(jobs: queue.SimpleQueue[Any]) -> None:
+    while (job := jobs.get()) is not None:
+        job.make()
+        # What was returned is not to be held until the next job comes.
+        del job
+
+
 class Interruptible:
     """Runs blocking calls so that KeyboardInterrupt cancels them. Starts its one thread when it first needs it."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="volary")
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        # The thread knows the queue alone, so that one that is forgotten ends, too.
+        self._end = weakref.finalize(self, self._jobs.put, None)
 
-    def run(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-        """Returns or raises what `call` does; on KeyboardInterrupt runs `cancel`, and raises when `call` has ended."""
+    def run(self, call: Callable[[], _T], cancel: Callable[[], None] | None) -> _T:
+        """Returns or raises what `call` does; on KeyboardInterrupt runs `cancel`, and raises when `call` has ended.
+
+        What cannot be cancelled is left alone. Raises `RuntimeError` after `close`.
+        """
         if threading.current_thread() is not threading.main_thread():
-            return cancellable(call, cancel)
-        future = self._executor.submit(call)
+            return call() if cancel is None else cancellable(call, cancel)
+        if self._thread is None:
+            self._thread = threading.Thread(target=_make_all, args=(self._jobs,), name="volary", daemon=True)
+            self._thread.start()
+        job = _Job(call, self._thread)
+        self._jobs.put(job)
         try:
-            while not wait([future], timeout=_WAKE_SECONDS).done:
-                pass
-            return future.result()
+            return _result(job)
         except KeyboardInterrupt:
-            if not future.done():
+            if cancel is not None and not job.has_ended:
                 with suppress(Exception):
                     cancel()
                 with suppress(Exception):
-                    future.result()
+                    _result(job)
             raise
 
     def close(self) -> None:
         """Ends the thread."""
-        self._executor.shutdown(wait=False)
+        self._end()

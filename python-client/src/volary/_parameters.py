@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ._value import array_of
 from .errors import InvalidArgumentError
 
 Parameters: TypeAlias = Sequence[Any] | pa.RecordBatch | pa.Table
@@ -39,7 +40,6 @@ def _column(position: int, value: Any) -> pa.Array[Any]:
     if isinstance(value, uuid.UUID):
         value = str(value)
     try:
-        column: pa.Array[Any] = pa.array([value])
+        return array_of(value)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"parameter {position} ({value!r}) has no Arrow type: {error}") from error
-    return column

@@ -1,74 +1,55 @@
-"""Results that are read in parts: from the workers themselves, or after a bar has shown how far the query is."""
+"""Results whose parts are read from the workers themselves."""
 
 from __future__ import annotations
 
 import os
 import queue
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
-import adbc_driver_flightsql as flightsql
-import adbc_driver_manager as adbc
 import pyarrow as pa
+from pyarrow import flight
 
-from ._interrupt import Interruptible, cancellable
-from ._progress import INCREMENTAL, QueryBar, bar
-from ._translate import translated
+from ._channel import Channel
+from ._exchange import Note
+from ._interrupt import cancellable
+from ._progress import PartBar
+from ._translate import translate
 
-# The server's header: an endpoint for each worker.
-_HEADER = flightsql.StatementOptions.RPC_CALL_HEADER_PREFIX.value + "volary-direct-results"
 _MOST_THREADS = 16
 # Batches that wait for whoever reads the result, for each thread; one is about a mebibyte.
 _BATCHES_AHEAD = 2
 _LOOK_SECONDS = 0.1
+# So long is waited for threads that were told to end. One that is just connecting to a worker cannot be told.
+_JOIN_SECONDS = 2.0
+
+ChannelTo = Callable[[str | None], Channel]
+"""The channel to a server; without an address to the gateway. Raises `ValueError` for one that cannot be used."""
 
 
 class PartStream:
-    """Reads the parts of one query, each over a connection of its own, in the order in which batches arrive.
-
-    With `direct` they come from the workers; a result that has to come from the gateway (it is sorted, limited, grouped
-    by something else than the shard key) has one part, which does. `progress` draws a bar: of the query as long as it
-    is executed, or of the parts that were read.
-    """
+    """Reads the parts of one query, several at a time, in the order in which batches arrive."""
 
     def __init__(
         self,
-        database: adbc.AdbcDatabase,
-        statement: adbc.AdbcStatement,
-        interruptible: Interruptible,
-        threads: int | None,
-        options: Mapping[str, float],
+        info: flight.FlightInfo,
+        channel_to: ChannelTo,
         *,
-        direct: bool,
+        threads: int | None,
+        timeout: float | None,
+        statistics: Note | None,
         progress: bool,
     ) -> None:
-        """Executes `statement`, which is prepared and bound, and owns it from here on, also when this raises.
-
-        `options` are those of the connections over which the parts are read.
-        """
-        self._statement = statement
-        self._parts: _Parts | None = None
-        self._threads: list[threading.Thread] = []
+        self.schema: pa.Schema = info.schema
+        self.statistics = statistics
+        endpoints = info.endpoints
         self._is_open = True
-        self._bar: Any = None
-        try:
-            with translated(), ExitStack() as shown:
-                statement.set_options(**({_HEADER: "on"} if direct else INCREMENTAL))
-                if progress and not direct:
-                    shown.enter_context(QueryBar(statement))
-                parts, schema, _ = interruptible.run(statement.execute_partitions, statement.cancel)
-                self.schema: pa.Schema = pa.schema(schema)  # type: ignore[arg-type]  # the stubs lack PyCapsules
-        except BaseException:
-            self.close()
-            raise
-        if progress and direct:
-            self._bar = bar(len(parts), "parts", "part")
+        self._bar = PartBar(len(endpoints)) if progress else None
         wanted = threads or min(_MOST_THREADS, 2 * (os.cpu_count() or 1))
-        count = max(1, min(wanted, len(parts)))
-        self._unread = len(parts)
-        self._parts = _Parts(database, parts, count * _BATCHES_AHEAD, options)
+        count = max(1, min(wanted, len(endpoints)))
+        self._unread = len(endpoints)
+        self._parts: _Parts | None = _Parts(endpoints, channel_to, count * _BATCHES_AHEAD, timeout)
         # They hold the parts and not this stream: one that is forgotten ends them.
         self._threads = [
             threading.Thread(target=self._parts.read, name=f"volary-part-{number}", daemon=True)
@@ -95,12 +76,16 @@ class PartStream:
                 return arrived
             self._unread -= 1
             if self._bar is not None:
-                self._bar.update()
+                self._bar.step()
         self.close()
         return None
 
+    def read_all(self) -> list[pa.RecordBatch]:
+        """The batches that are left."""
+        return list(iter(self.read, None))
+
     def close(self) -> None:
-        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
+        """Stops the query if it still runs and frees what the servers hold for it. May be called again."""
         if not self._is_open:
             return
         self._is_open = False
@@ -108,17 +93,14 @@ class PartStream:
             self._bar.close()
         parts, self._parts = self._parts, None
         if parts is not None:
-            # What is cancelled while nothing waits is not cancelled: a thread may be about to.
-            while any(thread.is_alive() for thread in self._threads):
-                parts.close()
-                for thread in self._threads:
-                    thread.join(timeout=_LOOK_SECONDS)
-        with suppress(adbc.Error):
-            self._statement.close()
+            parts.close()
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(timeout=_JOIN_SECONDS)
 
     def __del__(self) -> None:
-        # Not set if __init__ was interrupted at its first line.
-        if hasattr(self, "_is_open"):
+        # Not set if __init__ was interrupted at its first lines.
+        if hasattr(self, "_threads"):
             self.close()
 
 
@@ -126,18 +108,18 @@ class _Parts:
     """The parts that are not read yet, and the batches of those that are."""
 
     def __init__(
-        self, database: adbc.AdbcDatabase, parts: list[bytes], batches_ahead: int, options: Mapping[str, float]
+        self, endpoints: list[flight.FlightEndpoint], channel_to: ChannelTo, batches_ahead: int, timeout: float | None
     ) -> None:
         self.closed = threading.Event()
         # A batch, why a part failed, or the end of a part (None).
         self.arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(batches_ahead)
-        self._database = database
-        self._options = options
-        self._connections: list[adbc.AdbcConnection] = []
+        self._channel_to = channel_to
+        self._timeout = timeout
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        for part in parts:
-            self._waiting.put(part)
+        self._readers: set[flight.FlightStreamReader] = set()
+        self._waiting: queue.SimpleQueue[flight.FlightEndpoint] = queue.SimpleQueue()
+        for endpoint in endpoints:
+            self._waiting.put(endpoint)
 
     def next(self) -> pa.RecordBatch | BaseException | None:
         """What arrives next. Raises `RuntimeError` if nothing will, as somebody has closed the stream meanwhile."""
@@ -150,44 +132,65 @@ class _Parts:
         """Ends the reading, also where a worker says nothing."""
         self.closed.set()
         with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            with suppress(adbc.Error):
-                connection.cancel()
+            for reader in self._readers:
+                reader.cancel()
 
     def read(self) -> None:
         """Reads one part after another, on a thread of its own."""
         try:
-            # The next call on a connection ends what the one before has opened: each thread has one of its own.
-            with translated():
-                connection = adbc.AdbcConnection(self._database)
-                if self._options:
-                    connection.set_options(**self._options)
-            with self._lock:
-                self._connections.append(connection)
-            with connection:
-                while not self.closed.is_set():
-                    try:
-                        part = self._waiting.get_nowait()
-                    except queue.Empty:
-                        return
-                    self._read(connection, part)
+            while not self.closed.is_set():
+                try:
+                    endpoint = self._waiting.get_nowait()
+                except queue.Empty:
+                    return
+                self._read(endpoint)
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            self._put(translate(error))
         except BaseException as error:
             # Of one that was closed nobody wants to know.
             self._put(error)
 
-    def _read(self, connection: adbc.AdbcConnection, part: bytes) -> None:
-        with translated(), pa.RecordBatchReader.from_stream(connection.read_partition(part)) as reader:
+    def _read(self, endpoint: flight.FlightEndpoint) -> None:
+        reader = self._open(endpoint)
+        with self._lock:
+            if self.closed.is_set():
+                reader.cancel()
+                return
+            self._readers.add(reader)
+        try:
             while not self.closed.is_set():
                 try:
-                    batch = reader.read_next_batch()
+                    batch = reader.read_chunk().data
                 except StopIteration:
                     self._put(None)
                     return
-                self._put(batch)
+                if batch is not None:
+                    self._put(batch)
+        finally:
+            with self._lock:
+                self._readers.discard(reader)
+
+    def _open(self, endpoint: flight.FlightEndpoint) -> flight.FlightStreamReader:
+        """From the first of its servers that answers."""
+        failed: Exception | None = None
+        # The gateway redeems every ticket.
+        for uri in [*map(_uri, endpoint.locations), None]:
+            try:
+                channel = self._channel_to(uri)
+                return channel.get(endpoint.ticket, timeout=self._timeout)
+            except (flight.FlightUnavailableError, ValueError) as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
 
     def _put(self, arrived: pa.RecordBatch | BaseException | None) -> None:
         while not self.closed.is_set():
             with suppress(queue.Full):
                 self.arrived.put(arrived, timeout=_LOOK_SECONDS)
                 return
+
+
+def _uri(location: flight.Location) -> str | None:
+    """Where it is; None for the server that told of it."""
+    uri = location.uri.decode()
+    return None if uri.startswith("arrow-flight-reuse-connection:") else uri

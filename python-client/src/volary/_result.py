@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ._exchange import Note
 from ._preview import preview
-from ._statistics import StatementLog, Statistics
+from ._statistics import Statistics
 from ._stream import Stream
 from .errors import Error
 
@@ -31,12 +32,16 @@ class Result:
     def __init__(
         self,
         stream: Stream | None,
-        rows_affected: int | None,
-        log: StatementLog,
+        *,
+        query_id: str,
+        rows_affected: int | None = None,
+        statistics: Note | None = None,
     ) -> None:
+        """`statistics` are those of a statement without rows; a stream knows its own."""
         self._stream = stream
-        self._log = log
+        self._query_id = query_id
         self._rows_affected = rows_affected
+        self._statistics = statistics
         self._head: list[pa.RecordBatch] = []
         self._table: pa.Table | None = None if stream is not None else _NO_COLUMNS.empty_table()
         self._spent: str | None = None
@@ -52,23 +57,24 @@ class Result:
         return self._rows_affected
 
     @property
-    def query_id(self) -> str | None:
-        """By what logs and errors name the statement; None if the gateway has forgotten it, which it asks."""
-        return self._log.query_id()
+    def query_id(self) -> str:
+        """By what logs, errors, `system.query_log` and KILL name the statement."""
+        return self._query_id
 
+    @property
     def statistics(self) -> Statistics | None:
         """What the statement took: time in the queue, of planning and running; rows, bytes, workers and shards.
 
-        Asks the gateway, which knows it once the statement has ended and until it is forgotten; otherwise None.
+        None as long as its rows are not read to their end.
         """
-        return self._log.statistics()
+        note = self._statistics if self._stream is None else self._stream.statistics
+        return None if note is None else Statistics.of(note)
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
         if self._table is None:
             schema = self.schema
-            self._table = pa.Table.from_batches(list(self.batches()), schema=schema)
-            self._spent = None
+            self._table = pa.Table.from_batches(self._read_all(), schema=schema)
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -133,6 +139,19 @@ class Result:
         except (Error, RuntimeError) as error:
             return f"<volary.Result: {error}>"
         return preview(pa.Table.from_batches(self._head, schema=self.schema), rows_known=None)
+
+    def _read_all(self) -> list[pa.RecordBatch]:
+        assert self._stream is not None
+        if self._spent is not None:
+            raise RuntimeError(f"the result {self._spent}; run the statement again")
+        try:
+            return self._head + self._stream.read_all()
+        except BaseException as error:
+            self._spent = f"failed with {error}" if isinstance(error, Error) else "was closed before it was read"
+            raise
+        finally:
+            self._stream.close()
+            self._head = []
 
     def _read_once(self) -> Iterator[pa.RecordBatch]:
         assert self._stream is not None

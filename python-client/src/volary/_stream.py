@@ -1,87 +1,101 @@
-"""A statement that runs on the server, and the stream of its record batches."""
+"""The stream of a query's record batches."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
-import adbc_driver_manager as adbc
 import pyarrow as pa
 
+from ._exchange import Exchange, Note
 from ._interrupt import Interruptible
-from ._translate import translated
 
 
 class Stream(Protocol):
     """The batches of one query."""
 
     schema: pa.Schema
+    statistics: Note | None
+    """What it took, once all of it is read."""
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None after the last one."""
+        """The next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its end."""
+
+    def read_all(self) -> list[pa.RecordBatch]:
+        """The batches that are left."""
 
     def close(self) -> None:
-        """Stops the query if it still runs."""
+        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
 
 
 class BatchStream:
     """Reads the batches of one query in order; ends it on the server when it is read, closed, failed or forgotten."""
 
-    def __init__(self, statement: adbc.AdbcStatement, interruptible: Interruptible) -> None:
-        """Executes `statement`, which is prepared and bound, and owns it from here on, also when this raises."""
-        self._statement = statement
+    def __init__(self, exchange: Exchange, schema: pa.Schema, interruptible: Interruptible, bar: Any = None) -> None:
+        """Takes over `exchange`, whose rows come next. `bar` shows how far the query is."""
+        self.schema = schema
+        self.statistics: Note | None = None
+        self._exchange = exchange
+        self._interruptible = interruptible
+        self._bar = bar
         self._is_open = True
         self._is_read = False
-        self._interruptible = interruptible
-        self._reader: pa.RecordBatchReader | None = None
-        try:
-            with translated():
-                handle, _ = interruptible.run(statement.execute_query, statement.cancel)
-                self._reader = pa.RecordBatchReader.from_stream(handle)
-                self.schema: pa.Schema = self._reader.schema
-        except BaseException:
-            self.close()
-            raise
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its end."""
-        reader = self._reader
-        if reader is None:
-            if self._is_read:
-                return None
-            raise RuntimeError("the result was closed before it was read; run the statement again")
+        batches = self._read_some(at_most=1)
+        return batches[0] if batches else None
 
-        def read_next() -> pa.RecordBatch | None:
-            try:
-                return reader.read_next_batch()
-            except StopIteration:
-                return None
-
-        try:
-            with translated():
-                batch = self._interruptible.run(read_next, self._statement.cancel)
-        except BaseException:
-            self.close()
-            raise
-        if batch is None:
-            self._is_read = True
-            self.close()
-        return batch
+    def read_all(self) -> list[pa.RecordBatch]:
+        """The batches that are left."""
+        return self._read_some(at_most=None)
 
     def close(self) -> None:
         """Stops the query if it still runs and frees what the server holds for it. May be called again."""
         if not self._is_open:
             return
         self._is_open = False
-        reader, self._reader = self._reader, None
-        # What is freed here is of no use to anybody: an error (the server is gone) changes nothing for the caller.
-        with suppress(adbc.Error, pa.ArrowException, OSError):
-            if reader is not None:
-                reader.close()
-        with suppress(adbc.Error):
-            self._statement.close()
+        if self._bar is not None:
+            self._bar.close()
+        self._exchange.close()
 
     def __del__(self) -> None:
         # Not set if __init__ was interrupted at its first line.
-        if hasattr(self, "_reader"):
+        if hasattr(self, "_is_open"):
             self.close()
+
+    def _read_some(self, at_most: int | None) -> list[pa.RecordBatch]:
+        if self._is_read:
+            return []
+        if not self._is_open:
+            raise RuntimeError("the result was closed before it was read; run the statement again")
+        batches: list[pa.RecordBatch] = []
+
+        def read() -> bool:
+            """Whether there may be more."""
+            while at_most is None or len(batches) < at_most:
+                arrived = self._exchange.read()
+                if arrived is None:
+                    return False
+                if isinstance(arrived, pa.RecordBatch):
+                    batches.append(arrived)
+                else:
+                    self._note(arrived)
+            return True
+
+        try:
+            is_more = self._interruptible.run(read, self._exchange.cancel)
+        except BaseException:
+            was_open = self._is_open
+            self.close()
+            if not was_open:
+                raise RuntimeError("the result was closed while it was read; run the statement again") from None
+            raise
+        if not is_more:
+            self._is_read = True
+            self.close()
+        return batches
+
+    def _note(self, note: Note) -> None:
+        self.statistics = note.get("statistics", self.statistics)
+        if self._bar is not None and "progress" in note:
+            self._bar.show(note["progress"])

@@ -52,7 +52,7 @@ async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kw
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # What is cancelled just before the driver waits goes on waiting: again and again, until it has ended.
+        # What is cancelled just before it waits goes on waiting: again and again, until it has ended.
         while not thread.done():
             cancellation.cancel()
             await asyncio.wait([thread], timeout=_CANCEL_AGAIN_SECONDS)
@@ -77,9 +77,15 @@ class AsyncResult:
         """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
         return self._result.rows_affected
 
-    async def query_id(self) -> str | None:
-        """By what logs and errors name the statement: see `volary.Result.query_id`."""
-        return await _on_thread(lambda: self._result.query_id)
+    @property
+    def query_id(self) -> str:
+        """By what logs, errors, `system.query_log` and KILL name the statement."""
+        return self._result.query_id
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """What the statement took; None as long as its rows are not read to their end."""
+        return self._result.statistics
 
     async def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -96,10 +102,6 @@ class AsyncResult:
     async def rows(self) -> list[tuple[Any, ...]]:
         """All rows as tuples of Python values."""
         return await _on_thread(self._result.rows)
-
-    async def statistics(self) -> Statistics | None:
-        """What the query took: see `volary.Result.statistics`."""
-        return await _on_thread(self._result.statistics)
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         """The batches as they arrive, each once."""

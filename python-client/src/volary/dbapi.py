@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping
 
 import adbc_driver_flightsql.dbapi as _driver
+from adbc_driver_flightsql import DatabaseOptions
 from adbc_driver_flightsql.dbapi import (
     BINARY,
     DATETIME,
@@ -46,7 +47,7 @@ from adbc_driver_flightsql.dbapi import (
     threadsafety,
 )
 
-from ._connect import driver_options
+from ._target import Target
 
 __all__ = [
     "BINARY",
@@ -82,6 +83,9 @@ __all__ = [
 # The driver leaves it out.
 Binary = bytes
 
+# The server's batches are about 1 MiB, but one row is never split; the driver's own limit is 16 MiB.
+_MAX_MESSAGE_BYTES = 1 << 30
+
 
 def connect(
     uri: str | None = None,
@@ -100,7 +104,7 @@ def connect(
     Raises `volary.InvalidArgumentError` for arguments that do not fit together, and the driver's errors for all else;
     that nobody answers at `uri` only with the first statement.
     """
-    uri, options = driver_options(
+    target = Target.of(
         uri,
         username=username,
         password=password,
@@ -111,4 +115,31 @@ def connect(
         tls_key=tls_key,
         headers=headers,
     )
-    return _driver.connect(uri, db_kwargs=options, autocommit=True)
+    return _driver.connect(target.uri, db_kwargs=_options(target), autocommit=True)
+
+
+def _options(target: Target) -> dict[str, str]:
+    """The options of the driver."""
+    options = {
+        # A token may be shared by many connections: then a cookie names the session. Without credentials the driver
+        # takes over the bearer token of the gateway's first answer.
+        DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true",
+        DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(_MAX_MESSAGE_BYTES),
+    }
+    if target.username is not None:
+        options |= {"username": target.username, "password": target.password or ""}
+    if target.token is not None:
+        options[DatabaseOptions.AUTHORIZATION_HEADER.value] = f"Bearer {target.token}"
+    if target.timeout is not None:
+        for option in (DatabaseOptions.TIMEOUT_QUERY, DatabaseOptions.TIMEOUT_FETCH, DatabaseOptions.TIMEOUT_UPDATE):
+            options[option.value] = str(target.timeout)
+    for option, pem in (
+        (DatabaseOptions.TLS_ROOT_CERTS, target.tls_ca),
+        (DatabaseOptions.MTLS_CERT_CHAIN, target.tls_certificate),
+        (DatabaseOptions.MTLS_PRIVATE_KEY, target.tls_key),
+    ):
+        if pem is not None:
+            options[option.value] = pem
+    for name, value in target.headers.items():
+        options[DatabaseOptions.RPC_CALL_HEADER_PREFIX.value + name] = value
+    return options

@@ -9,6 +9,7 @@ use prost::Message;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tonic::Status;
+use volary_flight_proto::error::innermost;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::membership::{
     JOIN_ACTION, JoinRequest, JoinResponse, LEAVE_ACTION, LeaveRequest, LeaveResponse,
@@ -169,8 +170,9 @@ fn said_or_broken(status: Status) -> Error {
         return status.into();
     }
     let text = format!(
-        "{}; check that a gateway listens there, and that TLS is set on both sides or on none",
-        status.message()
+        "{} ({}); check that a gateway listens there, and that TLS is set on both sides or on none",
+        status.message(),
+        innermost(&status)
     );
-    Error::with_source(ErrorCode::Unavailable, text, status)
+    Error::new(ErrorCode::Unavailable, text)
 }

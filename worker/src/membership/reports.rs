@@ -98,7 +98,8 @@ impl Reports {
         garbage.collected.clone()
     }
 
-    pub(super) fn instance(&self) -> &str {
+    /// Which start of the worker this is.
+    pub(crate) fn instance(&self) -> &str {
         &self.instance
     }
 

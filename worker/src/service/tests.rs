@@ -350,18 +350,23 @@ async fn what_is_for_another_cluster_of_the_same_secret_is_refused() {
     worker.control(own, drop_table()).await.unwrap();
     assert_eq!(storage.totals().rows, 0);
 
-    let first = |cluster_id: ClusterId| {
+    let first = |cluster_id: ClusterId, instance: &str| {
         let request = WriteRequest {
             cluster_id: cluster_id.to_string(),
             worker_id: worker.context().id.0,
+            instance: instance.to_owned(),
             ..WriteRequest::default()
         };
         let descriptor = FlightDescriptor::new_cmd(worker.seal(Purpose::Write, &request));
         FlightData::new().with_descriptor(descriptor)
     };
-    worker.service.write_request(&first(own)).unwrap();
-    let refused = worker.service.write_request(&first(ClusterId::new()));
-    assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
+    let write = |cluster_id, instance| worker.service.write_request(&first(cluster_id, instance));
+    write(own, INSTANCE).unwrap();
+    let again = write(own, INSTANCE).unwrap_err();
+    assert_eq!(again.code(), ErrorCode::AlreadyExists);
+    for refused in [write(ClusterId::new(), INSTANCE), write(own, "before")] {
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
+    }
 }
 
 #[tokio::test]

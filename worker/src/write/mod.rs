@@ -5,6 +5,8 @@
 //! memory. Only then do the manifests name them, all at the end: a write that fails or is dropped midway leaves nothing but
 //! files that its guards delete.
 //!
+//! A stream that has come before is refused ([`received`]).
+//!
 //! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes to the page cache, not to the disk. What
 //! waits for the disk (creating files, fsync, manifests) runs on its blocking threads.
 
@@ -12,6 +14,7 @@ mod buffer;
 mod columns;
 mod format;
 mod layout;
+mod received;
 mod segments;
 mod sort;
 #[cfg(test)]
@@ -37,6 +40,7 @@ use buffer::Part;
 use columns::Columns;
 use format::Format;
 use layout::Layout;
+pub use received::Received;
 use segments::SegmentsWriter;
 use sort::Sorted;
 

@@ -14,7 +14,6 @@ use arrow::record_batch::RecordBatch;
 
 use volary_node::client_rows::converted;
 
-use super::name::sql_type_name;
 use super::*;
 
 /// One column through the mapping: what a client is sent.
@@ -301,15 +300,4 @@ fn a_batch_that_is_not_what_was_announced_is_an_error() {
         )
         .is_err()
     );
-}
-
-#[test]
-fn every_type_has_a_name() {
-    let list = DataType::new_list(DataType::Utf8View, true);
-    assert_eq!(sql_type_name(&list), "VARCHAR[]");
-    assert_eq!(
-        sql_type_name(&DataType::Decimal128(15, 2)),
-        "DECIMAL(15, 2)"
-    );
-    assert_eq!(sql_type_name(&DataType::UInt64), "BIGINT UNSIGNED");
 }

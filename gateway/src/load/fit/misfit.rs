@@ -4,6 +4,8 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use volary_flight_proto::{Error, ErrorCode};
 
+use crate::sql_type::sql_type_name;
+
 /// Why rows do not fit.
 #[derive(Debug)]
 pub struct Misfit {
@@ -17,7 +19,11 @@ impl Misfit {
     pub(super) fn of_type(column: &DataType, wanted: &DataType, source: ArrowError) -> Self {
         Self {
             row: None,
-            what: format!("a {column} does not fit its type {wanted}"),
+            what: format!(
+                "{} does not fit its type {}",
+                sql_type_name(column),
+                sql_type_name(wanted)
+            ),
             source: Some(source),
         }
     }
@@ -36,7 +42,8 @@ impl Misfit {
         Self::of_value(
             row,
             format!(
-                "{value} does not fit {wanted} as it is; round it first, or give the column a finer type"
+                "{value} does not fit {} as it is; round it first, or give the column a finer type",
+                sql_type_name(wanted)
             ),
         )
     }

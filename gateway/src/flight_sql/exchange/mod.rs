@@ -1,0 +1,216 @@
+//! DoExchange: a statement with its parameters, its rows and what it took, in one call.
+//!
+//! Flight SQL needs two calls for a query, and five for one with parameters. Here the first message has the statement in its descriptor, and the
+//! stream's rows are the statement's parameters: one row, or any number for a statement that writes. The client closes its side, and is answered
+//! with a note, the rows, and a note of what the statement took.
+
+/// What is said beside the rows.
+mod note;
+/// The stream of notes and rows.
+mod told;
+
+use std::collections::HashMap;
+
+use arrow::record_batch::RecordBatch;
+use arrow_flight::sql::Command;
+use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tonic::Status;
+use tracing::Instrument;
+use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use self::note::Note;
+pub(super) use self::told::Progress;
+use self::told::Told;
+use super::FlightSql;
+use super::call::Call;
+use super::descriptor::{self, Described, refuse_transaction};
+use super::direct_option::DirectResults;
+use super::ingest;
+use super::statement::{Statement, batch_to_bytes, count_of, query_ticket, stream_of};
+use super::stream::with_query;
+use super::types::map_schema;
+use super::upload::{Batches, Bound};
+use crate::engine::{Each, Ingest, Outcome, Query};
+use volary_node::client_rows::{ClientMessages, batch_messages};
+
+/// What the first message asks for.
+enum Asked {
+    /// A statement; the stream's rows are its parameters.
+    Statement(String),
+    /// To write the stream's rows.
+    Ingest(Ingest),
+    /// What GetFlightInfo tells of, other than statements.
+    Listing(Command),
+}
+
+/// What a statement has come to.
+enum Answer {
+    /// It was run, and has written so many rows.
+    Done(i64),
+    /// It was run, and has answered this.
+    Rows(RecordBatch),
+    /// A query that is to run.
+    Query(Box<Query>),
+    /// A query whose rows the client fetches from the workers.
+    Parts(Box<FlightInfo>),
+}
+
+impl FlightSql {
+    /// Does what the first message asks for. What has no rows is done when this returns; a query runs while its rows are read.
+    pub(super) async fn exchange(
+        &self,
+        call: &Call,
+        progress: Progress,
+        ingest_options: HashMap<String, String>,
+        mut messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
+    ) -> Result<ClientMessages> {
+        let first = async { messages.try_next().await.map_err(Error::from) };
+        let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
+            Error::invalid("the stream of a DoExchange has no message; send the statement in the descriptor of the first")
+        })?;
+        let descriptor = first.flight_descriptor.take().ok_or_else(|| {
+            Error::invalid("the first message of a DoExchange has no descriptor; send the statement in it, as SQL")
+        })?;
+        let asked = asked_in(&descriptor, ingest_options)?;
+        let text = match &asked {
+            Asked::Statement(sql) => sql.clone(),
+            Asked::Ingest(ingest) => ingest::listed_as(ingest),
+            Asked::Listing(command) => {
+                // A client that still writes when the answer has ended takes it for a broken one.
+                let rest = async {
+                    while messages.try_next().await?.is_some() {}
+                    Ok(())
+                };
+                call.deadline.bound(rest).await?;
+                let rows = self.metadata_rows(call, command.clone(), call.profile);
+                return rows.map(batch_messages);
+            }
+        };
+        let id = QueryId::new();
+        let listed = self.engine.statements().enter(id, call.issuer(), &text);
+        let span = tracing::info_span!(
+            "statement",
+            query_id = %id,
+            session = %call.session.engine.id(),
+            user = call.principal.name(),
+        );
+        let rows = Batches::new(first, messages);
+        let answering = async {
+            match asked {
+                Asked::Ingest(ingest) => {
+                    let rows = self.ingest_rows(call, id, ingest, rows).await?;
+                    Ok(Answer::Done(count_of(Some(rows))))
+                }
+                _ => self.answer(call, id, &text, rows, descriptor).await,
+            }
+        };
+        let answering = listed.unless_ended(answering, call.deadline.passes());
+        let answer = answering.instrument(span).await.map_err(|error| {
+            let error = with_query(error, id);
+            tracing::debug!(query_id = %id, %error, "the statement failed");
+            listed.failed(&error);
+            error
+        })?;
+        let (mut begin, noted) = (Note::of(id), listed.noted());
+        let rows = match answer {
+            Answer::Query(query) => {
+                let deadline = call
+                    .deadline
+                    .within(call.session.engine.statement_timeout());
+                let rows = stream_of(listed, *query, call.profile, deadline);
+                return Ok(Told::new(begin, rows, id, noted, progress).boxed());
+            }
+            Answer::Rows(rows) => batch_messages(rows),
+            Answer::Done(count) => {
+                begin = begin.with_rows_affected(count);
+                stream::empty().boxed()
+            }
+            Answer::Parts(info) => {
+                begin = begin.with_parts(&info);
+                stream::empty().boxed()
+            }
+        };
+        listed.answered();
+        Ok(Told::new(begin, rows, id, noted, progress).boxed())
+    }
+
+    async fn answer(
+        &self,
+        call: &Call,
+        id: QueryId,
+        sql: &str,
+        parameters: Batches,
+        descriptor: FlightDescriptor,
+    ) -> Result<Answer> {
+        let row = match Bound::of(parameters).await? {
+            Bound::Nothing => None,
+            Bound::Row(row) => Some(row),
+            Bound::Rows(rows) => {
+                let session = &call.session.engine;
+                let inserting = Box::pin(self.engine.insert_each(session, sql, rows, id));
+                let rows = match inserting.await? {
+                    Each::Inserted(rows) => return Ok(Answer::Done(count_of(Some(rows)))),
+                    Each::OneByOne(rows) => rows,
+                };
+                let statement = Statement::plain(sql);
+                let describing = self.engine.describe(session, sql, None, id);
+                if Box::pin(describing).await?.rows.is_some() {
+                    return Err(Error::invalid(
+                        "a query takes one row of parameters, and more were sent; send a query for each",
+                    ));
+                }
+                let count = self.update_one_by_one(call, &statement, rows.batches);
+                return count.await.map(Answer::Done);
+            }
+        };
+        let query = match self.execute(call, id, sql, row.clone()).await? {
+            Outcome::Rows(query) => query,
+            Outcome::Done(rows) => return Ok(Answer::Done(count_of(rows))),
+            Outcome::Answer(answer) => return Ok(Answer::Rows(answer)),
+        };
+        if call.direct_results == DirectResults::On {
+            let statement = Statement {
+                sql: sql.to_owned(),
+                parameters: row.as_ref().map(batch_to_bytes).transpose()?,
+            };
+            let ticket = query_ticket(call, &statement, &query);
+            let schema = map_schema(call.profile, &query.schema);
+            if let Some(info) = self.direct_info(call, &query, &schema, &ticket, &descriptor)? {
+                return Ok(Answer::Parts(Box::new(info)));
+            }
+        }
+        Ok(Answer::Query(Box::new(query)))
+    }
+}
+
+/// What a descriptor asks for.
+fn asked_in(
+    descriptor: &FlightDescriptor,
+    ingest_options: HashMap<String, String>,
+) -> Result<Asked> {
+    Ok(match descriptor::parse(descriptor)? {
+        Described::Sql(sql) => Asked::Statement(sql),
+        Described::Command(Command::CommandStatementQuery(query)) => {
+            refuse_transaction(query.transaction_id.as_ref())?;
+            Asked::Statement(query.query)
+        }
+        Described::Command(Command::CommandStatementUpdate(update)) => {
+            refuse_transaction(update.transaction_id.as_ref())?;
+            Asked::Statement(update.query)
+        }
+        Described::Command(Command::CommandStatementIngest(ingest)) => {
+            Asked::Ingest(ingest::read(ingest, ingest_options)?)
+        }
+        Described::Command(
+            Command::CommandPreparedStatementQuery(_) | Command::CommandPreparedStatementUpdate(_),
+        ) => {
+            return Err(Error::new(
+                ErrorCode::Unimplemented,
+                "a DoExchange takes no prepared statement; send the statement itself, and its parameters as rows",
+            ));
+        }
+        Described::Command(other) => Asked::Listing(other),
+    })
+}

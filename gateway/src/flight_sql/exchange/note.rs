@@ -1,0 +1,122 @@
+//! What is said beside the rows: JSON in messages that have nothing but `app_metadata`, which any client reads.
+
+use std::time::Duration;
+
+use arrow_flight::{FlightData, FlightInfo};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use prost::Message;
+use serde::Serialize;
+use volary_flight_proto::ids::QueryId;
+
+use crate::statements::StatementStatus;
+
+/// A message to the client; its fields are what it knows.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Note {
+    /// By what logs, errors and system tables name the statement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    query_id: Option<String>,
+    /// Of a statement without rows: how many it has written; 0 where rows are no measure, -1 where they were not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows_affected: Option<i64>,
+    /// A FlightInfo, as base64: the client fetches the rows from its endpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flight_info: Option<String>,
+    /// How much of the workers' part is done, from 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<f64>,
+    /// What the statement took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    statistics: Option<Statistics>,
+}
+
+/// What a statement took. The names are those of the columns of system.query_log; times are in microseconds.
+#[derive(Debug, Serialize)]
+struct Statistics {
+    planning_us: u128,
+    queued_us: u128,
+    running_us: u128,
+    rows: u64,
+    sent_bytes: u64,
+    workers: u64,
+    shards: u64,
+    segments: u64,
+    scanned_rows: u64,
+    scanned_bytes: u64,
+}
+
+impl Note {
+    /// Says which statement this is.
+    pub(super) fn of(id: QueryId) -> Self {
+        Self {
+            query_id: Some(id.to_string()),
+            ..Self::default()
+        }
+    }
+
+    /// Says how far a query is.
+    pub(super) fn of_progress(percent: u32) -> Self {
+        Self {
+            progress: Some(f64::from(percent) / 100.0),
+            ..Self::default()
+        }
+    }
+
+    /// Says what a statement that has ended took, and that its rows were all sent.
+    pub(super) fn of_end(status: &StatementStatus, rows: u64) -> Self {
+        let microseconds = |time: Duration| time.as_micros();
+        Self {
+            statistics: Some(Statistics {
+                planning_us: microseconds(status.planning),
+                queued_us: microseconds(status.queued),
+                running_us: microseconds(status.running),
+                rows,
+                sent_bytes: status.sent_bytes,
+                workers: status.work.workers,
+                shards: status.work.shards,
+                segments: status.work.segments,
+                scanned_rows: status.work.scanned_rows,
+                scanned_bytes: status.work.scanned_bytes,
+            }),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn with_rows_affected(self, count: i64) -> Self {
+        Self {
+            rows_affected: Some(count),
+            ..self
+        }
+    }
+
+    pub(super) fn with_parts(self, info: &FlightInfo) -> Self {
+        Self {
+            flight_info: Some(BASE64_STANDARD.encode(info.encode_to_vec())),
+            ..self
+        }
+    }
+
+    /// The message.
+    pub(super) fn message(&self) -> FlightData {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        FlightData::new().with_app_metadata(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_the_fields_that_it_knows() {
+        let text = |note: Note| String::from_utf8(note.message().app_metadata.to_vec()).unwrap();
+        let id = QueryId::new();
+        assert_eq!(
+            text(Note::of(id).with_rows_affected(3)),
+            format!("{{\"query_id\":\"{id}\",\"rows_affected\":3}}")
+        );
+        assert_eq!(text(Note::of_progress(66)), "{\"progress\":0.66}");
+        assert!(Note::of_progress(66).message().data_header.is_empty());
+    }
+}

@@ -1,0 +1,70 @@
+//! What types are called in SQL.
+
+use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+
+/// The type's name in SQL, as CREATE TABLE takes it where it can.
+pub(crate) fn sql_type_name(data_type: &DataType) -> String {
+    let fixed = match data_type {
+        DataType::Null => "NULL",
+        DataType::Boolean => "BOOLEAN",
+        DataType::Int8 => "TINYINT",
+        DataType::Int16 => "SMALLINT",
+        DataType::Int32 => "INTEGER",
+        DataType::Int64 => "BIGINT",
+        DataType::UInt8 => "TINYINT UNSIGNED",
+        DataType::UInt16 => "SMALLINT UNSIGNED",
+        DataType::UInt32 => "INTEGER UNSIGNED",
+        DataType::UInt64 => "BIGINT UNSIGNED",
+        DataType::Float16 | DataType::Float32 => "REAL",
+        DataType::Float64 => "DOUBLE",
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "VARCHAR",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA",
+        DataType::FixedSizeBinary(_) => "BINARY",
+        DataType::Date32 | DataType::Date64 => "DATE",
+        DataType::Time32(_) | DataType::Time64(_) => "TIME",
+        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE",
+        DataType::Timestamp(TimeUnit::Second, None) => "TIMESTAMP(0)",
+        DataType::Timestamp(TimeUnit::Millisecond, None) => "TIMESTAMP(3)",
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "TIMESTAMP(6)",
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => "TIMESTAMP",
+        DataType::Interval(IntervalUnit::YearMonth) => "INTERVAL YEAR TO MONTH",
+        DataType::Interval(IntervalUnit::DayTime) => "INTERVAL DAY TO SECOND",
+        DataType::Interval(IntervalUnit::MonthDayNano) => "INTERVAL",
+        DataType::Duration(_) => "DURATION",
+        DataType::Map(_, _) => "MAP",
+        DataType::Struct(_) => "STRUCT",
+        DataType::Union(_, _) => "UNION",
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
+            return format!("DECIMAL({precision}, {scale})");
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => {
+            return format!("{}[]", sql_type_name(item.data_type()));
+        }
+        DataType::Dictionary(_, values) => return sql_type_name(values),
+        DataType::RunEndEncoded(_, values) => return sql_type_name(values.data_type()),
+    };
+    fixed.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_a_name() {
+        let list = DataType::new_list(DataType::Utf8View, true);
+        assert_eq!(sql_type_name(&list), "VARCHAR[]");
+        assert_eq!(
+            sql_type_name(&DataType::Decimal128(15, 2)),
+            "DECIMAL(15, 2)"
+        );
+        assert_eq!(sql_type_name(&DataType::UInt64), "BIGINT UNSIGNED");
+    }
+}

@@ -1,0 +1,76 @@
+"""Calls over Arrow Flight to one server, a gateway or a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pyarrow as pa
+from pyarrow import flight
+
+from ._exchange import Exchange
+from ._session import Session, SessionAtWorker
+from ._target import Target
+from ._translate import translated
+
+# How long the log-in may take, which has no statement whose timeout it could have.
+_LOGIN_SECONDS = 60.0
+
+_CLOSE_SECONDS = 5.0
+
+# A server that has vanished, its machine with it, is noticed while it is waited for.
+_OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+class Channel:
+    """A connection to one server; all threads may use it."""
+
+    def __init__(self, uri: str, target: Target, session: Session | SessionAtWorker) -> None:
+        self._headers = target.headers
+        self._timeout = target.timeout
+        with translated():
+            self._client = flight.FlightClient(
+                uri,
+                tls_root_certs=target.tls_ca,
+                cert_chain=target.tls_certificate,
+                private_key=target.tls_key,
+                middleware=[session],
+                generic_options=_OPTIONS,
+            )
+
+    def log_in(self, username: str, password: str) -> None:
+        """Exchanges a password for a token, which the session gets to know."""
+        with translated():
+            self._client.authenticate_basic_token(username, password, self._options(_LOGIN_SECONDS, {}))
+
+    def exchange(
+        self, command: bytes, *, timeout: float | None = None, headers: Mapping[str, str] | None = None
+    ) -> Exchange:
+        """Begins a statement."""
+        descriptor = flight.FlightDescriptor.for_command(command)
+        with translated():
+            return Exchange(*self._client.do_exchange(descriptor, self._options(timeout, headers or {})))
+
+    def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> flight.FlightStreamReader:
+        """The rows of a ticket. Its errors, and those of the reader, are pyarrow's."""
+        return self._client.do_get(ticket, self._options(timeout, {}))
+
+    def end_session(self) -> None:
+        """Tells the gateway that the session is not needed any more. One that it is not told of expires."""
+        with suppress(flight.FlightError, pa.ArrowException, OSError):
+            list(self._client.do_action(flight.Action("CloseSession", b""), self._options(_CLOSE_SECONDS, {})))
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        with suppress(flight.FlightError, pa.ArrowException, OSError):
+            self._client.close()
+
+    def _options(self, timeout: float | None, headers: Mapping[str, str]) -> flight.FlightCallOptions:
+        timeout = self._timeout if timeout is None else float(timeout)
+        sent = [(name.encode(), value.encode()) for name, value in {**self._headers, **headers}.items()]
+        # The stubs say that headers are text.
+        return flight.FlightCallOptions(timeout=timeout, headers=sent)  # type: ignore[arg-type]

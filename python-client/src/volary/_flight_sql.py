@@ -1,0 +1,60 @@
+"""The two messages of Flight SQL that are sent. pyarrow has none, and protobuf is a large dependency for two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+IngestMode: TypeAlias = Literal["append", "create", "replace", "create_append"]
+"""What becomes of the table: it is to be there, not to be there, replaced in one step, or made if it is not there."""
+
+_TYPE_PREFIX = "type.googleapis.com/arrow.flight.protocol.sql."
+
+# TableNotExistOption and TableExistsOption of FlightSql.proto.
+_CREATE, _FAIL_IF_NOT_THERE = 1, 2
+_FAIL_IF_THERE, _APPEND, _REPLACE = 1, 2, 3
+_MODES: dict[IngestMode, tuple[int, int]] = {
+    "append": (_FAIL_IF_NOT_THERE, _APPEND),
+    "create": (_CREATE, _FAIL_IF_THERE),
+    "replace": (_CREATE, _REPLACE),
+    "create_append": (_CREATE, _APPEND),
+}
+
+
+def get_sql_info(*ids: int) -> bytes:
+    """CommandGetSqlInfo."""
+    return _any("CommandGetSqlInfo", b"".join(_number(1, info) for info in ids))
+
+
+def statement_ingest(table: str, mode: IngestMode, options: Mapping[str, str]) -> bytes:
+    """CommandStatementIngest; `options` are those of CREATE TABLE … WITH. Raises `ValueError` for an unknown mode."""
+    if mode not in _MODES:
+        raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+    if_not_there, if_there = _MODES[mode]
+    definition = _number(1, if_not_there) + _number(2, if_there)
+    entries = (_bytes(1, name.encode()) + _bytes(2, value.encode()) for name, value in options.items())
+    return _any(
+        "CommandStatementIngest",
+        _bytes(1, definition) + _bytes(2, table.encode()) + b"".join(_bytes(1000, entry) for entry in entries),
+    )
+
+
+def _any(name: str, message: bytes) -> bytes:
+    return _bytes(1, (_TYPE_PREFIX + name).encode()) + _bytes(2, message)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,79 @@
+"""What names a session to the gateway with every call, and what the gateway's answers make of that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, TypeAlias
+
+from pyarrow import flight
+
+Headers: TypeAlias = dict[str, list[str] | list[bytes]]
+
+_AUTHORIZATION = "authorization"
+
+
+class Session(flight.ClientMiddlewareFactory):
+    """A bearer token, and cookies.
+
+    Any answer may replace the token: before it expires, or to name the session of a client that has shown none. A token
+    that many clients share names no session: then a cookie does.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._lock = threading.Lock()
+        self._authorization = None if token is None else f"Bearer {token}"
+        self._cookies: SimpleCookie = SimpleCookie()
+
+    def start_call(self, info: Any) -> flight.ClientMiddleware:
+        """What a call sends and receives."""
+        return _Call(self.sent, self.received)
+
+    def authorization(self) -> Headers:
+        """The header that shows who this is."""
+        with self._lock:
+            return {} if self._authorization is None else {_AUTHORIZATION: [self._authorization]}
+
+    def sent(self) -> Headers:
+        """The headers of a call."""
+        headers = self.authorization()
+        with self._lock:
+            if self._cookies:
+                headers["cookie"] = ["; ".join(f"{name}={cookie.value}" for name, cookie in self._cookies.items())]
+        return headers
+
+    def received(self, headers: Headers) -> None:
+        """The headers of an answer."""
+        with self._lock:
+            for value in headers.get(_AUTHORIZATION, ()):
+                self._authorization = str(value)
+            for value in headers.get("set-cookie", ()):
+                # One that is no cookie names nothing.
+                with suppress(CookieError):
+                    self._cookies.load(str(value))
+
+
+class SessionAtWorker(flight.ClientMiddlewareFactory):
+    """Shows a worker who this is. What a worker answers changes nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def start_call(self, info: Any) -> flight.ClientMiddleware:
+        """What a call sends."""
+        return _Call(self._session.authorization, lambda headers: None)
+
+
+class _Call(flight.ClientMiddleware):
+    def __init__(self, sent: Callable[[], Headers], received: Callable[[Headers], None]) -> None:
+        super().__init__()
+        self._sent = sent
+        self._received = received
+
+    def sending_headers(self) -> Headers:
+        return self._sent()
+
+    def received_headers(self, headers: Headers) -> None:
+        self._received(headers)

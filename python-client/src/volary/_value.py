@@ -1,0 +1,58 @@
+"""A value as an Arrow array of one row, as `pa.array` makes it, and for the usual types without it.
+
+`pa.array` imports pandas before it looks at a value, wherever pandas is installed: for its first parameter, a program
+would wait many times as long as for its first query.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+_FIRST_DAY = date(1970, 1, 1)
+_FIRST_INSTANT = datetime(1970, 1, 1)
+
+
+def array_of(value: Any) -> pa.Array[Any]:
+    """Raises what `pa.array` raises for a value without an Arrow type."""
+    # By the very type: what pyarrow makes of a subclass is its own affair.
+    make = _MADE.get(type(value))
+    # What does not fit may fit another type.
+    with suppress(struct.error):
+        if make is not None and (made := make(value)) is not None:
+            return made
+    array: pa.Array[Any] = pa.array([value])
+    return array
+
+
+def _fixed(kind: pa.DataType, layout: str, value: Any) -> pa.Array[Any]:
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(struct.pack(layout, value))])
+
+
+def _variable(kind: pa.DataType, data: bytes) -> pa.Array[Any]:
+    offsets = struct.pack("=ii", 0, len(data))
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _timestamp(value: datetime) -> pa.Array[Any] | None:
+    """None for one with a time zone, of which there are many kinds."""
+    if value.tzinfo is not None:
+        return None
+    return _fixed(pa.timestamp("us"), "=q", (value - _FIRST_INSTANT) // timedelta(microseconds=1))
+
+
+_MADE: dict[type, Callable[[Any], pa.Array[Any] | None]] = {
+    type(None): lambda _: pa.nulls(1),
+    bool: lambda value: _fixed(pa.bool_(), "=?", value),
+    int: lambda value: _fixed(pa.int64(), "=q", value),
+    float: lambda value: _fixed(pa.float64(), "=d", value),
+    str: lambda value: _variable(pa.string(), value.encode()),
+    bytes: lambda value: _variable(pa.binary(), value),
+    date: lambda value: _fixed(pa.date32(), "=i", (value - _FIRST_DAY).days),
+    datetime: _timestamp,
+}
