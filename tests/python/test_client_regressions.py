@@ -3,10 +3,14 @@
 import base64
 
 import adbc_driver_flightsql.dbapi as dbapi
+import grpc
 import protobuf as pb
 import pyarrow as pa
 import pytest
-from processes import until
+from adbc_driver_flightsql import DatabaseOptions
+from cluster import ADMIN_PASSWORD, SECURED, LocalCluster
+from flight_sql import bound, described, prepared, prepared_command, query_command, rows, statement
+from processes import Processes, until
 from pyarrow import flight
 
 GET_SQL_INFO = pb.command("CommandGetSqlInfo", b"")
@@ -15,6 +19,11 @@ STANDARD_IDS = {*range(12), 100, 101, *range(500, 577)}
 STRINGS = {0, 1, 2, 6, 7, 504, 513, 514, 529, 530, 531}
 LISTS = set(range(508, 513))
 MAPS = {517}
+# "kea:" and seven more bytes need one "=" of padding, which Go's drivers leave out.
+LOGIN = {"username": "kea", "password": "feather"}
+UNPADDED = base64.b64encode(b"kea:feather").decode().rstrip("=")
+DIRECT = "volary-direct-results"
+REUSE = b"arrow-flight-reuse-connection://?"
 
 
 @pytest.fixture
@@ -23,41 +32,25 @@ def client(cluster):
         yield client
 
 
-def query_command(query: str) -> bytes:
-    return pb.command("CommandStatementQuery", pb.field(1, query))
-
-
-def statement(query: str) -> flight.FlightDescriptor:
-    return flight.FlightDescriptor.for_command(query_command(query))
-
-
-def rows(client, command: bytes | flight.FlightDescriptor) -> pa.Table:
-    descriptor = (
-        command if isinstance(command, flight.FlightDescriptor) else flight.FlightDescriptor.for_command(command)
-    )
-    info = client.get_flight_info(descriptor)
-    return client.do_get(info.endpoints[0].ticket).read_all()
-
-
-def prepared(client, query: str) -> dict[int, bytes]:
-    """The fields of ActionCreatePreparedStatementResult: handle, dataset schema, parameter schema."""
-    body = pb.command("ActionCreatePreparedStatementRequest", pb.field(1, query))
-    (result,) = client.do_action(flight.Action("CreatePreparedStatement", body))
-    return pb.fields(pb.fields(result.body.to_pybytes())[2])
-
-
 def header(value: str) -> flight.FlightCallOptions:
     return flight.FlightCallOptions(headers=[(b"authorization", value.encode())])
 
 
-def test_unpadded_base64(client):
-    # "kea:" and seven more bytes need one "=" of padding, which Go's drivers leave out.
-    encoded = base64.b64encode(b"kea:feather").decode().rstrip("=")
-    client.get_flight_info(statement("SELECT 1"), header(f"Basic {encoded}"))
+def adbc_answers(cluster, **options: str) -> bool:
+    with dbapi.connect(cluster.uri, db_kwargs=options, autocommit=True) as driver, driver.cursor() as cursor:
+        cursor.execute("SELECT 42")
+        return cursor.fetchone() == (42,)
 
 
-def test_20_kb_auth_header(client):
-    client.get_flight_info(statement("SELECT 1"), header("Bearer " + "x" * 20_000))
+def test_unpadded_base64(cluster, client):
+    client.get_flight_info(statement("SELECT 1"), header(f"Basic {UNPADDED}"))
+    assert adbc_answers(cluster, **LOGIN)
+
+
+def test_20_kb_auth_header(cluster, client):
+    token = "Bearer " + "x" * 20_000
+    client.get_flight_info(statement("SELECT 1"), header(token))
+    assert adbc_answers(cluster, **{DatabaseOptions.AUTHORIZATION_HEADER.value: token})
 
 
 @pytest.mark.parametrize("name", ["x", "ä", "100% <b>"])
@@ -80,6 +73,16 @@ def test_an_8_mb_statement(client):
     assert rows(client, query_command(f"SELECT length('{'x' * (8 << 20)}') AS n"))["n"].to_pylist() == [8 << 20]
 
 
+def test_empty_result(cluster, client, birds):
+    query = f"SELECT k, name FROM {birds} WHERE k < 0"
+    # A stream without a schema is no result at all to pyarrow.
+    assert rows(client, query_command(query)).schema == client.get_schema(statement(query)).schema
+    with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
+        cursor.execute(query)
+        assert [column[0] for column in cursor.description] == ["k", "name"]
+        assert cursor.fetchall() == []
+
+
 def test_schema_nullability(client, birds):
     # A join of the rows changes what the planner and what the operators say of NULLs.
     query = f"SELECT a.k, b.k AS other, count(*) AS n FROM {birds} a LEFT JOIN {birds} b ON a.k = b.k + 1 GROUP BY 1, 2"
@@ -97,18 +100,13 @@ def test_int32_into_int64_and_null_parameters(cluster, birds):
 
 
 def test_put_result_handle(client, birds):
-    handle = prepared(client, f"SELECT name FROM {birds} WHERE k = ?")[1]
-    command = pb.command("CommandPreparedStatementQuery", pb.field(1, handle))
-    batch = pa.record_batch([pa.array([1])], ["0"])
-    writer, reader = client.do_put(flight.FlightDescriptor.for_command(command), batch.schema)
-    with writer:
-        writer.write_batch(batch)
-        writer.done_writing()
-        bound = pb.fields(reader.read().to_pybytes())[1]
-    assert bound
-    for handle_to_run in (bound, bound):
-        command = pb.command("CommandPreparedStatementQuery", pb.field(1, handle_to_run))
-        assert rows(client, command)["name"].to_pylist() == ["kea"]
+    first = prepared(client, f"SELECT name FROM {birds} WHERE k = ?")[1]
+    # Drivers bind to the first handle again, or to the newest.
+    second = bound(client, first, [1])
+    assert second
+    handles = [second, second, bound(client, first, [2]), bound(client, second, [4])]
+    found = [rows(client, prepared_command(handle))["name"].to_pylist() for handle in handles]
+    assert found == [["kea"], ["kea"], ["kaka"], ["tui"]]
 
 
 def test_get_sql_info_completeness(client):
@@ -186,9 +184,7 @@ def test_five_retries_of_jdbc_are_harmless(client, empty_table):
     # It prepares the statement and asks for its FlightInfo up to five times when all endpoints fail.
     handles = [prepared(client, f"SELECT * FROM {empty_table}")[1] for _ in range(5)]
     for handle in handles:
-        client.get_flight_info(
-            flight.FlightDescriptor.for_command(pb.command("CommandPreparedStatementQuery", pb.field(1, handle)))
-        )
+        client.get_flight_info(described(prepared_command(handle)))
     for handle in (*handles, handles[0]):
         body = pb.command("ActionClosePreparedStatementRequest", pb.field(1, handle))
         assert list(client.do_action(flight.Action("ClosePreparedStatement", body))) == []
@@ -215,6 +211,76 @@ def test_close_session_of_what_was_begun_keeps_what_is_committed(cluster, connec
         # The session's BEGIN is gone with it.
         client.get_flight_info(statement("ROLLBACK"), options)
     assert connection.sql(f"SELECT count(*) AS n FROM {empty_table}").rows() == [(1,)]
+
+
+def test_token_rotation(tmp_path):
+    settings = SECURED | {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "3s"}
+    login = {"username": "admin", "password": ADMIN_PASSWORD}
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, flight.connect(cluster.uri) as client:
+        first = flight.FlightCallOptions(headers=[client.authenticate_basic_token("admin", ADMIN_PASSWORD)])
+
+        def has_expired() -> bool:
+            try:
+                client.get_flight_info(statement("SELECT 1"), first)
+            except flight.FlightUnauthenticatedError as error:
+                return "expired" in str(error)
+            return False
+
+        with dbapi.connect(cluster.uri, db_kwargs=login, autocommit=True) as driver, driver.cursor() as cursor:
+
+            def outlived() -> bool:
+                # The driver was told another token, and takes it.
+                cursor.execute("SELECT user_name FROM system.queries")
+                assert cursor.fetchall() == [("admin",)]
+                return has_expired()
+
+            until(outlived, "the token that it began with has expired")
+            assert outlived()
+
+
+def handshake(address: str, shown: str) -> str | None:
+    """The token in the headers of the answer to a handshake with one empty message, as drivers send it."""
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream("/arrow.flight.protocol.FlightService/Handshake")
+        answers = call(iter([b""]), metadata=[("authorization", shown)])
+        list(answers)
+        return dict(answers.initial_metadata()).get("authorization")
+
+
+def test_worker_handshake(tmp_path):
+    with Processes(tmp_path) as processes:
+        worker = processes.add_worker()
+        address = worker.running().await_ready().rsplit("://", 1)[1]
+        bearer = handshake(address, f"Basic {UNPADDED}")
+        assert bearer is not None
+        assert bearer.startswith("Bearer ")
+        handshake(address, bearer)
+        with flight.connect(processes.gateway.uri) as client:
+            assert rows(client, query_command("SELECT 7 AS n"), header(bearer))["n"].to_pylist() == [7]
+
+
+def test_reuse_and_dead_locations(tmp_path):
+    # Workers tell clients an address at which nobody listens.
+    with Processes(tmp_path, {"VOLARY_WORKER__CLIENTS__ADVERTISE": "127.0.0.1:1"}) as processes:
+        for _ in range(2):
+            processes.add_worker()
+        processes.sql("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 1000)")
+        query = "SELECT k FROM eggs"
+        with flight.connect(processes.gateway.uri) as client:
+            asked = flight.FlightCallOptions(headers=[(DIRECT.encode(), b"on")])
+
+            def locations() -> list[list[bytes]]:
+                endpoints = client.get_flight_info(statement(query), asked).endpoints
+                return [[location.uri for location in endpoint.locations] for endpoint in endpoints]
+
+            until(lambda: locations() == [[b"grpc://127.0.0.1:1", REUSE]] * 2, "both workers have reported")
+        options = {f"{DatabaseOptions.RPC_CALL_HEADER_PREFIX.value}{DIRECT}": "on"}
+        with (
+            dbapi.connect(processes.gateway.uri, db_kwargs=options, autocommit=True) as driver,
+            driver.cursor() as cursor,
+        ):
+            cursor.execute(query)
+            assert sorted(cursor.fetch_arrow_table()["k"].to_pylist()) == list(range(1, 1001))
 
 
 def test_rst_stream_ends_the_query(client, connection):

@@ -38,6 +38,28 @@ class ConnectTest {
   }
 
   @Test
+  void byATokenOf20Kb() throws SQLException {
+    try (Connection connection = cluster.connect(Map.of("token", "x".repeat(20_000)))) {
+      assertThat(answer(connection)).isEqualTo(42);
+    }
+  }
+
+  @Test
+  void whatTheDriverAnswersByItselfIsNoError() throws SQLException {
+    try (Connection connection = cluster.connect();
+        Statement statement = connection.createStatement()) {
+      statement.setFetchSize(10);
+      connection.setSchema("public");
+      connection.setTransactionIsolation(Connection.TRANSACTION_SERIALIZABLE);
+      connection.setAutoCommit(false);
+      connection.commit();
+      connection.rollback();
+      assertThat(connection.isValid(1)).isTrue();
+      assertThat(answer(connection)).isEqualTo(42);
+    }
+  }
+
+  @Test
   void propertiesThatTheDriverDoesNotKnowAreHeaders() throws SQLException {
     try (Connection connection = cluster.connect(Map.of("schema", "public", "foo", "7"))) {
       assertThat(answer(connection)).isEqualTo(42);

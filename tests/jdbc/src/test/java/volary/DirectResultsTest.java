@@ -4,6 +4,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
@@ -13,6 +15,7 @@ import java.sql.Statement;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -99,6 +102,45 @@ class DirectResultsTest {
   @Test
   void whatIsSortedComesFromTheGateway() throws SQLException {
     assertThat(sentByTheGateway("SELECT k FROM eggs ORDER BY k", Map.of())).isPositive();
+  }
+
+  @Test
+  void rowsOfWorkersThatAreNotReachedComeFromTheGateway(@TempDir Path elsewhere)
+      throws IOException, InterruptedException, SQLException {
+    AtomicInteger tried = new AtomicInteger();
+    try (ServerSocket nobody = new ServerSocket(0, 0, InetAddress.getLoopbackAddress())) {
+      new Thread(() -> hangUp(nobody, tried)).start();
+      Map<String, String> settings =
+          Map.of(
+              "VOLARY_WORKER__CLIENTS__ADVERTISE", "127.0.0.1:" + nobody.getLocalPort(),
+              "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL", "50ms");
+      try (VolaryCluster unreached = VolaryCluster.startProcesses(elsewhere, settings);
+          Connection connection = unreached.connect(Map.of("volary-direct-results", "on"))) {
+        try (Statement statement = connection.createStatement()) {
+          statement.executeUpdate("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 100)");
+        }
+        // Until they report, nobody is sent to them.
+        String unreported = "SELECT id FROM system.nodes WHERE role = 'worker' AND rows IS NULL";
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        while (!Rows.of(connection, unreported).isEmpty()) {
+          assertThat(System.nanoTime()).isLessThan(deadline);
+        }
+        assertThat(Rows.of(connection, "SELECT k FROM eggs")).hasSize(100);
+        assertThat(tried).hasPositiveValue();
+      }
+    }
+  }
+
+  /** Ends every connection as soon as it is made. */
+  private static void hangUp(ServerSocket nobody, AtomicInteger tried) {
+    try {
+      while (true) {
+        nobody.accept().close();
+        tried.incrementAndGet();
+      }
+    } catch (IOException closed) {
+      // The test is over.
+    }
   }
 
   @Test

@@ -113,6 +113,18 @@ class PreparedStatementTest {
   }
 
   @Test
+  void executeOfAnInsertRunsItOnceForEachCall() throws SQLException {
+    // Release 18.3.0 sends it as a query, later ones as an update.
+    try (PreparedStatement statement = connection.prepareStatement("INSERT INTO " + table + " (k) VALUES (?)")) {
+      for (long key : new long[] {1, 2}) {
+        statement.setLong(1, key);
+        statement.execute();
+      }
+    }
+    assertThat(rows("SELECT k FROM " + table + " ORDER BY k")).containsExactly(List.of(1L), List.of(2L));
+  }
+
+  @Test
   void aNullOfEveryTypeIsInserted() throws SQLException {
     int[] types = {Types.VARCHAR, Types.DOUBLE, Types.DECIMAL, Types.DATE, Types.TIMESTAMP};
     try (PreparedStatement statement = insert()) {

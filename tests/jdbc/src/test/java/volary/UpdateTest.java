@@ -68,6 +68,13 @@ class UpdateTest {
   }
 
   @Test
+  void aBatchOfStatementsFailsInTheDriver() throws SQLException {
+    statement.addBatch("INSERT INTO " + table + " VALUES (1, 'kea')");
+    assertThatThrownBy(statement::executeBatch).isInstanceOf(NullPointerException.class);
+    assertThat(count()).isEqualTo(0L);
+  }
+
+  @Test
   void aTableIsDroppedAndThenNotThere() throws SQLException {
     assertThat(statement.executeUpdate("DROP TABLE " + table)).isZero();
     assertThatThrownBy(this::count).hasStackTraceContaining("NOT_FOUND").hasStackTraceContaining(table);

@@ -1,0 +1,198 @@
+"""A cluster with users and a secret, a table that not everybody may read, and all that its nodes say and log."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster import ADMIN_PASSWORD
+from processes import PATIENCE_SECONDS, Processes, Worker
+from pyarrow import flight
+from raw_flight import OK, Node, basic, bearer
+from seals import MAC_BYTES, Seal
+
+SECRET = "a secret of nodes 5530"
+OTHER_SECRET = "a secret of nodes 5531"
+PASSWORD = "the password of kea 5532"
+
+TABLE = "whisperers"
+COLUMN = "murmur"
+VALUE = "kakapo4711"
+MARKERS = (TABLE, COLUMN, VALUE)
+"""Whoever may not read the table reads none of these anywhere."""
+ROWS = 40
+QUERY = f"SELECT k, {COLUMN} FROM {TABLE}"
+INSERT = f"INSERT INTO {TABLE} VALUES (7, '{VALUE}')"
+
+_SHORTEST_SECRET = 8
+_TOKEN = re.compile(r"(volary-(?:session|bearer|token))-[0-9a-f]{8}")
+
+
+class Secured(Processes):
+    """`kea` may read and write the table, `auk` may nothing. `keep` notes what must be in no log."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(
+            directory,
+            {
+                "VOLARY_SECRET": SECRET,
+                "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD,
+                "VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0",
+                "VOLARY_LOG__FILTER": "debug",
+                **(settings or {}),
+            },
+        )
+        self.seal = Seal(SECRET)
+        self._secrets: dict[str, str] = {}
+        self._nodes: list[Node] = []
+        for what, secret in {
+            "the nodes' secret": SECRET,
+            "the nodes' other secret": OTHER_SECRET,
+            "the administrator's password": ADMIN_PASSWORD,
+            "the users' password": PASSWORD,
+        }.items():
+            self.keep(what, secret)
+
+    def __exit__(self, *of_the_test: object) -> None:
+        for node in self._nodes:
+            node.__exit__()
+        super().__exit__(*of_the_test)
+
+    def populate(self) -> None:
+        """Makes the users and the table."""
+        first = self.logged_in("admin", ADMIN_PASSWORD)
+        (row,) = self.run_as(first, "CREATE TOKEN of_the_tests")
+        self._admin = bearer(row["token"])
+        self.keep_header("the administrator", self._admin)
+        for user in ("kea", "auk"):
+            self.administer(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
+        self.administer(
+            f"CREATE TABLE {TABLE} (k BIGINT, {COLUMN} VARCHAR) WITH (shard_key = 'k', shards = 8)",
+            f"INSERT INTO {TABLE} SELECT value, '{VALUE}' FROM generate_series(1, {ROWS})",
+            f"GRANT SELECT, INSERT ON {TABLE} TO kea",
+        )
+
+    def administer(self, *statements: str) -> list[dict[str, Any]]:
+        """Runs statements as the administrator: the rows of the last one."""
+        return self.run_as(self._admin, *statements)
+
+    def run_as(self, authorization: str, *statements: str) -> list[dict[str, Any]]:
+        """Runs statements with these credentials: the rows of the last one."""
+        options = flight.FlightCallOptions(
+            headers=[(b"authorization", authorization.encode())], timeout=PATIENCE_SECONDS
+        )
+        rows: list[dict[str, Any]] = []
+        with flight.connect(self.gateway.uri) as client:
+            for statement in statements:
+                info = client.get_flight_info(flight.FlightDescriptor.for_command(statement.encode()), options)
+                rows = client.do_get(info.endpoints[0].ticket, options).read_all().to_pylist()
+        return rows
+
+    def rows(self) -> int:
+        """How many the table has, counted by reading them."""
+        return self.administer(f"SELECT count({COLUMN}) AS n FROM {TABLE} WHERE k > 0")[0]["n"]
+
+    # Who speaks to it
+
+    def node(self, uri: str) -> Node:
+        """A connection to a node, which lasts as long as the cluster."""
+        node = Node(uri)
+        self._nodes.append(node)
+        return node
+
+    @staticmethod
+    def uri_of(worker: Worker) -> str:
+        """Where gateways connect to a worker."""
+        return worker.running().await_ready().rsplit(" ", 1)[1]
+
+    def logged_in(self, user: str, password: str = PASSWORD) -> str:
+        """The header of a new session."""
+        with Node(self.gateway.uri) as gateway:
+            answer = gateway.call("Handshake", b"", authorization=basic(user, password))
+        assert answer.code == OK, answer
+        header = answer.headers["authorization"]
+        self.keep_header(f"a session of {user}'s", header)
+        return header
+
+    def token(self, user: str, name: str, valid_for: str = "1 day") -> str:
+        """The header of a new token."""
+        (row,) = self.administer(f"CREATE TOKEN {name} FOR {user} VALID FOR '{valid_for}'")
+        self.keep_header(f"the token {name}", bearer(row["token"]))
+        return bearer(row["token"])
+
+    # What must be in no log
+
+    def keep(self, what: str, secret: str) -> None:
+        """Notes a secret."""
+        if len(secret) >= _SHORTEST_SECRET:
+            self._secrets[secret] = what
+
+    def keep_header(self, what: str, header: str) -> None:
+        """Notes what an authorization header shows."""
+        scheme, _, shown = header.partition(" ")
+        # What stands before the last dash is the same for all tokens.
+        self.keep(f"the header of {what}", shown.rstrip("=").rpartition("-")[2])
+        if scheme == "Basic":
+            self.keep(f"the password of {what}", base64.b64decode(shown).decode().partition(":")[2])
+
+    def keep_sealed(self, what: str, sealed: bytes) -> None:
+        """Notes a sealed message, in all ways in which a log may write bytes. Its seal is what nobody could make up."""
+        mac = sealed[-MAC_BYTES:]
+        self.keep(what, mac.hex())
+        self.keep(what, mac.hex().upper())
+        self.keep(what, ", ".join(str(byte) for byte in mac))
+        self.keep(what, "".join(_escaped(byte) for byte in mac))
+        for skipped in range(3):
+            # As it comes out at any place of a longer text, without the ends, in which others' bits are.
+            self.keep(what, base64.b64encode(sealed[-30 + skipped :])[4:-4].decode())
+
+    def secrets_in(self, text: str) -> set[str]:
+        """What is noted and stands in the text, and tokens of all kinds, noted or not."""
+        kept = {what for secret, what in self._secrets.items() if secret in text}
+        return kept | {f"a {token}" for token in _TOKEN.findall(text)}
+
+    def assert_nothing_secret_was_said(self) -> None:
+        """In no log, no output, no file, no list of statements and no answer."""
+        assert len(self._secrets) > 4, "the tests have kept nothing"
+        processes = ["gateway", *(worker.name for worker in self.workers)]
+        for name in processes:
+            log = (self.directory / f"{name}.log").read_text()
+            assert " DEBUG " in log or " TRACE " in log, f"{name} does not log in detail"
+            assert "panicked" not in log, next(line for line in log.splitlines() if "panicked" in line)
+        for file in sorted(path for path in self.directory.rglob("*") if path.is_file()):
+            found = self.secrets_in(file.read_bytes().decode(errors="replace"))
+            assert not found, f"{file.name} has {found}"
+        for table in ("system.queries", "system.query_log", "system.tokens", "system.users", "system.nodes"):
+            rows = self.administer(f"SELECT * FROM {table}")
+            assert rows, table
+            assert not (found := self.secrets_in(str(rows))), f"{table} has {found}"
+        texts = {text for node in self._nodes for text in node.texts}
+        assert any(texts), "the tests have seen no error"
+        assert not (found := self.secrets_in("\n".join(texts))), f"an error has {found}"
+
+    def assert_serves(self) -> None:
+        """All processes run, none has panicked, and the table can be read at all of them."""
+        for node in [self.gateway, *self.workers]:
+            assert node.running().is_alive(), f"{node.name} has ended\n{node.running().tail()}"
+            assert "panicked" not in node.running().log(), f"{node.name}\n{node.running().tail()}"
+        assert self.administer(f"SELECT min({COLUMN}) AS v FROM {TABLE} WHERE k > 0") == [{"v": VALUE}]
+
+
+def _escaped(byte: int) -> str:
+    """As Rust writes a byte of a byte string."""
+    short = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\", 0: "\\0"}
+    return short.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}")
+
+
+@contextmanager
+def secured_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Secured]:
+    """With two workers, and the users and the table."""
+    with Secured(directory, settings) as cluster:
+        for _ in range(2):
+            cluster.add_worker()
+        cluster.populate()
+        yield cluster

@@ -1,0 +1,57 @@
+"""The tests that docs/clients/support.md names are there. No server is needed."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "clients" / "support.md"
+PYTHON = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+JAVA = re.compile(r"`(\w+Test)\.(\w+)`")
+# The last cell of every row; of a row without a test it says why.
+SHOWN_BY = [
+    line.strip("|").rsplit("|", 1)[1].strip()
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if line.startswith("|") and not re.fullmatch(r"\|.*\| shown by \||[|-]+", line)
+]
+
+
+def python_tests(file: str) -> set[str]:
+    module = ast.parse((TESTS / "python" / file).read_text(encoding="utf-8"))
+    return {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def java_tests(name: str) -> set[str]:
+    (source,) = (TESTS / "jdbc").glob(f"src/test/java/**/{name}.java")
+    # A method comes after its annotations, whose arguments may have lines of their own.
+    annotated = re.split(r"@(?:Parameterized)?Test\b", source.read_text(encoding="utf-8"))[1:]
+    return {found[1] for part in annotated if (found := re.search(r"^  (?:static )?void (\w+)\(", part, re.MULTILINE))}
+
+
+def test_rows_have_a_test_or_say_why_not():
+    assert len(SHOWN_BY) > 60
+    for cell in SHOWN_BY:
+        named = PYTHON.findall(cell) + JAVA.findall(cell)
+        assert cell.count("`") == 2 * len(named), cell
+        assert named or cell.startswith("none: "), cell
+
+
+@pytest.mark.parametrize("file", sorted({file for cell in SHOWN_BY for file, _ in PYTHON.findall(cell)}))
+def test_python_tests_are_there(file):
+    named = {name for cell in SHOWN_BY for its_file, name in PYTHON.findall(cell) if its_file == file}
+    assert named - python_tests(file) == set()
+
+
+@pytest.mark.parametrize("kind", sorted({kind for cell in SHOWN_BY for kind, _ in JAVA.findall(cell)}))
+def test_java_tests_are_there(kind):
+    named = {name for cell in SHOWN_BY for its_class, name in JAVA.findall(cell) if its_class == kind}
+    assert named - java_tests(kind) == set()
+
+
+def test_a_test_that_is_gone_would_be_missed():
+    assert "test_a_test_that_is_gone_would_be_missed" in python_tests(Path(__file__).name)
+    assert "python_tests" not in java_tests("ConnectTest")
+    assert {"byPassword", "withAPoolOfThreads"} <= java_tests("ConnectTest")
+    assert "answer" not in java_tests("ConnectTest")

@@ -1,0 +1,165 @@
+"""Passwords in statements that are right or wrong, and all other secrets where all is logged: nobody reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import protobuf as pb
+import pyarrow as pa
+import pytest
+from cluster import ADMIN_PASSWORD
+from every_call import UNAUTHENTICATED, Made, gateway_calls
+from processes import until
+from raw_flight import OK, Answer, action, basic, command, descriptor, ticket, upload
+from secured import PASSWORD, Secured, secured_cluster
+
+pytestmark = pytest.mark.server
+
+_numbers = itertools.count()
+
+STATEMENTS = [
+    "CREATE USER {user} PASSWORD '{password}'",
+    "create user if not exists {user} with password '{password}' admin",
+    "/* a bird */ CREATE USER {user} -- that is new\n PASSWORD '{password}';",
+    "ALTER USER bird PASSWORD '{password}' NOADMIN",
+    # Slips of the pen.
+    "CREATE OR REPLACE USER {user} PASSWORD '{password}'",
+    "CREATE USER {user} PASSWORD '{password}",
+    'CREATE USER {user} PASSWORD "{password}"',
+    "CREATE USER {user} PASSWORD = '{password}'",
+    "CREATE USER {user} ENCRYPTED PASSWORD '{password}'",
+    "ALTER USER bird PASSWORT '{password}'",
+    "ALTER USER bird WITH PASSWORD $${password}$$",
+    "ALTER USER bird PASSWORD {password}",
+    "CRAETE USER {user} PASSWORD '{password}'",
+    "CREATE USERS {user} PASSWORD '{password}'",
+    "(CREATE USER {user} PASSWORD '{password}')",
+    # As other databases have it.
+    "ALTER USER bird IDENTIFIED BY '{password}'",
+    "ALTER LOGIN bird WITH PASSWORD = '{password}'",
+    "SET PASSWORD FOR bird = '{password}'",
+    "GRANT SELECT ON whisperers TO kea IDENTIFIED BY '{password}'",
+    # Within other statements, and beside them.
+    "EXPLAIN CREATE USER {user} PASSWORD '{password}'",
+    "EXPLAIN ANALYZE VERBOSE CREATE USER {user} PASSWORD '{password}'",
+    "PREPARE later AS CREATE USER {user} PASSWORD '{password}'",
+    "CREATE ROLE of_{user}; CREATE USER {user} PASSWORD '{password}'",
+    "SELECT 1; CREATE USER {user} PASSWORD '{password}'",
+    "BEGIN; ALTER USER bird PASSWORD '{password}'; COMMIT",
+    "GRANT SELECT ON whisperers TO kea; ALTER USER bird PASSWORD '{password}'",
+]
+
+
+def prepare(sql: str) -> bytes:
+    return action("CreatePreparedStatement", pb.command("ActionCreatePreparedStatementRequest", pb.field(1, sql)))
+
+
+WAYS: dict[str, Callable[[str], tuple[str, list[bytes]]]] = {
+    "GetFlightInfo": lambda sql: ("GetFlightInfo", [descriptor(sql.encode())]),
+    "CommandStatementQuery": lambda sql: ("GetFlightInfo", [command("CommandStatementQuery", pb.field(1, sql))]),
+    "PollFlightInfo": lambda sql: ("PollFlightInfo", [descriptor(sql.encode())]),
+    "GetSchema": lambda sql: ("GetSchema", [descriptor(sql.encode())]),
+    "CreatePreparedStatement": lambda sql: ("DoAction", [prepare(sql)]),
+    "DoPut": lambda sql: ("DoPut", upload(command("CommandStatementUpdate", pb.field(1, sql)))),
+    "DoExchange": lambda sql: ("DoExchange", upload(descriptor(sql.encode()))),
+}
+"""How a statement comes, and the call that brings it."""
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured_cluster(tmp_path_factory.mktemp("every_secret")) as cluster:
+        cluster.administer(f"CREATE USER bird PASSWORD '{PASSWORD}'")
+        yield cluster
+
+
+class Told:
+    """What an administrator is answered, and what is logged and listed meanwhile."""
+
+    def __init__(self, secured: Secured) -> None:
+        self._secured = secured
+        self._gateway = secured.node(secured.gateway.uri)
+        self._administrator = secured.logged_in("admin", ADMIN_PASSWORD)
+        self._nodes = [secured.gateway, *secured.workers]
+        self._logged = [len(node.running().log()) for node in self._nodes]
+        self.answers: dict[str, Answer] = {}
+
+    def ask(self, way: str, method: str, messages: list[bytes]) -> None:
+        """Makes a call."""
+        self.answers[way] = self._gateway.call(method, *messages, authorization=self._administrator)
+
+    def where(self, *passwords: str) -> list[str]:
+        """All places that have one of the passwords."""
+        places = [f"the answer of {way}: {answer.text}" for way, answer in self.answers.items()]
+        for table in ("system.queries", "system.query_log"):
+            places += [f"{table}: {row}" for row in self._secured.administer(f"SELECT * FROM {table}")]
+        for node, length in zip(self._nodes, self._logged, strict=True):
+            places += [f"the log of {node.name}: {line}" for line in node.running().log()[length:].splitlines()]
+        return [place for place in places if any(password in place for password in passwords)]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_password_in_a_statement_is_in_no_log_no_list_and_no_error(secured, statement):
+    told, users, passwords = Told(secured), [], []
+    for way, call in WAYS.items():
+        number = next(_numbers)
+        users.append(f"user_{number}" if "{user}" in statement else "bird")
+        passwords.append(f"unseen{number:04}unseen")
+        told.ask(way, *call(statement.format(user=users[-1], password=passwords[-1])))
+    found = told.where(*passwords)
+    assert not found, "\n".join(found)
+    # They are listed, and without a password.
+    assert told.where(*users)
+
+
+def test_a_password_is_not_listed_while_its_statement_runs(secured, background):
+    # One password is hashed at a time: the others wait.
+    statements = [f"CREATE USER waits_{number} PASSWORD 'unseen and waiting'" for number in range(16)]
+    running = [background(secured.administer, statement) for statement in statements]
+
+    def listed() -> list[str]:
+        rows = secured.administer("SELECT statement FROM system.queries")
+        return [row["statement"] for row in rows if "waits_" in row["statement"]]
+
+    assert "unseen and waiting" not in str(until(listed, "one is listed"))
+    for statement in running:
+        statement.result()
+
+
+@pytest.mark.parametrize("statement", ["ALTER USER bird PASSWORD ?", "CREATE USER bound PASSWORD $1"])
+def test_a_password_that_is_bound_is_in_no_log_no_list_and_no_error(secured, statement):
+    told, password = Told(secured), "unseen and bound"
+    told.ask("DoExchange", "DoExchange", upload(descriptor(statement.encode()), pa.record_batch({"0": [password]})))
+    told.ask("CreatePreparedStatement", "DoAction", [prepare(statement)])
+    found = told.where(password)
+    assert not found, "\n".join(found)
+    # There are no parameters there, so that nobody binds one in another way.
+    assert all(answer.code != OK for answer in told.answers.values())
+
+
+def test_no_secret_is_in_the_most_detailed_log(tmp_path):
+    with secured_cluster(tmp_path, {"VOLARY_LOG__FILTER": "trace"}) as secured:
+        assert_nothing_is_logged_of(secured)
+
+
+def assert_nothing_is_logged_of(secured: Secured) -> None:
+    """Asserts it of all calls with all credentials that are right, and some that are wrong."""
+    gateway, kea = secured.node(secured.gateway.uri), secured.token("kea", "of_kea")
+    for shown in (kea, secured.logged_in("kea"), basic("kea", PASSWORD)):
+        made = Made(secured, shown)
+        for what, call in gateway_calls(made).items():
+            assert (
+                gateway.call(call.method, *call.messages, headers=call.headers, authorization=shown).code == call.owner
+            ), what
+        for part in made.parts:
+            with made.node_at(part) as clients:
+                assert clients.call("DoGet", ticket(part.ticket.ticket), authorization=shown).code == OK
+                assert clients.call("Handshake", b"", authorization=shown).code == OK
+    for wrong in (basic("kea", f"{PASSWORD} is wrong"), "Bearer volary-token-" + "17" * 32):
+        secured.keep_header("who is refused", wrong)
+        assert gateway.call("Handshake", b"", authorization=wrong).code == UNAUTHENTICATED
+    for node in (secured.gateway, *secured.workers):
+        assert " TRACE " in node.running().log()
+    secured.assert_nothing_secret_was_said()
+    secured.assert_serves()
