@@ -15,11 +15,20 @@ BALLISTA         := $(TARGET)/ballista
 BALLISTA_RELEASE := 55.0.0
 BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BALLISTA)/build
 
+# Its program runs in the directory of its POM.
+JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
+PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
+
+# Of each fuzz target: for how long it runs. libFuzzer needs a nightly compiler.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ := cargo +nightly fuzz
+
 # Tests that start real processes find the binary by this name.
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc lint fmt docs bench bench-quick plots ballista clean-data
+.PHONY: help setup build demo test test-rust test-python test-jdbc lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +50,7 @@ test: test-rust test-python test-jdbc ## Everything that must pass, Rust, Python
 
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo test --release --workspace
 
 test-python: setup ## Types, and all Python tests; they start real processes
@@ -51,15 +61,17 @@ test-python: setup ## Types, and all Python tests; they start real processes
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc/pom.xml test
+	$(MAVEN) --file benches/jdbc/pom.xml test
 
 lint: setup ## Clippy and ruff, without a single warning
 	cargo clippy --workspace --all-targets -- -D warnings
-	$(VENV)/bin/ruff check python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
-	$(VENV)/bin/ruff format --check python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
+	$(VENV)/bin/ruff check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format --check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
 
 fmt: setup ## Format everything
 	cargo fmt --all
-	$(VENV)/bin/ruff format python-client tests/python tests/sqlalchemy --config python-client/pyproject.toml
+	cargo fmt --manifest-path fuzz/Cargo.toml
+	$(VENV)/bin/ruff format python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
 
 docs: build ## Make docs/configuration.md from the doc comments
 	$(BIN) config --reference > docs/configuration.md
@@ -67,13 +79,23 @@ docs: build ## Make docs/configuration.md from the doc comments
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins
 	$(dir $(BIN))volary-bench --results benches/results
+	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
+	$(PYTHON_BENCH) --results benches/results
 	cargo bench --workspace --bench hot_parts
 	$(MAKE) plots
+
+bench-jdbc: build ## Run one of them: rows through JDBC, one by one and all at once, beside PostgreSQL where it is installed
+	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
+
+bench-python: setup build ## Run two of them: small queries from Python by threads and processes, and large results into pyarrow
+	$(PYTHON_BENCH) --results benches/results
 
 bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temporary directory
 	cargo build --release --workspace --bins
 	directory=$$(mktemp -d) && \
 		$(dir $(BIN))volary-bench --quick --results $$directory/results && \
+		$(JDBC_BENCH) -Dbench.arguments="--quick --results $$directory/results" && \
+		$(PYTHON_BENCH) --quick --results $$directory/results && \
 		$(VENV)/bin/python benches/plots/plot.py $$directory/results $$directory/plots && \
 		echo "results and plots are in $$directory"
 
@@ -84,6 +106,16 @@ ballista: ## Install Ballista's own programs, which the benchmarks compare with;
 	$(BALLISTA_INSTALL) --features flight-sql --bin ballista-scheduler ballista-scheduler@$(BALLISTA_RELEASE)
 	$(BALLISTA_INSTALL) --bin ballista-executor ballista-executor@$(BALLISTA_RELEASE)
 	rm -rf $(BALLISTA)/build
+
+fuzz: ## Run each fuzz target for ten minutes (FUZZ_SECONDS, FUZZ_TARGETS); it compiles DataFusion once more, for an hour
+	rustup toolchain install nightly --profile minimal
+	$(FUZZ) --version || cargo install cargo-fuzz --locked
+	$(FUZZ) build --release --debug-assertions --sanitizer none
+	for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/corpus/$$target && \
+		$(FUZZ) run --release --debug-assertions --sanitizer none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-dict=fuzz/sql.dict -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=120 -print_final_stats=1 || exit 1; \
+	done
 
 clean-data: ## Delete what the demo and local clusters wrote below volary-data
 	rm -rf volary-data

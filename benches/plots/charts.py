@@ -204,6 +204,73 @@ def ballista(results: Results) -> Figure:
     return _queries(results)
 
 
+def jdbc_streaming(results: Results) -> Figure:
+    """A panel per network and metric: a line of each mode of a database over the number of rows."""
+    figure, all_axes = panels(6)
+    networks = grouped(results.variants, "network")
+    drawn = [
+        (variants, "last_row_ms", f"time to the last row, {network}, ms") for network, variants in networks.items()
+    ]
+    at_hand = next(iter(networks.values()))
+    drawn += [
+        (at_hand, "first_row_ms", "time to the first row, ms"),
+        (at_hand, "live_heap_mib", "live heap, MiB"),
+        (at_hand, "outside_heap_mib", "memory that is not heap, MiB"),
+    ]
+    for axes, (variants, metric, label) in zip(all_axes, drawn, strict=False):
+        series = {
+            f"{database}, {mode}": over(of_mode, "rows", metric)
+            for database, of_database in grouped(variants, "database").items()
+            for mode, of_mode in grouped(of_database, "mode").items()
+        }
+        lines(axes, series, log_y=metric.endswith("_ms"))
+        axes.set_xlabel("rows")
+        axes.set_ylabel(label)
+    for unused in all_axes[len(drawn) :]:
+        unused.remove()
+    return figure
+
+
+def python_concurrency(results: Results) -> Figure:
+    """A panel per metric: bars of the clients, by kind of pool, or by question."""
+    pools = [variant for variant in results.variants if "pool" in variant.parameters]
+    askers = grouped((variant for variant in results.variants if "who" in variant.parameters), "who")
+    drawn = [
+        (pools, "pool", "requests_per_s", "pool: requests per second"),
+        (pools, "pool", "p99_ms", "pool: p99, ms"),
+        (pools, "pool", "pss_mib", "pool: memory, MiB"),
+        (askers["one caller"], "question", "p50_ms", "one caller: p50, ms"),
+        (askers["fresh process"], "question", "first_ms", "fresh process: first query, ms"),
+        (askers["fresh process"], "question", "import_ms", "fresh process: import, ms"),
+    ]
+    figure, all_axes = panels(len(drawn))
+    for axes, (variants, parameter, metric, label) in zip(all_axes, drawn, strict=True):
+        series = {
+            str(client): {str(variant.parameters[parameter]): variant.spread(metric) for variant in of_client}
+            for client, of_client in grouped(variants, "client").items()
+        }
+        bars(axes, [str(group) for group in grouped(variants, parameter)], series)
+        axes.set_ylabel(label)
+    return figure
+
+
+def result_transfer(results: Results) -> Figure:
+    """Throughput of each way, and where its processor time goes."""
+    figure, all_axes = panels(2, columns=1, inches=(11, 3.6))
+    ways = {variant.name: variant.name.replace(", ", "\n") for variant in results.variants}
+    throughput = {ways[variant.name]: variant.spread("mb_per_s") for variant in results.variants}
+    bars(all_axes[0], list(ways.values()), {"throughput": throughput})
+    all_axes[0].set_ylabel("MB/s")
+    labels = {"server_s": "gateway or bare server", "workers_s": "workers", "client_s": "client"}
+    processor = {
+        label: {ways[variant.name]: variant.spread(metric) for variant in results.variants}
+        for metric, label in labels.items()
+    }
+    bars(all_axes[1], list(ways.values()), processor)
+    all_axes[1].set_ylabel("processor time of 1,000 MB, s")
+    return figure
+
+
 def load(results: Results) -> Figure:
     """Rows per second."""
     figure, (axes,) = panels(1, inches=(5, 3.8))
@@ -239,6 +306,9 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         concurrency,
         tpch,
         ballista,
+        jdbc_streaming,
+        python_concurrency,
+        result_transfer,
         load,
     )
 }

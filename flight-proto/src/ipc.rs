@@ -1,17 +1,22 @@
 //! Schemas and rows as bytes inside other messages.
 //!
-//! What is read here travelled in a sealed message: arrow's reader trusts lengths and panics on some schemas that no Arrow
-//! library writes, so bytes that a stranger sends must not come here.
+//! What is read here travelled in a sealed message. arrow's reader panics on some bytes that no Arrow library writes: that is the
+//! sender's error here, as any other that its bytes have.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::convert::try_schema_from_ipc_buffer;
-use arrow::ipc::reader::StreamReader;
+use arrow::ipc::reader::StreamDecoder;
+use arrow::ipc::root_as_message;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_flight::{FlightData, SchemaAsIpc};
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::compressed::uncompressed_bytes;
 use crate::error::{Error, ErrorCode, Result};
 
 /// What stands before the length of an encapsulated message
@@ -38,7 +43,7 @@ pub fn schema_to_bytes(schema: &Schema) -> Bytes {
 /// # Errors
 /// `INVALID_ARGUMENT` if it is no schema.
 pub fn schema_from_bytes(bytes: &[u8]) -> Result<Schema> {
-    try_schema_from_ipc_buffer(bytes).map_err(|source| unreadable("schema", source))
+    read("schema", || try_schema_from_ipc_buffer(bytes))
 }
 
 /// Batches of one schema as an IPC stream.
@@ -65,11 +70,56 @@ pub fn batches_to_bytes(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<B
 /// # Errors
 /// `INVALID_ARGUMENT` if it is no IPC stream, or one that is cut short.
 pub fn batches_from_bytes(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let failed = |source| unreadable("stream", source);
-    let reader = StreamReader::try_new(bytes, None).map_err(failed)?;
-    let schema = reader.schema();
-    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    Ok((schema, batches))
+    read("stream", || {
+        refuse_compressed(bytes)?;
+        // StreamReader would allocate what a message says that follows, before it looks whether it does.
+        let mut decoder = StreamDecoder::new();
+        let mut rest = Buffer::from(bytes);
+        let mut batches = Vec::new();
+        while let Some(batch) = decoder.decode(&mut rest)? {
+            batches.push(batch);
+        }
+        decoder.finish()?;
+        let schema = decoder
+            .schema()
+            .ok_or_else(|| ArrowError::IpcError("there is no schema".to_owned()))?;
+        Ok((schema, batches))
+    })
+}
+
+/// Nobody compresses what is read here, and what is compressed says itself how much is allocated for it.
+fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
+    while let Some((header, rest)) = encapsulated_header(bytes) {
+        if uncompressed_bytes(header, rest).is_some() {
+            return Err(ArrowError::IpcError("it is compressed".to_owned()));
+        }
+        // Of what is no message, or cut short, the decoder says what is wrong.
+        let body = root_as_message(header)
+            .ok()
+            .map(|message| message.bodyLength());
+        let body = body.and_then(|body| usize::try_from(body).ok());
+        bytes = body.and_then(|body| rest.get(body..)).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The header of the first message, and all that follows it; none at the end.
+fn encapsulated_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (mut length, mut rest) = bytes.split_first_chunk::<4>()?;
+    if *length == CONTINUATION.to_le_bytes() {
+        (length, rest) = rest.split_first_chunk::<4>()?;
+    }
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    (length > 0)
+        .then(|| rest.split_at_checked(length))
+        .flatten()
+}
+
+fn read<T>(what: &str, read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T> {
+    // Nothing that a panic may have left half done is used again.
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ArrowError::IpcError("the reader panicked".to_owned())))
+        .map_err(|source| unreadable(what, source))
 }
 
 fn unreadable(what: &str, source: ArrowError) -> Error {
@@ -88,6 +138,7 @@ mod tests {
 
     use arrow::array::{Int64Array, StringViewArray};
     use arrow::datatypes::{DataType, Field};
+    use arrow::ipc::CompressionType;
 
     use super::*;
 
@@ -130,6 +181,42 @@ mod tests {
                 (schema.clone(), batches)
             );
         }
+    }
+
+    #[test]
+    fn whatever_byte_is_altered_it_is_read_or_the_senders_error() {
+        let schema = schema_to_bytes(&batch().schema());
+        let stream = batches_to_bytes(&batch().schema(), &[batch()]).unwrap();
+        // Among them are lengths: what they promise is not there, and is not allocated.
+        for with in [0x01, 0x80, 0xFF] {
+            for at in 0..schema.len() {
+                let refused = schema_from_bytes(&altered(&schema, at, with)).err();
+                assert!(refused.is_none_or(|error| error.code() == ErrorCode::InvalidArgument));
+            }
+            for at in 0..stream.len() {
+                let refused = batches_from_bytes(&altered(&stream, at, with)).err();
+                assert!(refused.is_none_or(|error| error.code() == ErrorCode::InvalidArgument));
+            }
+        }
+    }
+
+    #[test]
+    fn compressed_rows_are_refused() {
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(CompressionType::ZSTD))
+            .unwrap();
+        let schema = batch().schema();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &schema, options).unwrap();
+        writer.write(&batch()).unwrap();
+        let refused = batches_from_bytes(&writer.into_inner().unwrap()).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::InvalidArgument);
+        assert!(format!("{refused:?}").contains("compressed"), "{refused:?}");
+    }
+
+    fn altered(bytes: &[u8], at: usize, with: u8) -> Vec<u8> {
+        let mut altered = bytes.to_vec();
+        altered[at] ^= with;
+        altered
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!
 //! [`error`] is the one list of error codes, and the one map to and from gRPC.
 
+/// What compressed rows say of their size.
+pub mod compressed;
 /// Small commands from a gateway to a worker (DoAction): report, drop a table, list segments.
 pub mod control;
 /// Results that clients fetch from the workers themselves.

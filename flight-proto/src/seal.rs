@@ -131,6 +131,13 @@ impl Sealer {
         sealed.get(3) == Some(&(purpose as u8))
     }
 
+    /// The last second (since 1970) in which the message opens, as it says of itself; whoever opens it finds out whether that is true.
+    /// `None` if it is too short to say it.
+    pub fn expires_s(sealed: &[u8]) -> Option<u64> {
+        let expiry = sealed.get(4..HEADER_BYTES)?;
+        Some(u64::from_be_bytes(expiry.try_into().ok()?))
+    }
+
     /// Opens what [`Sealer::seal`] made.
     ///
     /// # Errors
@@ -188,9 +195,7 @@ impl Sealer {
                 format!("a sealed message of another kind was presented as a {what}"),
             ));
         }
-        let mut expiry = [0; 8];
-        expiry.copy_from_slice(&signed[4..HEADER_BYTES]);
-        let expiry_s = u64::from_be_bytes(expiry);
+        let expiry_s = Self::expires_s(signed).unwrap_or_default();
         if expiry_s < now_s {
             return Err(Error::new(
                 ErrorCode::DeadlineExceeded,
@@ -246,6 +251,7 @@ mod tests {
         let hex: String = sealed.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(sealed.len(), 18 + MAC_BYTES);
         assert_eq!(&hex[..36], "564c0203000000006553f100080712020305");
+        assert_eq!(Sealer::expires_s(&sealed), Some(1_700_000_000));
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct FragmentTicket {
     /// The workers whose rows this one merges, if the fragment [relays](crate::fragment::Relayed); it may be one of them.
     #[prost(message, repeated, tag = "11")]
     pub members: Vec<Member>,
+    /// The schema that a client was announced, as Arrow IPC: the rows come as the client is sent them, in its types. Empty: in the fragment's own.
+    #[prost(bytes = "bytes", tag = "12")]
+    pub announced: Bytes,
 }
 
 /// A worker whose rows another one asks for, on behalf of a gateway.

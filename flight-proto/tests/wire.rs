@@ -128,6 +128,7 @@ fn a_fragment_ticket_has_its_bytes() {
         batch_bytes: 1 << 20,
         small_bytes: 1 << 16,
         members: Vec::new(),
+        announced: Vec::new().into(),
     };
     assert_bytes(
         &with_handle,
@@ -152,6 +153,11 @@ fn a_fragment_ticket_has_its_bytes() {
         ..FragmentTicket::default()
     };
     assert_bytes(&of_relay, "5a1008ac021203683a311a040a0200401a00");
+    let for_client = FragmentTicket {
+        announced: vec![0x0c, 0x0d].into(),
+        ..FragmentTicket::default()
+    };
+    assert_bytes(&for_client, "62020c0d");
 }
 
 /// As a gateway and its workers exchange it for each query: small, however long the plan is.

@@ -20,6 +20,8 @@ pub mod limits;
 pub mod members;
 /// The partial results of many workers, merged piece by piece.
 pub mod merge;
+/// Messages of workers that are a client's, too.
+pub mod passed_on;
 /// How a node reaches the workers of its cluster.
 pub mod peers;
 /// What a gather learned of its workers: rows, bytes, time.

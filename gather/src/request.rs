@@ -12,6 +12,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use crate::flow::Flow;
 use crate::known_fragments::KnownBy;
 use crate::limits::Limits;
+use crate::passed_on::Announced;
 use crate::peers::Peers;
 use crate::report::Reports;
 
@@ -36,6 +37,8 @@ pub struct Question {
     pub parameters: Bytes,
     /// The fragment's columns.
     pub schema: SchemaRef,
+    /// What a client was announced to whom the messages of workers are passed on as they are.
+    pub announced: Option<Announced>,
     /// Where workers are reported.
     pub reports: Reports,
 }

@@ -40,6 +40,20 @@ const MAX_COPIES_ASKED: usize = 3;
 /// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
 pub type WorkerStream = BoxStream<'static, Result<Rows>>;
 
+/// What the reader of a worker is handed of a message with rows.
+pub trait FromMessage: Sized + Send + 'static {
+    /// `rows`: how many the message has. `outline`: which buckets they belong to, if they were asked for by bucket.
+    ///
+    /// # Errors
+    /// If the message cannot be decoded.
+    fn from_message(
+        message: FlightData,
+        rows: u64,
+        outline: Option<RowsByBucket>,
+        request: &Request,
+    ) -> Result<Self>;
+}
+
 /// A message with rows.
 #[derive(Debug)]
 pub struct Rows {
@@ -49,9 +63,24 @@ pub struct Rows {
     pub outline: Option<RowsByBucket>,
 }
 
+impl FromMessage for Rows {
+    fn from_message(
+        message: FlightData,
+        _: u64,
+        outline: Option<RowsByBucket>,
+        request: &Request,
+    ) -> Result<Self> {
+        let schema = Arc::clone(&request.schema);
+        let batch = flight_data_to_arrow_batch(&message, schema, &HashMap::new())
+            .map_err(datafusion::error::DataFusionError::from)?;
+        Ok(Self { batch, outline })
+    }
+}
+
 /// Asks when it is first polled; `request` is `None` if no row is of use. Errors name the worker.
-pub fn worker_stream<R>(request: R, target: Target) -> WorkerStream
+pub fn worker_stream<T, R>(request: R, target: Target) -> BoxStream<'static, Result<T>>
 where
+    T: FromMessage,
     R: FnOnce() -> Result<Option<Arc<Request>>> + Send + 'static,
 {
     let opened = async move {
@@ -63,7 +92,10 @@ where
     stream::once(opened).try_flatten().boxed()
 }
 
-fn read(request: Arc<Request>, target: Target) -> Result<WorkerStream> {
+fn read<T: FromMessage>(
+    request: Arc<Request>,
+    target: Target,
+) -> Result<BoxStream<'static, Result<T>>> {
     let mut copies = vec![target.worker];
     copies.extend(target.others);
     request.peers.sort_live_first(&mut copies);
@@ -124,23 +156,23 @@ enum Form {
 }
 
 /// What a message of a worker is.
-enum Received {
+enum Received<T> {
     /// Of the rows that follow: the worker has decoded the fragment.
     Schema,
-    Rows(Rows),
+    Rows(T),
     SendFragment,
     Nothing,
     End(EndOfStream),
 }
 
 impl Reader {
-    async fn next(&mut self) -> Result<Option<Rows>> {
+    async fn next<T: FromMessage>(&mut self) -> Result<Option<T>> {
         let next = self.next_of_any_attempt().await;
         self.report.lock().total = self.started.elapsed();
         next
     }
 
-    async fn next_of_any_attempt(&mut self) -> Result<Option<Rows>> {
+    async fn next_of_any_attempt<T: FromMessage>(&mut self) -> Result<Option<T>> {
         let mut backoff = None;
         loop {
             match self.attempt().await {
@@ -182,7 +214,7 @@ impl Reader {
         may_recover && self.report.lock().rows == 0
     }
 
-    async fn attempt(&mut self) -> Result<Option<Rows>> {
+    async fn attempt<T: FromMessage>(&mut self) -> Result<Option<T>> {
         if self.messages.is_none() {
             let is_known = self.request.known_by.contains(self.worker);
             self.open(if is_known { Form::Handle } else { Form::Whole })
@@ -197,7 +229,7 @@ impl Reader {
                 self.request.reports.waited(waited);
             }
             let started = Instant::now();
-            let received = self.decode(&message?);
+            let received = self.decode(message?);
             self.report.lock().decode += started.elapsed();
             match received? {
                 Received::Rows(rows) => return Ok(Some(rows)),
@@ -258,6 +290,11 @@ impl Reader {
             batch_bytes: request.flow.batch_bytes as u64,
             small_bytes: request.flow.small_bytes(&request.limits) as u64,
             members: members.collect::<Result<_>>()?,
+            announced: request
+                .announced
+                .as_ref()
+                .map(|announced| announced.schema.clone())
+                .unwrap_or_default(),
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let limits = &request.limits;
@@ -320,7 +357,7 @@ impl Reader {
         }
     }
 
-    fn decode(&self, message: &FlightData) -> Result<Received> {
+    fn decode<T: FromMessage>(&self, message: FlightData) -> Result<Received<T>> {
         let bytes = message.data_body.len() + message.data_header.len();
         self.report.lock().bytes += bytes as u64;
         let mut outline = None;
@@ -338,27 +375,32 @@ impl Reader {
         if message.data_header.is_empty() {
             return Ok(Received::Nothing);
         }
-        let header = root_as_message(&message.data_header)
-            .map_err(|source| {
-                Error::internal(format!("a message of the worker is malformed: {source}"))
-            })?
-            .header_type();
-        match header {
-            MessageHeader::RecordBatch => {}
-            MessageHeader::Schema => return Ok(Received::Schema),
-            _ => return Ok(Received::Nothing),
+        let header = root_as_message(&message.data_header).map_err(|source| {
+            Error::internal(format!("a message of the worker is malformed: {source}"))
+        })?;
+        if header.header_type() == MessageHeader::Schema {
+            if let Some(announced) = &self.request.announced {
+                announced.check(&message.data_header)?;
+            }
+            return Ok(Received::Schema);
         }
-        let schema = &self.request.schema;
-        let batch = flight_data_to_arrow_batch(message, Arc::clone(schema), &HashMap::new())
-            .map_err(datafusion::error::DataFusionError::from)?;
+        let Some(batch) = header.header_as_record_batch() else {
+            return Ok(Received::Nothing);
+        };
+        if batch.compression().is_some() {
+            self.request.limits.message.check_uncompressed(&message)?;
+        }
+        let rows = u64::try_from(batch.length())
+            .map_err(|_| Error::internal("a message of the worker has less than no rows"))?;
+        let received = T::from_message(message, rows, outline, &self.request)?;
         let mut report = self.report.lock();
-        report.rows += batch.num_rows() as u64;
+        report.rows += rows;
         report.batches += 1;
-        Ok(Received::Rows(Rows { batch, outline }))
+        Ok(Received::Rows(received))
     }
 
     /// A result is whole or an error.
-    fn complete(&self, end: EndOfStream) -> Result<Received> {
+    fn complete<T>(&self, end: EndOfStream) -> Result<Received<T>> {
         let report = self.report.lock();
         if (end.rows, end.batches) == (report.rows, report.batches) {
             return Ok(Received::End(end));

@@ -25,15 +25,17 @@ const SPARE_BYTES: usize = 1024;
 /// How long rows wait for others to make a larger batch.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// Joins small batches and splits large ones so that each has about `target_bytes`. The first batch goes out as soon as
+/// Joins small batches and splits large ones so that each has half of `target_bytes` to all of it, about. The first batch goes out as soon as
 /// the input has nothing more at hand, so that a small answer does not wait; later ones wait a few milliseconds.
 ///
-/// Batches are copied where that saves bytes: a filtered view array drags all its buffers along otherwise.
+/// Batches are copied where they are joined, and where that saves bytes: a filtered view array drags all its buffers along otherwise.
 pub struct CoalesceBytes<S> {
     input: S,
     schema: SchemaRef,
     target_bytes: usize,
     coalescer: Option<BatchCoalescer>,
+    /// Rows that are aimed at, by the first batch that the coalescer was given.
+    target_rows: usize,
     input_ended: bool,
     any_sent: bool,
     linger: Option<Pin<Box<Sleep>>>,
@@ -58,22 +60,30 @@ where
             schema,
             target_bytes: target_bytes.max(1),
             coalescer: None,
+            target_rows: MAX_ROWS,
             input_ended: false,
             any_sent: false,
             linger: None,
         }
     }
 
-    fn push(&mut self, batch: RecordBatch) -> Result<(), DataFusionError> {
+    fn push(&mut self, batch: &RecordBatch) -> Result<(), DataFusionError> {
         let coalescer = match &mut self.coalescer {
             Some(coalescer) => coalescer,
             None => {
-                let rows = target_rows(&batch, self.target_bytes);
-                self.coalescer
-                    .insert(BatchCoalescer::new(self.schema.clone(), rows))
+                let rows = target_rows(batch, self.target_bytes);
+                self.target_rows = rows;
+                let coalescer = BatchCoalescer::new(self.schema.clone(), rows);
+                // A batch of that size is not worth being copied to be joined with others.
+                let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows / 2));
+                self.coalescer.insert(coalescer)
             }
         };
-        coalescer.push_batch(batch)?;
+        let rows = batch.num_rows();
+        for offset in (0..rows).step_by(self.target_rows) {
+            let rows = self.target_rows.min(rows - offset);
+            coalescer.push_batch(batch.slice(offset, rows))?;
+        }
         Ok(())
     }
 
@@ -127,7 +137,7 @@ where
             }
             match self.input.poll_next_unpin(cx) {
                 Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
-                Poll::Ready(Some(Ok(batch))) => self.push(batch)?,
+                Poll::Ready(Some(Ok(batch))) => self.push(&batch)?,
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => self.input_ended = true,
                 Poll::Pending => {
@@ -249,6 +259,20 @@ mod tests {
             split.iter().map(RecordBatch::num_rows).sum::<usize>(),
             10_000
         );
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_about_the_right_size_is_not_copied() {
+        let batches = vec![numbers(0..700), numbers(700..1_400), numbers(1_400..1_500)];
+        let buffers = |batches: &[RecordBatch]| -> Vec<*const u8> {
+            let columns = batches.iter().map(|batch| batch.column(0).to_data());
+            columns.map(|data| data.buffers()[0].as_ptr()).collect()
+        };
+        let given = buffers(&batches);
+        let sent = coalesce(batches, 8_000).await;
+        assert_eq!(buffers(&sent)[..2], given[..2]);
+        let rows: Vec<_> = sent.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [700, 700, 100]);
     }
 
     #[tokio::test]

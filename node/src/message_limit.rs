@@ -2,9 +2,11 @@
 //!
 //! tonic refuses them, most before a service sees them, as OUT_OF_RANGE and without the name of a setting.
 
+use arrow_flight::FlightData;
 use tonic::codegen::http::Response;
 use tonic::{Code, Status};
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::compressed::uncompressed_bytes;
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 const GRPC_STATUS: &str = "grpc-status";
 
@@ -26,7 +28,25 @@ impl MessageLimit {
         status
     }
 
-    /// The same for the answer to a call that was refused as a whole.
+    /// Refuses rows that are compressed, and too large when they are not.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`.
+    pub fn check_uncompressed(self, message: &FlightData) -> Result<()> {
+        let bytes = uncompressed_bytes(&message.data_header, &message.data_body);
+        if bytes.is_none_or(|bytes| bytes <= self.bytes) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorCode::ResourceExhausted,
+            format!(
+                "a compressed message says that its rows are larger than the {} bytes of {}; send less at once, or raise the setting",
+                self.bytes, self.setting
+            ),
+        ))
+    }
+
+    /// What [`Self::explain`] does, for the answer to a call that was refused as a whole.
     pub(crate) fn explain_response<B>(self, mut response: Response<B>) -> Response<B> {
         let refused = response
             .headers()

@@ -1,29 +1,22 @@
 //! The CPU, I/O and health runtimes.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::error::DataFusionError;
-use datafusion::physical_plan::{RecordBatchStream, SendableRecordBatchStream};
-use futures::{Stream, StreamExt, ready};
+use datafusion::physical_plan::SendableRecordBatchStream;
+use futures::Stream;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::run::StopsWhenDropped;
+pub use on_cpu::{CpuStream, OnCpu};
+
+/// Streams that are computed on the CPU runtime.
+mod on_cpu;
 
 /// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
 /// used becomes real memory.
 const STACK_BYTES: usize = 16 << 20;
-
-/// Batches between the runtime that computes them and the one that sends them.
-const BATCHES_AHEAD: usize = 2;
 
 /// Where work runs: planning and execution on the CPU runtime, the network on the I/O runtime, who lives on a third, so that
 /// a busy node is not declared dead.
@@ -134,33 +127,24 @@ impl Runtimes {
     /// so does a reader that takes no batch for `reader_timeout`; with `Duration::MAX` it may take as long as it likes.
     pub fn stream_on_cpu(
         &self,
-        mut stream: SendableRecordBatchStream,
+        stream: SendableRecordBatchStream,
         reader_timeout: Duration,
     ) -> CpuStream {
         let schema = stream.schema();
-        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-        let task = self.cpu.spawn(async move {
-            while let Some(batch) = stream.next().await {
-                let last = batch.is_err();
-                match sender.send_timeout(batch, reader_timeout).await {
-                    Ok(()) if !last => {}
-                    Err(SendTimeoutError::Timeout(_)) => {
-                        return Err(Error::new(
-                            ErrorCode::DeadlineExceeded,
-                            format!("the reader took no rows for {reader_timeout:?}"),
-                        ));
-                    }
-                    Ok(()) | Err(SendTimeoutError::Closed(_)) => break,
-                }
-            }
-            Ok(())
-        });
-        CpuStream {
-            schema,
-            receiver,
-            task: Some(AbortOnDrop(task)),
-            stops: None,
-        }
+        CpuStream::new(schema, self.read_on_cpu(stream, reader_timeout))
+    }
+
+    /// The same for any items; the first error is the last one.
+    pub fn read_on_cpu<T, E>(
+        &self,
+        stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
+        reader_timeout: Duration,
+    ) -> OnCpu<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        OnCpu::start(&self.cpu, stream, reader_timeout)
     }
 }
 
@@ -176,56 +160,6 @@ async fn run_on<T: Send + 'static>(
             Error::with_source(ErrorCode::Internal, "a task panicked", source)
         })
     })
-}
-
-/// A stream that is computed on the CPU runtime.
-#[derive(Debug)]
-pub struct CpuStream {
-    schema: SchemaRef,
-    receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
-    task: Option<AbortOnDrop<Result<()>>>,
-    stops: Option<StopsWhenDropped>,
-}
-
-impl CpuStream {
-    /// The same, which ends its plan when it is dropped: the task that is aborted then may be in the middle of a long poll.
-    #[must_use]
-    pub fn stopping(mut self, plan: StopsWhenDropped) -> Self {
-        self.stops = Some(plan);
-        self
-    }
-}
-
-impl Stream for CpuStream {
-    type Item = Result<RecordBatch, DataFusionError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.receiver.poll_recv(cx) {
-            Poll::Ready(None) => {}
-            other => return other,
-        }
-        // The sender is gone: how the task ended says whether these were all rows.
-        let Some(task) = &mut self.task else {
-            return Poll::Ready(None);
-        };
-        let ended = ready!(Pin::new(&mut task.0).poll(cx));
-        self.task = None;
-        let error = match ended {
-            Ok(Ok(())) => return Poll::Ready(None),
-            Ok(Err(error)) => error,
-            Err(source) if source.is_cancelled() => {
-                Error::new(ErrorCode::Cancelled, "the node is shutting down")
-            }
-            Err(source) => Error::with_source(ErrorCode::Internal, "a task panicked", source),
-        };
-        Poll::Ready(Some(Err(error.into())))
-    }
-}
-
-impl RecordBatchStream for CpuStream {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
 }
 
 /// Ends a task when it is dropped.

@@ -1,11 +1,12 @@
 """A gateway without a database: it says over real gRPC what a test tells it to, so that pyarrow's texts are true.
 
-It speaks the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, CloseSession. What it was
-asked is kept in `calls`.
+It speaks the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, DoGet of a part,
+CloseSession. What it was asked is kept in `calls`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 import grpc
 import protobuf as pb
 import pyarrow as pa
+from pyarrow import flight
 
 _SERVICE = "arrow.flight.protocol.FlightService"
 _SQL_INFO = pa.record_batch({"info_name": [1], "value": ["0.0.0"]})
@@ -37,10 +39,17 @@ class Answer:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
     """How many rows an update changes, for each row of parameters."""
+    parts: int = 0
+    """In so many parts, if any, the rows are fetched. Each has all `batches`, and takes a quarter of its timeout."""
     fail_at_once: Failure | None = None
+    hangs_at_once: bool = False
+    waits: bool = False
+    """It is answered when it may be: see `StubGateway.may_answer`."""
+    """Nothing is said until its client leaves."""
     fail_after_batches: Failure | None = None
+    """Or, of an update, after it was said to be done."""
     hangs_after_batches: bool = False
-    """The stream stays open until its client leaves."""
+    """The stream stays open until its client leaves; that of an update after it was said to be done."""
 
 
 class StubGateway:
@@ -51,12 +60,19 @@ class StubGateway:
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.parameters: list[pa.RecordBatch] = []
+        self.seconds_of_parts: list[float] = []
+        """Of each DoGet: its timeout."""
+        self.may_log_in = threading.Event()
+        """A handshake is answered as long as this is set."""
+        self.may_log_in.set()
         self.stream_hangs = threading.Event()
+        self.may_answer = threading.Event()
         self.stream_ended = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(8))
         handlers = {
             "Handshake": grpc.stream_stream_rpc_method_handler(self._handshake),
             "DoAction": grpc.unary_stream_rpc_method_handler(self._do_action),
+            "DoGet": grpc.unary_stream_rpc_method_handler(self._do_get),
             "DoExchange": grpc.stream_stream_rpc_method_handler(self._do_exchange),
         }
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, handlers)])
@@ -70,7 +86,9 @@ class StubGateway:
         self._server.stop(grace=None).wait()
 
     def _handshake(self, _requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._client_left(context)
         self._note("Handshake", context)
+        self.may_log_in.wait()
         context.send_initial_metadata([("authorization", "Bearer session-token")])
         yield from ()
 
@@ -90,16 +108,37 @@ class StubGateway:
         self._note(f"DoExchange {command.decode()}", context)
         answer = self._answers[command.decode()]
         _end_with(answer.fail_at_once, context)
+        client_left = self._client_left(context)
+        if answer.hangs_at_once:
+            self.stream_hangs.set()
+            client_left.wait()
+        if answer.waits:
+            self.stream_hangs.set()
+            self.may_answer.wait(timeout=30)
         if answer.schema is None:
             times = sum(batch.num_rows for batch in rows) if rows else 1
             yield _note_of(query_id="q1", rows_affected=answer.count * times)
+        elif answer.parts:
+            yield _note_of(query_id="q1", flight_info=_flight_info(command, answer.schema, answer.parts))
         else:
             yield _note_of(query_id="q1")
             yield from _stream_of(answer.batches, answer.schema)
-            self._end_of_rows(answer, context)
+        if answer.hangs_after_batches:
+            self.stream_hangs.set()
+            client_left.wait()
+        _end_with(answer.fail_after_batches, context)
         yield _note_of(statistics={"rows": 3, "planning_us": 7, "news_of_a_later_release": {}})
 
-    def _end_of_rows(self, answer: Answer, context: grpc.ServicerContext) -> None:
+    def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._note("DoGet", context)
+        seconds = context.time_remaining()
+        self.seconds_of_parts.append(seconds)
+        answer = self._answers[pb.fields(request)[1].decode()]
+        yield from _stream_of(answer.batches, answer.schema)
+        self._client_left(context).wait(seconds / 4)
+
+    def _client_left(self, context: grpc.ServicerContext) -> threading.Event:
+        """Set when the call has ended, as `stream_ended` is."""
         client_left = threading.Event()
 
         def end() -> None:
@@ -108,10 +147,7 @@ class StubGateway:
 
         if not context.add_callback(end):
             end()
-        if answer.hangs_after_batches:
-            self.stream_hangs.set()
-            client_left.wait()
-        _end_with(answer.fail_after_batches, context)
+        return client_left
 
     def _note(self, call: str, context: grpc.ServicerContext) -> None:
         self.calls.append(call)
@@ -126,6 +162,13 @@ def _end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
 def _note_of(**fields: object) -> bytes:
     """A message with nothing but `app_metadata`."""
     return pb.field(3, json.dumps(fields))
+
+
+def _flight_info(command: bytes, schema: pa.Schema, parts: int) -> str:
+    """Of a result whose tickets are the statement."""
+    endpoints = [flight.FlightEndpoint(command, []) for _ in range(parts)]
+    info = flight.FlightInfo(schema, flight.FlightDescriptor.for_command(command), endpoints, -1, -1)
+    return base64.b64encode(info.serialize()).decode()
 
 
 def _stream_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:

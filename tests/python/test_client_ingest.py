@@ -5,11 +5,24 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import until
 
 import volary
 
 TABLE = pa.table({"k": [1, 2, 3], "name": ["kea", None, "tui"]})
 ROWS = [(1, "kea"), (2, None), (3, "tui")]
+
+
+def ingested_at_last(connection, name: str, data: volary.IngestData) -> int:
+    """Rows for a table that the gateway may still be making for a statement that was cancelled."""
+
+    def ingested() -> int | None:
+        try:
+            return connection.ingest(name, data)
+        except volary.AlreadyExistsError:
+            return None
+
+    return until(ingested, "the gateway has ended the cancelled statement")
 
 
 def stored(connection, name: str) -> list[tuple]:
@@ -86,4 +99,63 @@ def test_a_stream_that_fails_keeps_nothing(connection, name):
     with pytest.raises((volary.Error, OSError), match="the disk is gone"):
         connection.ingest(name, pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
     assert name not in connection.tables()
-    assert connection.ingest(name, TABLE) == 3
+    assert ingested_at_last(connection, name, TABLE) == 3
+
+
+NOT_NULL = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("name", pa.string())])
+KEA = pa.record_batch([[1], ["kea"]], schema=NOT_NULL)
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ([KEA, TABLE.to_batches()[0]], r"batch 2 .* column 1 is k: int64, not k: int64 not null; .*cast"),
+        ([KEA.rename_columns(["id", "name"])], "batch 1 .* column 1 is id: int64 not null, not k: int64 not null;"),
+        ([KEA.select(["name"])], "batch 1 .* it has 1 columns, not 2;"),
+        ([KEA.append_column("day", pa.nulls(1, pa.date32()))], "batch 1 .* it has 3 columns, not 2;"),
+        (
+            [pa.record_batch([[1], [2]], names=["a", "b"])],
+            "column 1 is a: int64, not k: int64 not null, column 2 is b: int64, not name: string;",
+        ),
+    ],
+    ids=["nullable", "another name", "too few", "too many", "all of them"],
+)
+def test_a_batch_that_is_not_of_its_streams_schema_is_named(connection, name, batches, said):
+    stream = pa.RecordBatchReader.from_batches(NOT_NULL, iter(batches))
+    with pytest.raises(volary.InvalidArgumentError, match=said):
+        connection.ingest(name, stream, timeout=60)
+    assert name not in connection.tables()
+    assert ingested_at_last(connection, name, TABLE) == 3
+
+
+def test_a_batch_may_be_annotated_otherwise_than_its_stream(connection, name):
+    stream = pa.RecordBatchReader.from_batches(NOT_NULL.with_metadata({"note": "of a file"}), iter([KEA]))
+    assert connection.ingest(name, stream) == 1
+
+
+DEEP = pa.int64()
+for _ in range(80):
+    DEEP = pa.list_(DEEP)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    # Arrow's format has no more rows in a batch; these take no memory.
+    [(pa.nulls(1 << 31), "larger than"), (pa.nulls(1, DEEP), "recursion depth")],
+    ids=["too many rows", "too deep"],
+)
+def test_a_batch_that_cannot_be_sent_ends_the_write(connection, name, column, said):
+    with pytest.raises(volary.InvalidArgumentError, match=said):
+        connection.ingest(name, pa.record_batch({"k": column}), timeout=60)
+    assert name not in connection.tables()
+    assert ingested_at_last(connection, name, TABLE) == 3
+
+
+def test_a_gateway_that_ends_a_write_before_its_last_row_says_why(connection, name):
+    def endless():
+        while True:
+            yield TABLE.to_batches()[0]
+
+    with pytest.raises(volary.NotFoundError, match=name) as caught:
+        connection.ingest(name, pa.RecordBatchReader.from_batches(TABLE.schema, endless()), mode="append", timeout=60)
+    assert "gRPC" not in caught.value.message

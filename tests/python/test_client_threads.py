@@ -1,4 +1,4 @@
-"""The thread that waits for the main one, so that Ctrl-C arrives: it comes with the first statement, and goes."""
+"""The thread that waits for the main one where a program has its own handler of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import pytest
+from interrupts import handled_by, own_handler
 from processes import until
 
 import volary
@@ -16,6 +17,12 @@ from volary._interrupt import Interruptible
 def helpers() -> list[threading.Thread]:
     """The threads of connections."""
     return [thread for thread in threading.enumerate() if thread.name == "volary"]
+
+
+@pytest.fixture(autouse=True)
+def _own_handler():
+    with handled_by(own_handler):
+        yield
 
 
 @pytest.mark.server

@@ -5,6 +5,7 @@ import decimal
 import gc
 import os
 import signal
+import socket
 import threading
 import uuid
 
@@ -12,9 +13,11 @@ import grpc
 import polars
 import pyarrow as pa
 import pytest
+from interrupts import handled_by, own_handler, pressed_when
 from stub_gateway import Answer, Failure, StubGateway
 
 import volary
+from volary._exchange import Exchange
 
 SCHEMA = pa.schema([("n", pa.int64()), ("name", pa.string())])
 FIRST = pa.record_batch([[1, 2], ["one", None]], schema=SCHEMA)
@@ -26,6 +29,13 @@ ANSWERS = {
     "nothing": Answer(schema=SCHEMA),
     "insert": Answer(count=1),
     "hangs": Answer(schema=SCHEMA, batches=[FIRST], hangs_after_batches=True),
+    "parts": Answer(schema=SCHEMA, batches=[FIRST], parts=2),
+    "hangs at once": Answer(count=1, hangs_at_once=True),
+    "waits until it may": Answer(count=1, waits=True),
+    "inserts and hangs": Answer(count=1, hangs_after_batches=True),
+    "inserts and breaks": Answer(
+        count=1, fail_after_batches=Failure(grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE: the gateway is gone")
+    ),
     "breaks": Answer(
         schema=SCHEMA,
         batches=[FIRST],
@@ -220,32 +230,147 @@ def test_a_connection_that_is_closed_ends_its_queries_on_the_server(connection, 
         result.to_arrow()
 
 
-def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch):
-    waits, result_of = threading.Event(), volary._interrupt._result
+def test_a_connection_that_is_closed_ends_a_statement_that_has_not_answered(connection, stub, background):
+    def close_when_it_waits():
+        assert stub.stream_hangs.wait(timeout=10)
+        connection.close()
 
-    def wait_and_tell(future):
-        waits.set()
-        return result_of(future)
+    closing = background(close_when_it_waits)
+    with pytest.raises(volary.CancelledError):
+        connection.sql("hangs at once")
+    closing.result(timeout=30)
+    assert stub.stream_ended.wait(timeout=10)
 
-    def press_when_it_waits():
-        assert waits.wait(timeout=10)
-        os.kill(os.getpid(), signal.SIGINT)
+
+def test_a_connection_that_is_closed_ends_the_statements_of_other_threads(connection, stub, background):
+    waiting = background(connection.sql, "hangs at once")
+    assert stub.stream_hangs.wait(timeout=10)
+    connection.close()
+    with pytest.raises(volary.CancelledError):
+        waiting.result(timeout=30)
+    assert stub.stream_ended.wait(timeout=10)
+
+
+def test_a_write_that_was_acknowledged_has_succeeded_whatever_comes_then(connection):
+    result = connection.sql("inserts and breaks")
+    assert result.rows_affected == 1
+    assert result.statistics is None
+
+
+@pytest.fixture
+def closed_at_first_note(connection, monkeypatch):
+    """A connection that is closed as soon as a statement has its first answer."""
+    begin = volary._exchange.Exchange.begin
+
+    def begin_and_close(*arguments):
+        answer = begin(*arguments)
+        connection.close()
+        return answer
+
+    monkeypatch.setattr("volary._exchange.Exchange.begin", begin_and_close)
+    return connection
+
+
+@pytest.mark.parametrize("statement", ["insert", "inserts and hangs"])
+def test_a_write_has_succeeded_if_its_connection_is_closed_after_the_answer(closed_at_first_note, statement):
+    assert closed_at_first_note.sql(statement).rows_affected == 1
+    with pytest.raises(RuntimeError, match="the connection is closed"):
+        closed_at_first_note.sql(statement)
+
+
+@pytest.mark.parametrize("statement", ["hangs", "parts"])
+def test_a_query_ends_if_its_connection_is_closed_after_the_first_answer(closed_at_first_note, stub, statement):
+    with pytest.raises(RuntimeError, match="the connection is closed"):
+        closed_at_first_note.sql(statement)
+    assert stub.stream_ended.wait(timeout=10)
+
+
+def test_a_timeout_is_that_of_all_parts_together(connection, stub):
+    result = connection.sql("parts", direct=True, threads=1, timeout=6)
+    assert result.to_arrow().num_rows == 2 * FIRST.num_rows
+    first, second = stub.seconds_of_parts
+    # The first part took a quarter of what was left for it.
+    assert second < first * 0.8
+
+
+def test_a_timeout_that_has_passed_asks_nobody(connection, stub):
+    with pytest.raises(volary.DeadlineExceededError, match="the timeout given to"):
+        connection.sql("rows", timeout=0)
+    assert stub.calls == []
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, own_handler], ids=["python", "own"])
+def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch, handler):
+    reads, read = threading.Event(), Exchange.read
+
+    def read_and_tell(exchange):
+        reads.set()
+        return read(exchange)
 
     batches = connection.sql("hangs").batches()
     assert next(batches) == FIRST
-    monkeypatch.setattr("volary._interrupt._result", wait_and_tell)
-    # A process that a shell started in the background ignores it.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    presser = threading.Thread(target=press_when_it_waits)
-    presser.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            next(batches)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    presser.join()
+    monkeypatch.setattr(Exchange, "read", read_and_tell)
+    with handled_by(handler), pressed_when(reads), pytest.raises(KeyboardInterrupt):
+        next(batches)
     assert stub.stream_ended.wait(timeout=10)
     assert connection.sql("rows").rows() == ROWS
+
+
+def test_a_handler_of_ctrl_c_that_goes_on_lets_the_statement_go_on(connection, stub):
+    with handled_by(lambda *_: stub.may_answer.set()), pressed_when(stub.stream_hangs):
+        assert connection.sql("waits until it may").rows_affected == 1
+
+
+def test_a_handler_of_another_signal_is_run_while_a_statement_waits(connection, stub):
+    def release():
+        assert stub.stream_hangs.wait(timeout=10)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    releaser = threading.Thread(target=release)
+    before = signal.signal(signal.SIGUSR1, lambda *_: stub.may_answer.set())
+    try:
+        with handled_by(signal.default_int_handler):
+            releaser.start()
+            assert connection.sql("waits until it may").rows_affected == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    releaser.join()
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL, signal.default_int_handler])
+def test_no_thread_waits_for_a_program_without_handlers(stub, handler):
+    before = set(threading.enumerate())
+    with handled_by(handler), volary.connect(stub.uri) as connection:
+        assert connection.sql("rows").rows() == ROWS
+        started = set(threading.enumerate()) - before
+        assert "volary" not in {thread.name for thread in started}
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, own_handler], ids=["python", "own"])
+def test_who_is_woken_by_signals_otherwise_still_is(connection, handler):
+    told, tells = socket.socketpair()
+    with told, tells, handled_by(handler):
+        tells.setblocking(False)
+        before = signal.set_wakeup_fd(tells.fileno())
+        try:
+            assert connection.sql("rows").rows() == ROWS
+            assert signal.set_wakeup_fd(tells.fileno()) == tells.fileno()
+        finally:
+            signal.set_wakeup_fd(before)
+
+
+def test_signals_that_come_meanwhile_are_handed_on(connection, stub):
+    told, tells = socket.socketpair()
+    with told, tells, handled_by(signal.default_int_handler), pressed_when(stub.stream_hangs):
+        tells.setblocking(False)
+        told.settimeout(10)
+        before = signal.set_wakeup_fd(tells.fileno())
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                connection.sql("hangs at once")
+            assert told.recv(1) == bytes([signal.SIGINT])
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def test_a_connection_is_used_from_another_thread(connection):

@@ -12,6 +12,7 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
 use bytes::Bytes;
+use futures::future::ready;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
@@ -88,9 +89,14 @@ impl WorkerService {
             write_id = request.write_id,
             worker = %self.context.id
         );
-        let rest =
-            messages.map_err(move |status| FlightError::Tonic(Box::new(limit.explain(status))));
-        let data = stream::once(futures::future::ready(Ok(first))).chain(rest);
+        let rest = messages.map_err(move |status| limit.explain(status));
+        let data = stream::once(ready(Ok(first)))
+            .chain(rest)
+            .and_then(move |message| {
+                let checked = limit.check_uncompressed(&message).map_err(Status::from);
+                ready(checked.map(|()| message))
+            })
+            .map_err(|status| FlightError::Tonic(Box::new(status)));
         let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
         let context = WriteContext {
             storage: self.context.storage.clone(),
@@ -121,7 +127,8 @@ impl WorkerService {
                 "the rows are for an earlier start of this worker; run the statement again",
             ));
         }
-        self.received.take(&request.stream_id)?;
+        let expires_s = Sealer::expires_s(&descriptor.cmd).unwrap_or_default();
+        self.received.take(&request.stream_id, expires_s)?;
         Ok(request)
     }
 
@@ -221,9 +228,7 @@ impl FlightService for WorkerService {
         }
         let body = self.control(&action.body).await?;
         let result = arrow_flight::Result { body };
-        Ok(Response::new(
-            stream::once(futures::future::ready(Ok(result))).boxed(),
-        ))
+        Ok(Response::new(stream::once(ready(Ok(result))).boxed()))
     }
 
     /// Clients that are sent to a worker shake hands first.
@@ -278,8 +283,6 @@ impl FlightService for WorkerService {
             r#type: CONTROL_ACTION.to_owned(),
             description: "a command of a gateway".to_owned(),
         };
-        Ok(Response::new(
-            stream::once(futures::future::ready(Ok(action))).boxed(),
-        ))
+        Ok(Response::new(stream::once(ready(Ok(action))).boxed()))
     }
 }

@@ -56,7 +56,8 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(|error| syntax_error(error.into()))?;
     nesting::check(tokens.iter().map(|token| &token.token))?;
     backtracking::check(tokens.iter().map(|token| &token.token))?;
-    number_placeholders(&mut tokens)?;
+    let has_passwords = access::have_passwords(&tokens);
+    number_placeholders(&mut tokens).map_err(|error| unless_told(error, has_passwords))?;
     if let Some(query_id) = kill::parse(&tokens)? {
         return Ok(Statement::Kill(query_id));
     }
@@ -70,18 +71,14 @@ pub fn parse(sql: &str) -> Result<Statement> {
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
-    let has_passwords = access::have_passwords(&tokens);
     let mut parser = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .build()
         .map_err(Error::from)?;
-    let mut statements = parser.parse_statements().map_err(|error| match has_passwords {
-        true => Error::invalid(
-            "the statement is not understood; where is not said, as that might repeat the password in it",
-        ),
-        false => Error::from(error),
-    })?;
+    let mut statements = parser
+        .parse_statements()
+        .map_err(|error| unless_told(error.into(), has_passwords))?;
     let Some(statement) = statements.pop_front() else {
         return Err(Error::invalid("there is no statement; write one"));
     };
@@ -99,6 +96,12 @@ pub fn parse(sql: &str) -> Result<Statement> {
                 savepoint: None, ..
             } => Statement::Transaction(Transaction::Rollback),
             Ast::Use(of) => Statement::Use(used_name(&of)?),
+            // Whoever plans it would repeat it, too.
+            other if has_passwords && !is_planned(&other) => {
+                return Err(Error::invalid(
+                    "the statement is not supported; which one it is is not said, as that would repeat the password in it",
+                ));
+            }
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
         DfStatement::CreateExternalTable(_) => {
@@ -108,6 +111,30 @@ pub fn parse(sql: &str) -> Result<Statement> {
         }
         other => Statement::Planned(Box::new(other)),
     })
+}
+
+/// An error that may repeat the text of a statement; another one if that has a password in it.
+fn unless_told(error: Error, has_passwords: bool) -> Error {
+    if has_passwords {
+        return Error::invalid(
+            "the statement is not understood; where is not said, as that might repeat the password in it",
+        );
+    }
+    error
+}
+
+/// Whether DataFusion knows a statement in which a column may be called `password`.
+fn is_planned(statement: &Ast) -> bool {
+    matches!(
+        statement,
+        Ast::Query(_)
+            | Ast::Insert(_)
+            | Ast::Update(_)
+            | Ast::Delete(_)
+            | Ast::CreateView(_)
+            | Ast::Explain { .. }
+            | Ast::Set(_)
+    )
 }
 
 /// The parts of what USE names; none for the default.

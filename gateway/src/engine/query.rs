@@ -12,11 +12,14 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::future::Either;
 use futures::{Stream, StreamExt};
-use volary_flight_proto::Result;
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, Result};
+use volary_gather::InTurns;
+use volary_gather::passed_on::{Announced, PassedOn};
 use volary_node::Runtimes;
 use volary_node::admission::Place;
 use volary_node::run::runnable;
@@ -28,6 +31,9 @@ use super::session::Caller;
 use crate::catalog::access::Access;
 use crate::gather::{GatherExec, QueryContext};
 use crate::statements::Noted;
+
+/// So many workers' streams are opened and read by whoever sends their messages on, without a hand-over. To open thousands would keep others waiting.
+const MOST_READ_INLINE: usize = 16;
 
 /// How long a client may read nothing before its query is ended.
 const READER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -109,6 +115,46 @@ impl Query {
             plan = cooperative.input();
         }
         plan.downcast_ref::<GatherExec>()
+    }
+
+    /// Whether its rows are those of its workers as they are, so that a client's messages may be theirs.
+    pub fn has_workers_rows_as_they_are(&self) -> bool {
+        self.gather().is_some_and(GatherExec::has_rows_as_they_are)
+    }
+
+    /// Waits for a place and runs the query, which is `noted`: the messages of its workers, for a client that was announced this. Where the rows have to pass
+    /// operators here, there are none. Deadlines are the caller's.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many statements wait; `INTERNAL` if the workers' rows are not those of the query.
+    pub async fn start_passing_on(
+        self,
+        noted: Noted,
+        announced: &Announced,
+    ) -> Result<impl Stream<Item = Result<PassedOn>> + Send + use<>> {
+        noted.planned(&self.plan, self.planned_in);
+        let streams = match self.gather() {
+            Some(gather) => gather.passed_on(announced, &self.task)?,
+            None => None,
+        };
+        let streams = streams.ok_or_else(|| {
+            Error::internal("the rows of a query were to be passed on that are put together here")
+        })?;
+        let env = self.task.runtime_env();
+        let place = self.gate.enter(self.caller, self.id, &noted, &env).await?;
+        let (is_many, messages) = (streams.len() > MOST_READ_INLINE, InTurns::new(streams));
+        Ok(if is_many {
+            let handed = self.runtimes.read_on_cpu(messages, READER_TIMEOUT);
+            Either::Left(handed.map(move |message| {
+                let _held = &place;
+                message
+            }))
+        } else {
+            Either::Right(messages.map(move |message| {
+                let _held = &place;
+                message
+            }))
+        })
     }
 
     /// Waits for a place and runs the query, which is `noted`. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has

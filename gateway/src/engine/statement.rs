@@ -228,9 +228,11 @@ async fn execute(
                 _ => None,
             };
             let running = run_plan(&engine, &session, &context, bound);
-            let outcome = running.await.map_err(|error| {
-                let unfit = written.and_then(|(table, rows)| unfit_value(&rows, &table));
-                unfit.unwrap_or(error)
+            let outcome = running.await.map_err(|error| match written {
+                Some((table, rows)) if error.code() == ErrorCode::InvalidArgument => {
+                    unfit_value(&rows, &table).unwrap_or(error)
+                }
+                _ => error,
             })?;
             if matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Ddl(_)) {
                 session.since_begin.has_written();

@@ -51,6 +51,8 @@ mod list;
 mod membership;
 /// Catalogs, schemas, tables.
 mod metadata;
+/// Messages of workers that are handed to a client as they are.
+mod passed_on;
 /// PollFlightInfo.
 mod poll;
 /// Prepared statements.

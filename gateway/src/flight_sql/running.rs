@@ -1,12 +1,13 @@
 //! The result streams that are open, and their end: by the client, by the deadline, by a cancellation.
 //!
 //! A stream whose client has stopped reading is not polled, so a deadline inside of it would never fire. Therefore
-//! the rows stand in a slot that a timer, or a cancellation, empties from outside: that drops the query, on all nodes.
+//! the rows stand in a slot that a timer, or a cancellation, empties from outside: that drops the query, on all nodes. So does a client that
+//! reads nothing for long.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow_flight::FlightData;
 use futures::stream::{Stream, StreamExt};
@@ -15,11 +16,14 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tracing::Span;
-use volary_flight_proto::Error;
+use volary_flight_proto::{Error, ErrorCode};
 use volary_node::client_rows::ClientMessages;
 
 use crate::statements::Listed;
 use volary_node::deadline::Deadline;
+
+/// How long a client may read nothing before its query is ended.
+const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The stream of a statement, which ends at the deadline and when the statement is ended. Must be called within a runtime.
 pub(super) fn watched(
@@ -29,6 +33,7 @@ pub(super) fn watched(
 ) -> ClientMessages {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Open(messages)),
+        unread_since: Mutex::new(None),
         reader: AtomicWaker::new(),
     });
     let id = listed.id();
@@ -36,6 +41,7 @@ pub(super) fn watched(
     let timer = tokio::spawn(async move {
         let error = tokio::select! {
             error = deadline.passes() => error.at(format_args!("query {id}")),
+            error = unread(&timed) => error.at(format_args!("query {id}")),
             error = ending => error,
         };
         if let Some(slot) = timed.upgrade() {
@@ -56,7 +62,26 @@ pub(super) fn watched(
 /// Where the messages of a stream come from, as long as they may come.
 struct Slot {
     state: Mutex<State>,
+    /// When the client was last given a message, if it has asked for none since.
+    unread_since: Mutex<Option<tokio::time::Instant>>,
     reader: AtomicWaker,
+}
+
+/// Completes when the client has asked for nothing for so long that it is given up.
+async fn unread(slot: &Weak<Slot>) -> Error {
+    while let Some(slot) = slot.upgrade() {
+        let since = *slot.unread_since.lock();
+        drop(slot);
+        let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
+        if waited >= READER_TIMEOUT {
+            return Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!("the client took no rows for {READER_TIMEOUT:?}"),
+            );
+        }
+        tokio::time::sleep(READER_TIMEOUT - waited).await;
+    }
+    std::future::pending().await
 }
 
 enum State {
@@ -99,6 +124,7 @@ impl Stream for Watched {
         let watched = &mut *self;
         let _entered = watched.span.enter();
         watched.slot.reader.register(cx.waker());
+        *watched.slot.unread_since.lock() = None;
         let mut state = watched.slot.state.lock();
         let polled = match &mut *state {
             State::Open(messages) => messages.poll_next_unpin(cx),
@@ -110,6 +136,7 @@ impl Stream for Watched {
         };
         match &polled {
             Poll::Ready(Some(Ok(message))) => {
+                *watched.slot.unread_since.lock() = Some(tokio::time::Instant::now());
                 watched.bytes += message.data_body.len();
                 watched.listed.sent(message.data_body.len());
             }
@@ -139,8 +166,6 @@ impl Drop for Watched {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures::stream;
     use tonic::Code;
     use tonic::metadata::MetadataMap;

@@ -1,26 +1,71 @@
 //! From a query's rows to the messages that a client is sent.
 
-use futures::stream::{self, TryStreamExt};
-use volary_flight_proto::Error;
-use volary_node::client_rows::{client_messages, client_rows};
+use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_flight::FlightData;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tonic::Status;
+use volary_flight_proto::{Error, Result, ipc};
+use volary_gather::passed_on::Announced;
+use volary_node::client_rows::{
+    CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
+};
+
+use super::arrow_error;
+use super::passed_on::Joined;
 use super::types::{Profile, map_schema};
 use crate::engine::Query;
 use crate::statements::Noted;
-use volary_node::client_rows::ClientMessages;
 
 /// The rows of a query. It is started when the stream is first polled, after the schema was sent; dropping the stream ends it.
 pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> ClientMessages {
+    let announced = map_schema(profile, &query.schema);
+    if query.has_workers_rows_as_they_are() {
+        return passed_on(query, &announced, noted);
+    }
     let id = query.id;
     let schema = query.schema.clone();
-    let announced = map_schema(profile, &schema);
     let target = announced.clone();
     let rows = stream::once(Box::pin(query.start(noted.clone())))
-        .map_ok(move |rows| client_rows(rows, schema.clone(), target.clone()))
+        .map_ok(move |rows| client_rows(rows, schema.clone(), target.clone(), CLIENT_BATCH_BYTES))
         .try_flatten()
-        .inspect_ok(move |batch| noted.add_rows(batch.num_rows()))
+        .inspect_ok(move |batch| noted.add_rows(batch.num_rows() as u64))
         .map_err(move |error| with_query(error, id));
     client_messages(announced, rows)
+}
+
+/// The messages of the workers, which convert their rows themselves.
+fn passed_on(query: Query, announced: &SchemaRef, noted: Noted) -> ClientMessages {
+    let id = query.id;
+    let (begin, schema) = match begin_of(announced) {
+        Ok(begun) => begun,
+        Err(error) => return stream::iter([Err(with_query(error, id).into())]).boxed(),
+    };
+    let announced = Announced {
+        schema: ipc::schema_to_bytes(announced),
+        header: begin.data_header.clone(),
+    };
+    let starting = {
+        let noted = noted.clone();
+        Box::pin(async move { query.start_passing_on(noted, &announced).await })
+    };
+    let messages = stream::once(starting).try_flatten().boxed();
+    let rows = Joined::new(messages, schema).map(move |passed| match passed {
+        Ok(passed) => {
+            noted.add_rows(passed.rows);
+            Ok(passed.message)
+        }
+        Err(error) => Err(Status::from(with_query(error, id))),
+    });
+    stream::iter([Ok(begin)]).chain(rows).boxed()
+}
+
+/// The message with the schema, and the schema of the rows that follow it: a client is sent values in the place of dictionaries.
+fn begin_of(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
+    let begin = schema_message(Arc::clone(announced))?;
+    let schema = Schema::try_from(&begin).map_err(arrow_error)?;
+    Ok((begin, Arc::new(schema)))
 }
 
 /// An error of a query says which one.

@@ -1,6 +1,7 @@
 //! Statements that write, as DoPut brings them: once without parameters, or once for each row of parameters.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::{Command, DoPutUpdateResult};
@@ -23,6 +24,30 @@ use crate::engine::{Each, Outcome};
 /// The answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
 
+/// How many rows of parameters a statement was run for that is run for each of them.
+#[derive(Debug, Default)]
+pub(super) struct Applied(AtomicU64);
+
+impl Applied {
+    fn add_row(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The error that has ended it, which tells how far it was. What ends it from outside may have done so while the next row was being written.
+    pub(super) fn told_by(&self, error: Error) -> Error {
+        let rows = self.0.load(Ordering::Relaxed);
+        let is_open = matches!(
+            error.code(),
+            ErrorCode::Cancelled | ErrorCode::DeadlineExceeded | ErrorCode::Unavailable
+        );
+        let itself = if is_open { ", and it may be, too" } else { "" };
+        error.at(format_args!(
+            "row {} of the parameters ({rows} rows before it were applied{itself})",
+            rows + 1
+        ))
+    }
+}
+
 /// A count that is not known: what is sent for a query that was run as an update.
 const UNKNOWN_COUNT: i64 = -1;
 
@@ -41,6 +66,7 @@ impl FlightSql {
         let descriptor = first.flight_descriptor.take().ok_or_else(|| {
             Error::invalid("the first message of a DoPut has no descriptor; send a message of Flight SQL in it")
         })?;
+        let limit = self.config.query.message_limit();
         let answer = match descriptor::parse(&descriptor)? {
             Described::Sql(_) => {
                 return Err(Error::new(
@@ -56,18 +82,18 @@ impl FlightSql {
             }
             Described::Command(Command::CommandPreparedStatementUpdate(update)) => {
                 let statement = self.prepared_statement(call, &update.prepared_statement_handle)?;
-                self.update_each(call, &statement, Batches::new(first, messages))
+                self.update_each(call, &statement, Batches::new(first, messages, limit))
                     .await?
             }
             Described::Command(Command::CommandPreparedStatementQuery(query)) => {
                 let row = call
                     .deadline
-                    .bound(single_row(Batches::new(first, messages)))
+                    .bound(single_row(Batches::new(first, messages, limit)))
                     .await?;
                 self.bind(call, &query.prepared_statement_handle, row.as_ref())?
             }
             Described::Command(Command::CommandStatementIngest(ingest)) => {
-                let batches = Batches::new(first, messages);
+                let batches = Batches::new(first, messages, limit);
                 let ingest = ingest::read(ingest, ingest_options)?;
                 let rows = self.ingest(call, ingest, batches).await?;
                 update_result(count_of(Some(rows)))
@@ -110,32 +136,28 @@ impl FlightSql {
         match self.work(call, id, &statement.sql, inserting).await? {
             Each::Inserted(rows) => Ok(update_result(count_of(Some(rows)))),
             Each::OneByOne(rows) => {
-                let updating = self.update_one_by_one(call, statement, rows.batches);
-                updating.await.map(update_result)
+                let applied = Applied::default();
+                let updating = self.update_one_by_one(call, statement, rows.batches, &applied);
+                let count = updating.await.map_err(|error| applied.told_by(error))?;
+                Ok(update_result(count))
             }
         }
     }
 
-    /// Runs the statement for each row, in order; the sum of the counts.
+    /// Runs the statement for each row, in order; the sum of the counts. Whoever ends it tells how many rows are `applied` by then.
     pub(super) async fn update_one_by_one(
         &self,
         call: &Call,
         statement: &Statement,
         mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
+        applied: &Applied,
     ) -> Result<i64> {
-        let mut done: usize = 0;
         let mut total: i64 = 0;
         while let Some(batch) = call.deadline.bound(batches.try_next()).await? {
             for row in 0..batch.num_rows() {
                 let run = self.run(call, &statement.sql, Some(batch.slice(row, 1)));
-                let count = run.await.map_err(|error| {
-                    error.at(format_args!(
-                        "row {} of the parameters ({done} rows before it were applied)",
-                        done + 1
-                    ))
-                })?;
-                done += 1;
-                total = add_counts(total, count);
+                total = add_counts(total, run.await?);
+                applied.add_row();
             }
         }
         Ok(total)
@@ -185,6 +207,22 @@ pub(super) fn update_result(record_count: i64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_told_how_many_rows_were_applied() {
+        let applied = Applied::default();
+        applied.add_row();
+        let failed = applied.told_by(Error::invalid("division by zero"));
+        assert_eq!(
+            failed.message(),
+            "row 2 of the parameters (1 rows before it were applied): division by zero"
+        );
+        let killed = applied.told_by(Error::new(ErrorCode::Cancelled, "it was killed"));
+        assert_eq!(
+            killed.message(),
+            "row 2 of the parameters (1 rows before it were applied, and it may be, too): it was killed"
+        );
+    }
 
     #[test]
     fn counts_add_up_unless_one_is_unknown() {

@@ -16,6 +16,7 @@ use futures::future;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::message_limit::MessageLimit;
 
 use crate::engine::IncomingRows;
 
@@ -29,14 +30,23 @@ pub(super) struct Batches {
 
 impl Batches {
     /// `first` is the first message. Messages without a header are skipped: ADBC sends one, with the descriptor alone, where there are
-    /// no parameters.
+    /// no parameters. `limit`: what a message may hold, also uncompressed.
     pub(super) fn new(
         first: FlightData,
         rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+        limit: MessageLimit,
     ) -> Self {
         let messages = stream::iter([Ok(first)])
             .chain(rest)
             .try_filter(|message| std::future::ready(!message.data_header.is_empty()))
+            .and_then(move |message| {
+                future::ready(
+                    limit
+                        .check_uncompressed(&message)
+                        .map_err(Status::from)
+                        .map(|()| message),
+                )
+            })
             .map_err(FlightError::from);
         Self {
             decoded: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
@@ -139,6 +149,8 @@ mod tests {
 
     use arrow::array::{Int32Array, RecordBatchOptions};
     use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::ipc::CompressionType;
+    use arrow::ipc::writer::IpcWriteOptions;
     use arrow_flight::encode::FlightDataEncoderBuilder;
 
     use super::*;
@@ -147,6 +159,11 @@ mod tests {
         let schema = Schema::new(vec![Field::new("0", DataType::Int32, false)]);
         RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int32Array::from(values))]).unwrap()
     }
+
+    const LIMIT: MessageLimit = MessageLimit {
+        bytes: 1 << 20,
+        setting: "gateway.query.max_message",
+    };
 
     async fn bound(batches_sent: Vec<RecordBatch>) -> Result<Option<RecordBatch>> {
         let messages: Vec<FlightData> = FlightDataEncoderBuilder::new()
@@ -157,6 +174,7 @@ mod tests {
         single_row(Batches::new(
             FlightData::default(),
             stream::iter(messages).map(Ok),
+            LIMIT,
         ))
         .await
     }
@@ -187,9 +205,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_compressed_message_is_not_believed_what_it_says() {
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(CompressionType::ZSTD))
+            .unwrap();
+        let messages: Vec<FlightData> = FlightDataEncoderBuilder::new()
+            .with_options(options)
+            .build(stream::iter([Ok(row(vec![7; 1_000]))]))
+            .try_collect()
+            .await
+            .unwrap();
+        let read = |messages: Vec<FlightData>| {
+            let rows = Batches::new(FlightData::default(), stream::iter(messages).map(Ok), LIMIT);
+            rows.try_collect::<Vec<_>>()
+        };
+        assert_eq!(read(messages.clone()).await.unwrap(), [row(vec![7; 1_000])]);
+        for says in [(LIMIT.bytes + 1) as i64, 1 << 56, i64::MAX] {
+            let mut altered = messages.clone();
+            let mut body = altered[1].data_body.to_vec();
+            body[..8].copy_from_slice(&says.to_le_bytes());
+            altered[1].data_body = body.into();
+            let error = read(altered).await.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+            assert!(
+                error.message().contains("gateway.query.max_message"),
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_no_ipc_is_the_clients_fault() {
         let garbage = FlightData::new().with_data_header(b"garbage".to_vec());
-        let error = single_row(Batches::new(garbage, stream::empty()))
+        let error = single_row(Batches::new(garbage, stream::empty(), LIMIT))
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);

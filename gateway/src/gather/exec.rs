@@ -28,12 +28,14 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties, ReplaceChildrenOptions,
 };
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::merge::Source;
+use volary_gather::passed_on::{Announced, PassedOnStream};
 use volary_gather::report::Reports;
-use volary_gather::stream::{WorkerStream, worker_stream};
+use volary_gather::stream::{FromMessage, WorkerStream, worker_stream};
 use volary_gather::{InTurns, Target};
 use volary_node::buckets::Buckets;
 
@@ -205,13 +207,51 @@ impl GatherExec {
         query: &QueryContext,
         batch_rows: usize,
     ) -> Result<Option<Vec<FragmentTicket>>> {
-        let is_one = self.targets.len() == 1;
-        let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();
-        if !self.is_plain() || !(is_one || is_any_order) {
+        if !self.has_rows_as_they_are() {
             return Ok(None);
         }
         let parts = self.fragment.parts(query, &self.targets, batch_rows)?;
         Ok(Some(parts))
+    }
+
+    /// Whether its rows are those of its workers, neither narrowed nor merged nor put in order as they come here.
+    pub fn has_rows_as_they_are(&self) -> bool {
+        let is_one = self.targets.len() == 1;
+        let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();
+        self.is_plain() && (is_one || is_any_order)
+    }
+
+    /// Its rows as its workers would send them to a client who was announced this, a stream for each worker. `None` if they are not those of its workers.
+    ///
+    /// # Errors
+    /// If the query is not known.
+    pub fn passed_on(
+        &self,
+        announced: &Announced,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<Vec<PassedOnStream>>> {
+        if !self.has_rows_as_they_are() {
+            return Ok(None);
+        }
+        let streams = self.streams(&self.targets, task, Some(announced))?;
+        Ok(Some(streams))
+    }
+
+    /// A stream for each of these workers.
+    fn streams<T: FromMessage>(
+        &self,
+        asked: &[Target],
+        task: &Arc<TaskContext>,
+        announced: Option<&Announced>,
+    ) -> Result<Vec<BoxStream<'static, volary_flight_proto::Result<T>>>> {
+        let query = QueryContext::of(task)?;
+        let streams = asked.iter().map(|target| {
+            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
+            let (task, announced) = (Arc::clone(task), announced.cloned());
+            let request = move || Ok(fragment.request(&query, &task, announced.as_ref())?);
+            worker_stream(request, target.clone())
+        });
+        Ok(streams.collect())
     }
 
     /// The workers that can do the same as this one.
@@ -278,14 +318,7 @@ impl GatherExec {
 impl Source for GatherExec {
     fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
         let query = QueryContext::of(task)?;
-        let asked = self.asked_by(partition, &query);
-        let streams = asked.iter().map(|target| {
-            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
-            let task = Arc::clone(task);
-            let request = move || Ok(fragment.request(&query, &task)?);
-            worker_stream(request, target.clone())
-        });
-        Ok(streams.collect())
+        self.streams(&self.asked_by(partition, &query), task, None)
     }
 
     fn memory(&self, task: &TaskContext) -> Result<usize> {

@@ -16,10 +16,12 @@ use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::flow::Flow;
+use volary_gather::passed_on::Announced;
 use volary_gather::report::Reports;
 use volary_gather::request::Question;
 use volary_gather::{Peers, Request, Target};
 use volary_node::buckets::Buckets;
+use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
 use super::context::QueryContext;
 use super::relays::Relays;
@@ -215,7 +217,8 @@ impl Fragment {
         &self.reports
     }
 
-    /// The request; `None` if no row of the fragment is of use, so that nobody needs to be asked.
+    /// The request; `None` if no row of the fragment is of use, so that nobody needs to be asked. `announced`: what a client expects whose messages
+    /// the workers make.
     ///
     /// # Errors
     /// If the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the query may not hold what is on its way.
@@ -223,6 +226,7 @@ impl Fragment {
         &self,
         query: &Arc<QueryContext>,
         task: &TaskContext,
+        announced: Option<&Announced>,
     ) -> Result<Option<Arc<Request>>> {
         let mut made = self.made.lock();
         if let Some(made) = made.as_ref() {
@@ -249,7 +253,7 @@ impl Fragment {
         };
         let request = match filled {
             None => None,
-            Some(filled) => Some(Arc::new(self.of_query(query, filled, task)?)),
+            Some(filled) => Some(Arc::new(self.of_query(query, filled, task, announced)?)),
         };
         *made = Some(request.clone());
         Ok(request)
@@ -375,9 +379,13 @@ impl Fragment {
         query: &Arc<QueryContext>,
         filled: Filled,
         task: &TaskContext,
+        announced: Option<&Announced>,
     ) -> Result<Request> {
         let fragment = &filled.fragment;
-        let limits = query.config.limits();
+        let mut limits = query.config.limits();
+        if announced.is_some() {
+            limits.batch_bytes = limits.batch_bytes.max(CLIENT_BATCH_BYTES);
+        }
         let (streams, pool) = (self.streams(), task.memory_pool());
         let flow = Flow::reserve(streams, self.gathers(), query.memory, &limits, pool)?;
         let question = Question {
@@ -390,6 +398,7 @@ impl Fragment {
             known_by: query.cluster.known_by(fragment.id),
             parameters: filled.parameters,
             schema: self.plan.schema(),
+            announced: announced.cloned(),
             reports: self.reports.clone(),
         };
         Ok(question.with(flow))

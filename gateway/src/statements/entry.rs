@@ -132,8 +132,8 @@ impl Entry {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn add_rows(&self, rows: usize) {
-        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    pub(super) fn add_rows(&self, rows: u64) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
     }
 
     pub(super) fn rows(&self) -> u64 {

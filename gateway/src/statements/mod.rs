@@ -289,7 +289,7 @@ impl Noted {
     }
 
     /// Counts rows for the client.
-    pub fn add_rows(&self, rows: usize) {
+    pub fn add_rows(&self, rows: u64) {
         self.0.add_rows(rows);
     }
 

@@ -10,11 +10,13 @@ mod convert;
 mod cut;
 
 use arrow::datatypes::SchemaRef;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use datafusion::error::DataFusionError;
+use futures::FutureExt;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, Result};
@@ -22,8 +24,8 @@ use volary_flight_proto::{Error, Result};
 use crate::batches::CoalesceBytes;
 use cut::split;
 
-/// Bytes of a batch that are aimed at.
-const BATCH_BYTES: usize = 1024 * 1024;
+/// Bytes of a batch that are aimed at, where there is memory for it.
+pub const CLIENT_BATCH_BYTES: usize = 1024 * 1024;
 
 /// The largest message, unless a single row is larger: gRPC clients take 4 MiB unless they are told otherwise.
 const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
@@ -31,16 +33,18 @@ const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 /// Messages to a client.
 pub type ClientMessages = BoxStream<'static, Result<FlightData, Status>>;
 
-/// Rows with the schema `from`, joined and then converted to the schema that was announced, in pieces that clients take.
+/// Rows with the schema `from`, joined to batches of about `batch_bytes` and then converted to the schema that was announced, in pieces that
+/// clients take.
 pub fn client_rows<S>(
     rows: S,
     from: SchemaRef,
     announced: SchemaRef,
+    batch_bytes: usize,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send
 where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
 {
-    CoalesceBytes::new(rows, from, BATCH_BYTES)
+    CoalesceBytes::new(rows, from, batch_bytes)
         .map_err(Error::from)
         .flat_map(move |batch| stream::iter(pieces(batch, &announced)))
 }
@@ -57,6 +61,34 @@ pub fn client_messages(
         .build(rows.map_err(|error| FlightError::from(Status::from(error))))
         .map_err(|error| Status::from(Error::from(error)))
         .boxed()
+}
+
+/// The message that begins a stream of rows with this schema: what [`client_messages`] sends first.
+///
+/// # Errors
+/// `INTERNAL` if there is none.
+pub fn schema_message(schema: SchemaRef) -> Result<FlightData> {
+    let mut messages = client_messages(schema, stream::empty());
+    let first = messages.next().now_or_never().flatten();
+    first
+        .unwrap_or_else(|| Err(Status::internal("a schema has no message")))
+        .map_err(Error::from)
+}
+
+/// One message with all rows of a batch without dictionaries, in its own types.
+///
+/// # Errors
+/// If they cannot be encoded.
+pub fn row_message(batch: &RecordBatch) -> Result<FlightData> {
+    let (_, encoded) = IpcDataGenerator::default()
+        .encode(
+            batch,
+            &mut DictionaryTracker::new(true),
+            &IpcWriteOptions::default(),
+            &mut IpcWriteContext::default(),
+        )
+        .map_err(|source| Error::from(DataFusionError::from(source)))?;
+    Ok(encoded.into())
 }
 
 /// Rows that are there already, in their own types.

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ._channel import Channel
+from ._deadline import Deadline
 from ._exchange import Exchange, Note
 from ._flight_sql import IngestMode, get_sql_info, statement_ingest
 from ._ingest import IngestData, to_reader
@@ -26,6 +27,7 @@ from ._result import Result
 from ._session import Session, SessionAtWorker
 from ._stream import BatchStream, Stream
 from ._target import Target
+from .errors import Error
 
 # GetSqlInfo's id.
 _SERVER_VERSION = 1
@@ -44,6 +46,8 @@ class Connection:
         self._target = target
         self._interruptible = Interruptible()
         self._lock = threading.Lock()
+        # Calls that somebody waits for, and streams of those whose rows somebody may read.
+        self._waiting: set[Exchange] = set()
         self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._workers: dict[str, Channel] = {}
         self._closed = False
@@ -85,6 +89,7 @@ class Connection:
         time, in any order; this machine must reach the workers. Other results come from the gateway all the same. With
         `progress`, a bar shows how far the query is (tqdm draws it: in a terminal, or in a notebook).
         """
+        deadline = self._deadline(timeout)
         batches = to_batches(parameters) if parameters is not None else []
         headers = {}
         if direct:
@@ -93,8 +98,8 @@ class Connection:
         if bar is not None:
             headers["volary-progress"] = "on"
         try:
-            exchange, begin, schema = self._begin(query.encode(), batches, timeout=timeout, headers=headers)
-            return self._result(exchange, begin, schema, bar, threads, timeout)
+            exchange, begin, schema = self._begin(query.encode(), batches, deadline=deadline, headers=headers)
+            return self._result(exchange, begin, schema, bar, threads, deadline)
         except BaseException:
             if bar is not None:
                 bar.close()
@@ -146,6 +151,7 @@ class Connection:
         in the schema public. `shard_key`, `shards`, `sort_key` and `reference` are those of CREATE TABLE … WITH, for a
         table that is made; without a shard key its rows are in any shard.
         """
+        deadline = self._deadline(timeout)
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
             "shard_key": shard_key,
@@ -156,8 +162,8 @@ class Connection:
         given = {name: value for name, value in layout.items() if value is not None}
         command = statement_ingest(table, mode, given)
         rows = to_reader(data)
-        exchange, begin, _ = self._begin(command, rows, rows.schema, timeout=timeout)
-        exchange.close()
+        exchange, begin, _ = self._begin(command, rows, rows.schema, deadline=deadline)
+        self._end(exchange)
         return int(begin["rows_affected"])
 
     def tables(self) -> list[str]:
@@ -166,13 +172,15 @@ class Connection:
         return [str(name) for (name,) in self.sql(query).rows()]
 
     def close(self) -> None:
-        """Ends all open results and the session. May be called again."""
+        """Ends all statements, open results and the session. May be called again."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            streams = list(self._open)
+            waiting, streams = list(self._waiting), list(self._open)
             channels = [*self._workers.values(), self._gateway]
+        for exchange in waiting:
+            exchange.cancel()
         for stream in streams:
             stream.close()
         self._gateway.end_session()
@@ -203,26 +211,42 @@ class Connection:
             return "unknown"
         return str(info.column("value")[0].as_py())
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """That of a statement which begins now."""
+        return Deadline(self._target.timeout if timeout is None else timeout)
+
     def _begin(
         self,
         command: bytes,
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema | None = None,
         *,
-        timeout: float | None,
+        deadline: Deadline,
         headers: dict[str, str] | None = None,
     ) -> tuple[Exchange, Note, pa.Schema | None]:
-        """Sends a statement with its rows, and waits for the first note, and for the columns if rows follow."""
+        """Sends a statement with its rows, and waits for the first note, and for the columns if rows follow.
+
+        `close` cancels the call until it is ended, or a stream takes its place.
+        """
         if self._closed:
             raise RuntimeError("the connection is closed")
         if schema is None:
             schema = next((batch.schema for batch in batches), pa.schema([]))
-        exchange = self._gateway.exchange(command, timeout=timeout, headers=headers)
+        exchange = self._gateway.exchange(command, timeout=deadline.seconds_left(), headers=headers)
         try:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("the connection is closed")
+                self._waiting.add(exchange)
             return exchange, *self._interruptible.run(lambda: exchange.begin(batches, schema), exchange.cancel)
         except BaseException:
-            exchange.close()
+            self._end(exchange)
             raise
+
+    def _end(self, exchange: Exchange) -> None:
+        with self._lock:
+            self._waiting.discard(exchange)
+        exchange.close()
 
     def _result(
         self,
@@ -231,7 +255,7 @@ class Connection:
         schema: pa.Schema | None,
         bar: QueryBar | None,
         threads: int | None,
-        timeout: float | None,
+        deadline: Deadline,
     ) -> Result:
         """What a statement answers that has begun; it ends `exchange` if that does not go on."""
         query_id = str(begin["query_id"])
@@ -239,29 +263,41 @@ class Connection:
         if schema is not None:
             stream = BatchStream(exchange, schema, self._interruptible, bar)
         else:
-            try:
-                end = self._interruptible.run(exchange.read, exchange.cancel)
-            finally:
-                exchange.close()
-                if bar is not None:
-                    bar.close()
-            statistics = end.get("statistics") if isinstance(end, dict) else None
+            statistics = self._read_statistics(exchange)
+            if bar is not None:
+                bar.close()
             if "rows_affected" in begin:
-                count = int(begin["rows_affected"])
-                return Result(
-                    None, query_id=query_id, rows_affected=count if count >= 0 else None, statistics=statistics
-                )
+                return Result(None, query_id=query_id, rows_affected=int(begin["rows_affected"]), statistics=statistics)
             stream = PartStream(
                 flight.FlightInfo.deserialize(base64.b64decode(begin["flight_info"])),
                 self._channel_to,
                 threads=threads,
-                timeout=timeout,
+                deadline=deadline,
                 statistics=statistics,
                 progress=bar is not None,
             )
         with self._lock:
-            self._open.add(stream)
+            self._waiting.discard(exchange)
+            is_closed = self._closed
+            if not is_closed:
+                self._open.add(stream)
+        if is_closed:
+            stream.close()
+            raise RuntimeError("the connection is closed")
         return Result(stream, query_id=query_id)
+
+    def _read_statistics(self, exchange: Exchange) -> Note | None:
+        """The last note of a statement whose rows do not follow, and ends the call.
+
+        The statement is done, or planned: that nobody says any more what it took is no failure of it.
+        """
+        try:
+            end = self._interruptible.run(exchange.read, exchange.cancel)
+        except (Error, RuntimeError):
+            return None
+        finally:
+            self._end(exchange)
+        return end.get("statistics") if isinstance(end, dict) else None
 
     def _channel_to(self, uri: str | None) -> Channel:
         """The channel to the gateway, or to a worker. Raises `ValueError` if a token would go there unencrypted."""

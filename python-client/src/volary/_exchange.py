@@ -16,13 +16,14 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ._translate import translated
-from .errors import InternalError
+from .errors import InternalError, InvalidArgumentError
 
 Note: TypeAlias = dict[str, Any]
 
 _NO_COLUMNS = pa.schema([])
 # The gateway takes larger messages; smaller ones are worked on while the next ones are on their way.
 _MESSAGE_BYTES = 16 << 20
+_MOST_DIFFERENCES = 3
 
 
 class Exchange:
@@ -35,18 +36,20 @@ class Exchange:
     def send(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema = _NO_COLUMNS) -> None:
         """Sends the parameters, or the rows to write, and that there are no more of them.
 
-        If the gateway has ended the call meanwhile, reading says why. What `batches` raises is raised as it is, and
-        the call is to be cancelled: it must not look like the end of the rows.
+        Raises the gateway's error if it has ended the call meanwhile, `InvalidArgumentError` for a batch that cannot be
+        sent, and what `batches` raises as it is. The call is to be cancelled then: the gateway waits for more rows, and
+        must not take it for their end.
         """
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with translated():
             self._writer.begin(schema)
-        for batch in batches:
+        for number, batch in enumerate(batches, start=1):
+            if not batch.schema.equals(schema):
+                raise _other_columns(number, batch.schema, schema)
             for part in _cut(batch):
-                try:
+                # Where the gateway has ended the call, this is what it has ended it with.
+                with translated():
                     self._writer.write_batch(part)
-                except (flight.FlightError, pa.ArrowException, OSError):
-                    return
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with translated():
             self._writer.done_writing()
 
     def begin(
@@ -93,3 +96,26 @@ def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         return [batch]
     rows = max(1, -(-batch.num_rows // parts))
     return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+
+
+def _other_columns(number: int, found: pa.Schema, announced: pa.Schema) -> InvalidArgumentError:
+    """Why the batch of this number cannot follow the ones before it."""
+    if len(found) != len(announced):
+        differences = [f"it has {len(found)} columns, not {len(announced)}"]
+    else:
+        pairs = enumerate(zip(found, announced, strict=True), start=1)
+        differences = [
+            f"column {position} is {_described(field)}, not {_described(other)}"
+            for position, (field, other) in pairs
+            if not field.equals(other)
+        ]
+    if len(differences) > _MOST_DIFFERENCES:
+        differences[_MOST_DIFFERENCES:] = [f"and {len(differences) - _MOST_DIFFERENCES} more"]
+    return InvalidArgumentError(
+        f"batch {number} has other columns than the schema of its stream: {', '.join(differences)}; "
+        "cast it to that schema (RecordBatch.cast), or give the stream the schema of its batches"
+    )
+
+
+def _described(field: pa.Field[Any]) -> str:
+    return f"{field.name}: {field.type}{'' if field.nullable else ' not null'}"

@@ -1,7 +1,9 @@
 """Ctrl-C while pyarrow waits for the server.
 
 pyarrow blocks in C++, where Python's signal handlers do not run: a query that takes an hour would hold a notebook for
-an hour. So the main thread, the only one that receives KeyboardInterrupt, hands blocking calls to a helper thread.
+an hour. So the main thread, the only one that receives KeyboardInterrupt, is woken by another one (`_wakeup`). Where
+the program has handlers of its own, which may not want the call to end, it hands blocking calls to a helper thread, and
+waits in Python.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from ._wakeup import OnCtrlC, on_ctrl_c, wakeup
 from .errors import CancelledError
 
 _T = TypeVar("_T")
@@ -134,6 +137,8 @@ class Interruptible:
         """
         if threading.current_thread() is not threading.main_thread():
             return call() if cancel is None else cancellable(call, cancel)
+        if cancel is not None and (then := on_ctrl_c()) is not OnCtrlC.RUNS:
+            return wakeup().cancels(call, cancel) if then is OnCtrlC.RAISES else cancellable(call, cancel)
         if self._thread is None:
             self._thread = threading.Thread(target=_make_all, args=(self._jobs,), name="volary", daemon=True)
             self._thread.start()

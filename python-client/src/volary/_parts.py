@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ._channel import Channel
+from ._deadline import Deadline
 from ._exchange import Note
 from ._interrupt import cancellable
 from ._progress import PartBar
@@ -37,7 +38,7 @@ class PartStream:
         channel_to: ChannelTo,
         *,
         threads: int | None,
-        timeout: float | None,
+        deadline: Deadline,
         statistics: Note | None,
         progress: bool,
     ) -> None:
@@ -49,7 +50,7 @@ class PartStream:
         wanted = threads or min(_MOST_THREADS, 2 * (os.cpu_count() or 1))
         count = max(1, min(wanted, len(endpoints)))
         self._unread = len(endpoints)
-        self._parts: _Parts | None = _Parts(endpoints, channel_to, count * _BATCHES_AHEAD, timeout)
+        self._parts: _Parts | None = _Parts(endpoints, channel_to, count * _BATCHES_AHEAD, deadline)
         # They hold the parts and not this stream: one that is forgotten ends them.
         self._threads = [
             threading.Thread(target=self._parts.read, name=f"volary-part-{number}", daemon=True)
@@ -108,13 +109,13 @@ class _Parts:
     """The parts that are not read yet, and the batches of those that are."""
 
     def __init__(
-        self, endpoints: list[flight.FlightEndpoint], channel_to: ChannelTo, batches_ahead: int, timeout: float | None
+        self, endpoints: list[flight.FlightEndpoint], channel_to: ChannelTo, batches_ahead: int, deadline: Deadline
     ) -> None:
         self.closed = threading.Event()
         # A batch, why a part failed, or the end of a part (None).
         self.arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(batches_ahead)
         self._channel_to = channel_to
-        self._timeout = timeout
+        self._deadline = deadline
         self._lock = threading.Lock()
         self._readers: set[flight.FlightStreamReader] = set()
         self._waiting: queue.SimpleQueue[flight.FlightEndpoint] = queue.SimpleQueue()
@@ -177,7 +178,7 @@ class _Parts:
         for uri in [*map(_uri, endpoint.locations), None]:
             try:
                 channel = self._channel_to(uri)
-                return channel.get(endpoint.ticket, timeout=self._timeout)
+                return channel.get(endpoint.ticket, timeout=self._deadline.seconds_left())
             except (flight.FlightUnavailableError, ValueError) as error:
                 failed = failed or error
         assert failed is not None

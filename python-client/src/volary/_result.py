@@ -53,7 +53,7 @@ class Result:
 
     @property
     def rows_affected(self) -> int | None:
-        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
+        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query."""
         return self._rows_affected
 
     @property
@@ -128,8 +128,7 @@ class Result:
     def __repr__(self) -> str:
         """The columns and the first rows, for which the first batch is waited for."""
         if self._stream is None:
-            affected = "" if self._rows_affected is None else f", {self._rows_affected} rows affected"
-            return f"<volary.Result: no rows{affected}>"
+            return f"<volary.Result: no rows, {self._rows_affected} rows affected>"
         if self._spent is not None:
             return f"<volary.Result: {self._spent}; columns {', '.join(self.schema.names)}>"
         if self._table is not None:

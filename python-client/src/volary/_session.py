@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
@@ -26,14 +27,16 @@ class Session(flight.ClientMiddlewareFactory):
         self._lock = threading.Lock()
         self._authorization = None if token is None else f"Bearer {token}"
         self._cookies: SimpleCookie = SimpleCookie()
+        self._answers: deque[Headers] = deque()
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
         """What a call sends and receives."""
-        return _Call(self.sent, self.received)
+        return _Call(self.sent, self._answers.append)
 
     def authorization(self) -> Headers:
         """The header that shows who this is."""
         with self._lock:
+            self._read_answers()
             return {} if self._authorization is None else {_AUTHORIZATION: [self._authorization]}
 
     def sent(self) -> Headers:
@@ -44,9 +47,10 @@ class Session(flight.ClientMiddlewareFactory):
                 headers["cookie"] = ["; ".join(f"{name}={cookie.value}" for name, cookie in self._cookies.items())]
         return headers
 
-    def received(self, headers: Headers) -> None:
-        """The headers of an answer."""
-        with self._lock:
+    def _read_answers(self) -> None:
+        """What the headers of answers have said since the last call."""
+        while self._answers:
+            headers = self._answers.popleft()
             for value in headers.get(_AUTHORIZATION, ()):
                 self._authorization = str(value)
             for value in headers.get("set-cookie", ()):
@@ -63,17 +67,18 @@ class SessionAtWorker(flight.ClientMiddlewareFactory):
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
         """What a call sends."""
-        return _Call(self._session.authorization, lambda headers: None)
+        return _Call(self._session.authorization, _nothing.append)
+
+
+_nothing: deque[Headers] = deque(maxlen=0)
 
 
 class _Call(flight.ClientMiddleware):
     def __init__(self, sent: Callable[[], Headers], received: Callable[[Headers], None]) -> None:
         super().__init__()
         self._sent = sent
-        self._received = received
+        # No Python function: a KeyboardInterrupt in one that is called by C++ is lost.
+        self.received_headers = received  # type: ignore[method-assign,assignment]
 
     def sending_headers(self) -> Headers:
         return self._sent()
-
-    def received_headers(self, headers: Headers) -> None:
-        self._received(headers)

@@ -35,6 +35,8 @@ _CLASSES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (flight.FlightUnavailableError, ErrorCode.UNAVAILABLE),
     (pa.ArrowNotImplementedError, ErrorCode.UNIMPLEMENTED),
     (pa.ArrowKeyError, ErrorCode.NOT_FOUND),
+    # A batch that Arrow's format has no room for.
+    (pa.ArrowCapacityError, ErrorCode.INVALID_ARGUMENT),
     (pa.ArrowInvalid, ErrorCode.INVALID_ARGUMENT),
     (OSError, ErrorCode.UNAVAILABLE),
 )
@@ -43,9 +45,11 @@ _PREFIX = re.compile(r"^(?:\w+: )?(?:gRPC|Flight) (?:returned|cancelled) [^,]*, 
 _SUFFIX = re.compile(r"\. gRPC client debug context: (?P<grpc>[A-Z_]+):.*$", re.DOTALL)
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
+TIMEOUT_PASSED = "the timeout given to connect() or sql() passed"
+
 # What is said where this client, not the server, has ended the call.
 _OWN_WORDS = {
-    ErrorCode.DEADLINE_EXCEEDED: "the timeout given to connect() or sql() passed",
+    ErrorCode.DEADLINE_EXCEEDED: TIMEOUT_PASSED,
     ErrorCode.CANCELLED: "the statement was cancelled here, by its client",
 }
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
@@ -74,7 +74,7 @@ class AsyncResult:
 
     @property
     def rows_affected(self) -> int | None:
-        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query, and where the server does not say."""
+        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query."""
         return self._result.rows_affected
 
     @property
@@ -171,7 +171,7 @@ class AsyncConnection:
         return await _on_thread(self.connection.tables)
 
     async def close(self) -> None:
-        """Ends all open results and the session. May be called again."""
+        """Ends all statements, open results and the session. May be called again."""
         await _on_thread(self.connection.close)
 
     async def __aenter__(self) -> AsyncConnection:
@@ -185,4 +185,18 @@ class AsyncConnection:
 
 async def connect(uri: str | None = None, **arguments: Any) -> AsyncConnection:
     """Connects to a gateway, with the arguments of `volary.connect`."""
-    return AsyncConnection(await _on_thread(functools.partial(_connect, uri, **arguments)))
+    cancellation = Cancellation()
+    connecting = _threads.submit(cancellation.run, functools.partial(_connect, uri, **arguments))
+    try:
+        return AsyncConnection(await asyncio.wrap_future(connecting))
+    except asyncio.CancelledError:
+        # Nothing ends a log-in, which may take a minute: its thread is left alone with it.
+        cancellation.cancel()
+        connecting.add_done_callback(_close_unwanted)
+        raise
+
+
+def _close_unwanted(connecting: Future[Connection]) -> None:
+    """Ends a connection that nobody waits for any more. The event loop may be what calls this."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        _threads.submit(connecting.result().close)

@@ -12,7 +12,7 @@ use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, Result, ipc};
-use volary_node::client_rows::{ClientMessages, client_messages, client_rows};
+use volary_node::client_rows::{CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows};
 use volary_node::deadline::Deadline;
 
 use crate::context::WorkerContext;
@@ -78,7 +78,7 @@ impl Part {
         let rows = stream::once(started)
             .map_ok(move |rows| {
                 let from = rows.schema();
-                client_rows(rows, from, Arc::clone(&target))
+                client_rows(rows, from, Arc::clone(&target), CLIENT_BATCH_BYTES)
             })
             .try_flatten();
         let rows = until(deadline, rows)

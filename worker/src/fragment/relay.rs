@@ -91,6 +91,7 @@ impl Relaying {
         let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
         let fragment_id = FragmentId::of(&self.relayed.fragment);
         let question = Question {
+            announced: None,
             query_id: self.query_id,
             snapshot: self.snapshot.clone(),
             peers: Arc::new(MemberPeers {

@@ -27,13 +27,14 @@ use tracing::{Instrument, Span};
 use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
 use volary_gather::report::Reports;
 use volary_node::admission::{Admission, Place};
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
+use volary_node::client_rows::client_rows;
 use volary_node::run::{StopsWhenDropped, runnable};
 use volary_node::runtimes::CpuStream;
 
@@ -202,6 +203,8 @@ struct BoundFragment {
     buckets: Option<Buckets>,
     /// What other workers said whose rows it merges.
     members: Option<Reports>,
+    /// The schema in which a client is sent its rows, if they are to come so.
+    announced: Option<SchemaRef>,
 }
 
 /// Decodes, binds and optimises; runs on the CPU runtime.
@@ -221,6 +224,10 @@ fn bind(
         ..TableParquetOptions::default()
     };
     let relaying = Relaying::of(context, settings, &ticket)?;
+    let announced = match &ticket.announced[..] {
+        [] => None,
+        encoded => Some(Arc::new(ipc::schema_from_bytes(encoded)?)),
+    };
     let members = relaying.as_ref().map(|relaying| relaying.reports().clone());
     let binder = Binder::new(
         context.storage.clone(),
@@ -251,6 +258,7 @@ fn bind(
         with_plan_metrics: settings.with_plan_metrics,
         buckets,
         members,
+        announced,
     })
 }
 
@@ -335,12 +343,12 @@ fn stream(
     fragment: BoundFragment,
     options: Options,
 ) -> Result<FragmentStream> {
-    let schema = fragment.plan.schema();
     let (sized, outlines) = {
         // Operators spawn their tasks where they are started.
         let _cpu = context.runtimes.cpu().enter();
         sized_rows(&fragment, &options)?
     };
+    let schema = sized.schema();
     let computed = context
         .runtimes
         .stream_on_cpu(sized, READER_TIMEOUT)
@@ -388,9 +396,19 @@ fn sized_rows(
     }
     let schema = plan.schema();
     let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
-    let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
-    let sized = RecordBatchStreamAdapter::new(schema, sized);
-    Ok((Box::pin(sized), None))
+    let sized: SendableRecordBatchStream = match &fragment.announced {
+        None => {
+            let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
+            Box::pin(RecordBatchStreamAdapter::new(schema, sized))
+        }
+        Some(announced) => {
+            let to = Arc::clone(announced);
+            let sized = client_rows(rows, schema, Arc::clone(&to), options.batch_bytes);
+            let sized = sized.map_err(DataFusionError::from);
+            Box::pin(RecordBatchStreamAdapter::new(to, sized))
+        }
+    };
+    Ok((sized, None))
 }
 
 /// Rows and batches that went out.

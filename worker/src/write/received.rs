@@ -1,43 +1,54 @@
 //! The streams of rows that have come: each is taken once. What was overheard on its way can be sent again as long as its seal holds.
 
-use std::collections::{HashSet, VecDeque};
-use std::time::Instant;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use volary_flight_proto::seal::now_s;
 use volary_flight_proto::write::DESCRIPTOR_LIFETIME;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// So many are remembered, some 100 bytes each.
+/// So many are remembered, some 200 bytes each.
 const MOST: usize = 1 << 20;
 
-/// Which streams have come to this start of the worker within the life of their seals. Those of an earlier start name that one.
+/// A seal holds for no longer than this, by the worker's own clock: the clock of its gateway may be ahead by as much as seals hold.
+const LONGEST: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
+
+/// Which streams have come to this start of the worker, as long as their seals hold. Those of an earlier start name that one.
 #[derive(Debug, Default)]
 pub struct Received(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    known: HashSet<String>,
-    /// The same, with when they may be forgotten.
-    in_order: VecDeque<(Instant, String)>,
+    known: HashSet<Arc<str>>,
+    /// The same, after the last second (since 1970) of their seals.
+    by_expiry: BTreeSet<(u64, Arc<str>)>,
 }
 
 impl Received {
-    /// Takes a stream.
+    /// Takes a stream. `expires_s`: the last second in which its seal holds, since 1970.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` if it has come before; `RESOURCE_EXHAUSTED` if there are too many to be remembered.
-    pub fn take(&self, stream_id: &str) -> Result<()> {
-        self.take_at(stream_id, Instant::now())
+    /// `ALREADY_EXISTS` if it has come before; `PERMISSION_DENIED` for a seal that holds for too long; `RESOURCE_EXHAUSTED` if there are too many
+    /// to be remembered.
+    pub fn take(&self, stream_id: &str, expires_s: u64) -> Result<()> {
+        self.take_at(stream_id, expires_s, now_s())
     }
 
-    fn take_at(&self, stream_id: &str, now: Instant) -> Result<()> {
-        let mut state = self.0.lock();
-        while let Some((until, _)) = state.in_order.front()
-            && *until < now
-            && let Some((_, forgotten)) = state.in_order.pop_front()
-        {
-            state.known.remove(&forgotten);
+    fn take_at(&self, stream_id: &str, expires_s: u64, now_s: u64) -> Result<()> {
+        // What is remembered would have to be remembered for as long.
+        if expires_s.saturating_sub(now_s) > LONGEST.as_secs() {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                format!(
+                    "the write descriptor is valid for another {} s, and may be for {LONGEST:?} at the most; set the clocks of the gateway and of the worker",
+                    expires_s - now_s
+                ),
+            ));
         }
+        let mut state = self.0.lock();
+        state.forget_until(now_s);
         if state.known.contains(stream_id) {
             return Err(Error::new(
                 ErrorCode::AlreadyExists,
@@ -48,15 +59,26 @@ impl Received {
             return Err(Error::new(
                 ErrorCode::ResourceExhausted,
                 format!(
-                    "{MOST} writes have begun within {DESCRIPTOR_LIFETIME:?}; retry later, and send more rows at a time"
+                    "{MOST} writes have begun within {LONGEST:?}; retry later, and send more rows at a time"
                 ),
             ));
         }
-        state.known.insert(stream_id.to_owned());
-        // The clocks of gateways may be late.
-        let until = now + 2 * DESCRIPTOR_LIFETIME;
-        state.in_order.push_back((until, stream_id.to_owned()));
+        let stream_id: Arc<str> = stream_id.into();
+        state.known.insert(Arc::clone(&stream_id));
+        state.by_expiry.insert((expires_s, stream_id));
         Ok(())
+    }
+}
+
+impl State {
+    /// Those whose seals do not hold any more.
+    fn forget_until(&mut self, now_s: u64) {
+        while let Some((expires_s, _)) = self.by_expiry.first()
+            && *expires_s < now_s
+            && let Some((_, forgotten)) = self.by_expiry.pop_first()
+        {
+            self.known.remove(&forgotten);
+        }
     }
 }
 
@@ -64,16 +86,31 @@ impl Received {
 mod tests {
     use super::*;
 
+    const NOW: u64 = 1_700_000_000;
+
     #[test]
-    fn a_stream_is_taken_once_and_forgotten_when_its_seal_has_expired() {
-        let (received, now) = (Received::default(), Instant::now());
-        received.take_at("a", now).unwrap();
-        received.take_at("b", now).unwrap();
-        let again = received.take_at("a", now + DESCRIPTOR_LIFETIME);
-        assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
-        received
-            .take_at("c", now + 3 * DESCRIPTOR_LIFETIME)
-            .unwrap();
-        assert_eq!(received.0.lock().known.len(), 1);
+    fn a_stream_is_taken_once_as_long_as_its_seal_holds() {
+        let received = Received::default();
+        let lifetime = DESCRIPTOR_LIFETIME.as_secs();
+        // Of a gateway whose clock is ahead, and of one whose clock is late.
+        received.take_at("ahead", NOW + 2 * lifetime, NOW).unwrap();
+        received.take_at("late", NOW + 1, NOW).unwrap();
+        for (stream, expires) in [("late", NOW + 1), ("ahead", NOW + 2 * lifetime)] {
+            for now in [NOW, expires] {
+                let again = received.take_at(stream, expires, now);
+                assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
+            }
+            // Whoever opens the seal refuses it from now on.
+            received.0.lock().forget_until(expires + 1);
+            assert!(!received.0.lock().known.contains(stream));
+        }
+        assert!(received.0.lock().by_expiry.is_empty());
+    }
+
+    #[test]
+    fn a_seal_that_holds_for_longer_than_it_is_remembered_is_refused() {
+        let expires = NOW + LONGEST.as_secs() + 1;
+        let refused = Received::default().take_at("a", expires, NOW);
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::PermissionDenied);
     }
 }

@@ -1,9 +1,15 @@
 //! Who may do what: users, roles, grants and tokens.
 
+/// Which statements are about who logs in.
+mod logins;
+/// What of a text may be a password.
+mod mask;
 /// From tokens to a statement.
 mod parse;
 /// Texts without passwords.
 mod redact;
+/// The tokens of a text.
+mod text;
 
 use std::sync::Arc;
 use std::time::Duration;

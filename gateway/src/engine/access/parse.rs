@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::{Error, Result};
 
-use super::redact::is_about_logins;
+use super::logins::is_about_logins;
 use crate::catalog::access::{Grant, Object, PrincipalKind, Privilege};
 use crate::engine::names::{CATALOG, PUBLIC, identifier, object_name};
 use crate::engine::tokens::{first_words, is_one_of, is_word};

@@ -3,49 +3,52 @@
 use std::borrow::Cow;
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan, Tokenizer};
 
-use crate::engine::tokens::{first_words, is_one_of, is_text};
+use super::logins::{TELLING_BEGINNINGS, WHO};
+use super::mask::{Mark, Mask};
+use super::text::contains_any;
 
 const HIDDEN: &str = "'…'";
-/// What stands before CREATE USER in statements that are refused, at most: EXPLAIN ANALYZE VERBOSE, PREPARE name AS, OR REPLACE.
-const WORDS_BEFORE: usize = 8;
-/// What a statement begins with that may be, or hold, one about who logs in.
-const BEGINNINGS: [&str; 6] = ["CREATE", "ALTER", "EXPLAIN", "DESCRIBE", "DESC", "PREPARE"];
-/// Whom it is about.
-const WHO: [&str; 3] = ["USER", "ROLE", "LOGIN"];
-/// What a password follows in such a statement.
-const PASSWORD_WORDS: [&str; 3] = ["PASSWORD", "BY", "AUTH"];
-/// What a password follows in any statement: in one that is misspelt, too.
-const TELLING_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
-/// What may stand between the two.
-const JOINING_WORDS: [&str; 4] = ["BY", "AS", "IS", "VALUES"];
+const COMMENT: &str = "/*…*/";
 
-/// The statement, without its literals if it is about who logs in, and without what stands after PASSWORD in any other one.
+/// The statement without passwords.
+///
+/// Of one that creates or changes somebody who logs in, or seems to be meant to, only that is shown which cannot be one, up to the first
+/// thing that is not understood, and no comment. Of any other one, the literal behind PASSWORD is hidden.
 pub fn without_passwords(sql: &str) -> Cow<'_, str> {
     // Most statements are read no further.
-    let mut words = WHO.iter().chain(&TELLING_WORDS);
-    if !words.any(|word| contains_ignoring_case(sql, word)) {
+    if !contains_any(sql, &WHO) && !contains_any(sql, &TELLING_BEGINNINGS) {
         return Cow::Borrowed(sql);
     }
     let mut tokens = Vec::new();
-    let is_whole = Tokenizer::new(&GenericDialect {}, sql)
+    let rest = match Tokenizer::new(&GenericDialect {}, sql)
         .tokenize_with_location_into_buf(&mut tokens)
-        .is_ok();
-    let hidden = hidden(&tokens);
-    if !hidden.tokens.contains(&true) && (is_whole || !hidden.goes_on) {
+    {
+        Ok(()) => "",
+        Err(_) => behind(&tokens, sql),
+    };
+    let mask = Mask::of(&tokens, rest);
+    let hides_rest = mask.hides_rest && !rest.is_empty();
+    if !hides_rest && mask.marks.iter().all(|mark| *mark == Mark::AsItIs) {
         return Cow::Borrowed(sql);
     }
-    let mut shown: String = tokens
-        .iter()
-        .zip(hidden.tokens)
-        .map(|(token, is_hidden)| match is_hidden {
-            true => HIDDEN.to_owned(),
-            false => token.token.to_string(),
-        })
-        .collect();
-    if !is_whole {
-        // What follows may be the rest of a password.
+    let mut shown = String::new();
+    let mut last = Mark::AsItIs;
+    for (token, mark) in tokens.iter().zip(mask.marks) {
+        match mark {
+            Mark::AsItIs => shown.push_str(&token.token.to_string()),
+            Mark::AsComment => {
+                shown.push_str(COMMENT);
+                shown.extend(token.token.to_string().ends_with('\n').then_some('\n'));
+            }
+            Mark::Hidden if last == Mark::Hidden => {}
+            Mark::Hidden => shown.push_str(HIDDEN),
+        }
+        last = mark;
+    }
+    if !rest.is_empty() && last != Mark::Hidden {
+        // What is shown of the tokens is no longer the text itself, nor is what is behind them.
         shown.push_str(HIDDEN);
     }
     Cow::Owned(shown)
@@ -53,102 +56,24 @@ pub fn without_passwords(sql: &str) -> Cow<'_, str> {
 
 /// Whether tokens hold what [`without_passwords`] hides: errors must not repeat them.
 pub(in crate::engine) fn have_passwords(tokens: &[TokenWithSpan]) -> bool {
-    hidden(tokens).tokens.contains(&true)
+    Mask::of(tokens, "").marks.contains(&Mark::Hidden)
 }
 
-/// Which tokens are not shown.
-struct Hidden {
-    tokens: Vec<bool>,
-    /// What comes after the last token would not be shown.
-    goes_on: bool,
-}
-
-fn hidden(tokens: &[TokenWithSpan]) -> Hidden {
-    let mut hidden = Hidden {
-        tokens: Vec::with_capacity(tokens.len()),
-        goes_on: false,
-    };
-    for statement in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
-        let opens =
-            |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_) | Token::LParen);
-        let begin = statement.iter().take_while(|token| opens(token)).count();
-        if is_about_logins(&statement[begin..]) {
-            hide_literals(statement, &mut hidden);
-        } else {
-            hide_after_telling_words(statement, &mut hidden);
-        }
-    }
-    hidden
-}
-
-/// All but marks and words, and also a word in a password's place.
-fn hide_literals(statement: &[TokenWithSpan], hidden: &mut Hidden) {
-    let mut comes_next = false;
-    for token in statement {
-        let is_hidden = match &token.token {
-            Token::Whitespace(_)
-            | Token::Eq
-            | Token::Comma
-            | Token::Period
-            | Token::LParen
-            | Token::RParen
-            | Token::SemiColon => false,
-            Token::Word(word) if !comes_next => {
-                comes_next = is_any(&word.value, &PASSWORD_WORDS);
-                false
-            }
-            _ => {
-                comes_next = false;
-                true
-            }
+/// What is behind the tokens of a text.
+fn behind<'a>(tokens: &[TokenWithSpan], sql: &'a str) -> &'a str {
+    let end = tokens
+        .last()
+        .map_or(Location::new(1, 1), |last| last.span.end);
+    let mut at = Location::new(1, 1);
+    let is_behind = |character: char| {
+        let is_behind = at >= end;
+        at = match character {
+            '\n' => Location::new(at.line + 1, 1),
+            _ => Location::new(at.line, at.column + 1),
         };
-        hidden.tokens.push(is_hidden);
-    }
-    hidden.goes_on = true;
-}
-
-fn hide_after_telling_words(statement: &[TokenWithSpan], hidden: &mut Hidden) {
-    let mut comes_next = false;
-    for token in statement {
-        let mut is_hidden = false;
-        match &token.token {
-            Token::Whitespace(_) | Token::Eq | Token::LParen => {}
-            Token::Word(word) if word.quote_style.is_none() => {
-                comes_next = is_any(&word.value, &TELLING_WORDS)
-                    || comes_next && is_any(&word.value, &JOINING_WORDS);
-            }
-            // A name in quotes may be one, and may be what was meant to be a literal.
-            Token::Word(_) | Token::Number(..) => is_hidden = std::mem::take(&mut comes_next),
-            literal => {
-                is_hidden = comes_next && is_text(literal);
-                comes_next = false;
-            }
-        }
-        hidden.tokens.push(is_hidden);
-    }
-    hidden.goes_on = comes_next;
-}
-
-fn is_any(word: &str, known: &[&str]) -> bool {
-    known.iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// Whether a statement creates or changes somebody who logs in, in this dialect or another one, or is a part of a statement that does.
-pub(super) fn is_about_logins(tokens: &[TokenWithSpan]) -> bool {
-    let words = first_words(tokens, WORDS_BEFORE);
-    let is = |position, wanted| is_one_of(&words, position, wanted);
-    if is(0, &["SET"]) {
-        return is(1, &["PASSWORD"]);
-    }
-    is(0, &BEGINNINGS)
-        && (1..words.len())
-            .any(|position| is(position, &WHO) && is(position - 1, &["CREATE", "ALTER", "REPLACE"]))
-}
-
-fn contains_ignoring_case(text: &str, word: &str) -> bool {
-    text.as_bytes()
-        .windows(word.len())
-        .any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
+        is_behind
+    };
+    sql.find(is_behind).map_or(sql, |from| &sql[from..])
 }
 
 #[cfg(test)]
@@ -192,6 +117,47 @@ mod tests {
     }
 
     #[test]
+    fn who_it_is_and_who_administers_is_shown() {
+        for (sql, shown) in [
+            (
+                "CREATE USER IF NOT EXISTS \"O'Brien\" WITH PASSWORD 'a' ADMIN;",
+                "CREATE USER IF NOT EXISTS \"O'Brien\" WITH PASSWORD '…' ADMIN;",
+            ),
+            (
+                "ALTER USER mary-jane.2 NOADMIN PASSWORD hunter2",
+                "ALTER USER mary-jane.2 NOADMIN PASSWORD '…'",
+            ),
+            (
+                "CREATE USER password PASSWORD 'a' NOADMIN",
+                "CREATE USER password PASSWORD '…' NOADMIN",
+            ),
+            ("CREATE USER password ADMIN", "CREATE USER password ADMIN"),
+            ("SET PASSWORD FOR kea = 'a'", "SET PASSWORD FOR kea '…'"),
+            (
+                "CREATE ROLE a; ALTER USER kea PASSWORD 'a'",
+                "CREATE ROLE a; ALTER USER kea PASSWORD '…'",
+            ),
+        ] {
+            assert_eq!(without_passwords(sql), shown);
+        }
+    }
+
+    #[test]
+    fn errors_do_not_repeat_what_is_hidden() {
+        for (sql, has) in [
+            ("ALTER USRE kea PASSWORD my-secret", true),
+            ("SELECT 'it's'; ALTER USER kea PASSWORD 's", true),
+            ("SELCT password FROM users", false),
+            ("GRANT password TO kea", false),
+        ] {
+            let mut tokens = Vec::new();
+            let _ = Tokenizer::new(&GenericDialect {}, sql)
+                .tokenize_with_location_into_buf(&mut tokens);
+            assert_eq!(have_passwords(&tokens), has, "{sql}");
+        }
+    }
+
+    #[test]
     fn other_statements_are_shown_as_they_are() {
         for sql in [
             "SELECT 'password' FROM users",
@@ -201,6 +167,15 @@ mod tests {
             "SELECT password, 'secret' FROM users WHERE password <> 'a' AND user = 'it",
             "INSERT INTO users VALUES ('create user', 'password')",
             "SET timezone = 'user'",
+            "SELECT password, 'a' -- of all users\nFROM users",
+            "SELCT password, name FROM users",
+            "INSERT INTO log VALUES ('ALTER USER kea PASSWORD ''a'''), ('it''s')",
+            "GRANT SELECT ON password, users TO kea, password",
+            "REVOKE password FROM kea",
+            "DROP USER IF EXISTS password",
+            "CREATE TOKEN password FOR kea VALID FOR '90 days'",
+            "SHOW password;",
+            "CREATE ROLE IF NOT EXISTS keas NOADMIN; SELECT 'users'",
             "",
         ] {
             assert_eq!(without_passwords(sql), sql);

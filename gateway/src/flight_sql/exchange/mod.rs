@@ -31,8 +31,10 @@ use super::ingest;
 use super::statement::{Statement, batch_to_bytes, count_of, query_ticket, stream_of};
 use super::stream::with_query;
 use super::types::map_schema;
+use super::update::Applied;
 use super::upload::{Batches, Bound};
-use crate::engine::{Each, Ingest, Outcome, Query};
+use crate::engine::{Each, IncomingRows, Ingest, Outcome, Query};
+use crate::statements::Listed;
 use volary_node::client_rows::{ClientMessages, batch_messages};
 
 /// What the first message asks for.
@@ -43,6 +45,14 @@ enum Asked {
     Ingest(Ingest),
     /// What GetFlightInfo tells of, other than statements.
     Listing(Command),
+}
+
+/// How far a statement is.
+enum Begun {
+    /// It has an answer.
+    Answered(Answer),
+    /// It writes, and is to be run for each of these rows of parameters.
+    OneByOne(IncomingRows),
 }
 
 /// What a statement has come to.
@@ -96,18 +106,26 @@ impl FlightSql {
             session = %call.session.engine.id(),
             user = call.principal.name(),
         );
-        let rows = Batches::new(first, messages);
-        let answering = async {
+        let rows = Batches::new(first, messages, self.config.query.message_limit());
+        let beginning = async {
             match asked {
                 Asked::Ingest(ingest) => {
                     let rows = self.ingest_rows(call, id, ingest, rows).await?;
-                    Ok(Answer::Done(count_of(Some(rows))))
+                    Ok(Begun::Answered(Answer::Done(count_of(Some(rows)))))
                 }
-                _ => self.answer(call, id, &text, rows, descriptor).await,
+                _ => self.begin(call, id, &text, rows, descriptor).await,
             }
         };
-        let answering = listed.unless_ended(answering, call.deadline.passes());
-        let answer = answering.instrument(span).await.map_err(|error| {
+        let beginning = listed.unless_ended(beginning, call.deadline.passes());
+        let answer = match beginning.instrument(span.clone()).await {
+            Ok(Begun::Answered(answer)) => Ok(answer),
+            Ok(Begun::OneByOne(rows)) => {
+                let updating = self.update_listed(call, &listed, &text, rows);
+                updating.instrument(span).await.map(Answer::Done)
+            }
+            Err(error) => Err(error),
+        };
+        let answer = answer.map_err(|error| {
             let error = with_query(error, id);
             tracing::debug!(query_id = %id, %error, "the statement failed");
             listed.failed(&error);
@@ -136,14 +154,14 @@ impl FlightSql {
         Ok(Told::new(begin, rows, id, noted, progress).boxed())
     }
 
-    async fn answer(
+    async fn begin(
         &self,
         call: &Call,
         id: QueryId,
         sql: &str,
         parameters: Batches,
         descriptor: FlightDescriptor,
-    ) -> Result<Answer> {
+    ) -> Result<Begun> {
         let row = match Bound::of(parameters).await? {
             Bound::Nothing => None,
             Bound::Row(row) => Some(row),
@@ -151,24 +169,24 @@ impl FlightSql {
                 let session = &call.session.engine;
                 let inserting = Box::pin(self.engine.insert_each(session, sql, rows, id));
                 let rows = match inserting.await? {
-                    Each::Inserted(rows) => return Ok(Answer::Done(count_of(Some(rows)))),
+                    Each::Inserted(rows) => {
+                        return Ok(Begun::Answered(Answer::Done(count_of(Some(rows)))));
+                    }
                     Each::OneByOne(rows) => rows,
                 };
-                let statement = Statement::plain(sql);
                 let describing = self.engine.describe(session, sql, None, id);
                 if Box::pin(describing).await?.rows.is_some() {
                     return Err(Error::invalid(
                         "a query takes one row of parameters, and more were sent; send a query for each",
                     ));
                 }
-                let count = self.update_one_by_one(call, &statement, rows.batches);
-                return count.await.map(Answer::Done);
+                return Ok(Begun::OneByOne(rows));
             }
         };
         let query = match self.execute(call, id, sql, row.clone()).await? {
             Outcome::Rows(query) => query,
-            Outcome::Done(rows) => return Ok(Answer::Done(count_of(rows))),
-            Outcome::Answer(answer) => return Ok(Answer::Rows(answer)),
+            Outcome::Done(rows) => return Ok(Begun::Answered(Answer::Done(count_of(rows)))),
+            Outcome::Answer(answer) => return Ok(Begun::Answered(Answer::Rows(answer))),
         };
         if call.direct_results == DirectResults::On {
             let statement = Statement {
@@ -178,10 +196,29 @@ impl FlightSql {
             let ticket = query_ticket(call, &statement, &query);
             let schema = map_schema(call.profile, &query.schema);
             if let Some(info) = self.direct_info(call, &query, &schema, &ticket, &descriptor)? {
-                return Ok(Answer::Parts(Box::new(info)));
+                return Ok(Begun::Answered(Answer::Parts(Box::new(info))));
             }
         }
-        Ok(Answer::Query(Box::new(query)))
+        Ok(Begun::Answered(Answer::Query(Box::new(query))))
+    }
+}
+
+impl FlightSql {
+    /// Runs a statement for each of these rows, in order; how many it has written. The statements of the rows are listed beside it.
+    async fn update_listed(
+        &self,
+        call: &Call,
+        listed: &Listed,
+        sql: &str,
+        rows: IncomingRows,
+    ) -> Result<i64> {
+        let (statement, applied) = (Statement::plain(sql), Applied::default());
+        let updating = self.update_one_by_one(call, &statement, rows.batches, &applied);
+        let updating = listed.unless_ended(Box::pin(updating), call.deadline.passes());
+        let count = updating.await.map_err(|error| applied.told_by(error))?;
+        let written = u64::try_from(count).unwrap_or_default();
+        self.engine.statements().done(listed.id(), written);
+        Ok(count)
     }
 }
 

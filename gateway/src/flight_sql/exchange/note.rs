@@ -17,7 +17,7 @@ pub(super) struct Note {
     /// By what logs, errors and system tables name the statement.
     #[serde(skip_serializing_if = "Option::is_none")]
     query_id: Option<String>,
-    /// Of a statement without rows: how many it has written; 0 where rows are no measure, -1 where they were not counted.
+    /// Of a statement without rows: how many it has written; 0 where rows are no measure.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows_affected: Option<i64>,
     /// A FlightInfo, as base64: the client fetches the rows from its endpoints.

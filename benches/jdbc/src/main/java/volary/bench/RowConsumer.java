@@ -1,0 +1,6 @@
+package volary.bench;
+
+/** What processes rows. */
+interface RowConsumer {
+  void accept(Row row);
+}

@@ -1,0 +1,29 @@
+package volary.bench;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+
+/** All samples, with all that is needed to judge them; written like the other tables. */
+record Table(
+    String table,
+    String title,
+    String method,
+    String size,
+    Machine machine,
+    Map<String, String> versions,
+    String date,
+    List<Variant> variants) {
+  static final String NAME = "jdbc_streaming";
+  private static final Gson JSON = new GsonBuilder().setPrettyPrinting().disableHtmlEscaping().create();
+
+  /** Writes it into a directory, which is made if need be. */
+  Path write(Path directory) throws IOException {
+    Path path = Files.createDirectories(directory).resolve(table + ".json");
+    return Files.writeString(path, JSON.toJson(this) + "\n");
+  }
+}

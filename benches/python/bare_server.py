@@ -1,0 +1,45 @@
+"""A Flight server of Arrow C++ with the rows of a query in memory, in the batches in which a gateway has sent them.
+
+    python bare_server.py GATEWAY
+
+It answers with its URI and what it has, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+from data import LINES
+from pyarrow import flight
+
+
+class BareServer(flight.FlightServerBase):
+    """Every ticket is for the same rows. None of them passes Python: the stream is C++'s own."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self._rows = rows
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.RecordBatchStream:
+        """All rows."""
+        return flight.RecordBatchStream(self._rows)
+
+
+def main() -> None:
+    """Serves until the input ends."""
+    (gateway,) = sys.argv[1:]
+    with flight.connect(gateway) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(LINES))
+        rows = client.do_get(info.endpoints[0].ticket).read_all()
+    with BareServer(rows) as server:
+        print(
+            json.dumps({"uri": f"grpc://127.0.0.1:{server.port}", "rows": rows.num_rows, "bytes": rows.nbytes}),
+            flush=True,
+        )
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

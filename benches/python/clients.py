@@ -1,0 +1,50 @@
+"""The clients that are compared. Each is imported when it is made, so that a program has nothing of the others."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Client(Protocol):
+    """A connection, and how it is asked."""
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows of a query, in memory."""
+
+
+class Volary:
+    """`volary.Connection`. Threads share it."""
+
+    MODULE = "volary"
+    THREADS_SHARE = True
+
+    def __init__(self, uri: str) -> None:
+        self.connection = importlib.import_module(self.MODULE).connect(uri)
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows of a query, in memory."""
+        return self.connection.sql(query, parameters).to_arrow()
+
+
+class Adbc:
+    """The DB-API of the ADBC driver. It is for one thread at a time (its `threadsafety` is 1)."""
+
+    MODULE = "adbc_driver_flightsql.dbapi"
+    THREADS_SHARE = False
+
+    def __init__(self, uri: str) -> None:
+        self.connection = importlib.import_module(self.MODULE).connect(uri, autocommit=True)
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows of a query, in memory."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, parameters or None)
+            return cursor.fetch_arrow_table()
+
+
+CLIENTS: dict[str, type[Volary] | type[Adbc]] = {"volary": Volary, "ADBC": Adbc}

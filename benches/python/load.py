@@ -1,0 +1,17 @@
+"""Makes a table. A program of its own: what loads must not share pages with what is measured.
+
+python load.py URI STATEMENT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import volary
+
+if __name__ == "__main__":
+    uri, statement = sys.argv[1:]
+    with volary.connect(uri) as connection:
+        connection.sql(statement)
+        print(json.dumps({"version": connection.server_version}), flush=True)

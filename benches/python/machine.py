@@ -1,0 +1,38 @@
+"""What a run ran on, as Linux describes it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from typing import Any
+
+_UNKNOWN = "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """Logical processors, the processor's name, memory in bytes, distribution and kernel."""
+    kib = _value("/proc/meminfo", "MemTotal", ":").removesuffix(" kB")
+    distribution = _value("/etc/os-release", "PRETTY_NAME", "=").strip('"')
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "model": _value("/proc/cpuinfo", "model name", ":"),
+        "memory": int(kib) * 1024 if kib.isdecimal() else 0,
+        "os": f"{distribution}, Linux {platform.release()}",
+    }
+
+
+def versions(volary: str) -> dict[str, str]:
+    """Of what is measured; that of the server is given."""
+    packages = {"adbc-driver-flightsql", "pyarrow"}
+    return {"python": platform.python_version(), "volary": volary} | {name: version(name) for name in packages}
+
+
+def _value(path: str, key: str, separator: str) -> str:
+    """The first value of a key in a file of lines."""
+    try:
+        with open(path) as lines:
+            pairs = (line.partition(separator) for line in lines)
+            return next((value.strip() for name, _, value in pairs if name.strip() == key), _UNKNOWN)
+    except FileNotFoundError:
+        return _UNKNOWN

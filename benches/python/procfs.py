@@ -1,0 +1,58 @@
+"""What Linux tells of processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Of /proc/PID/stat, behind the name of the program.
+_USER_TICKS, _SYSTEM_TICKS = 11, 12
+
+
+class Memory(NamedTuple):
+    """Of some processes together, in bytes."""
+
+    pss: int
+    """Pages that several processes share are counted once: each process has its part of them."""
+    peak_rss: int
+    """The sum of the processes' own peaks, in which shared pages are counted for each."""
+
+
+def processor_seconds(processes: Iterable[int]) -> float:
+    """What they have taken so far, to a hundredth."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    return ticks / _TICKS_PER_SECOND
+
+
+def memory(processes: Iterable[int]) -> Memory:
+    """What they have now."""
+    sizes = [
+        Memory(_kib(f"/proc/{process}/smaps_rollup", "Pss:"), _kib(f"/proc/{process}/status", "VmHWM:"))
+        for process in processes
+    ]
+    return Memory(sum(size.pss for size in sizes) << 10, sum(size.peak_rss for size in sizes) << 10)
+
+
+def threads(processes: Iterable[int]) -> int:
+    """How many they have."""
+    return sum(len(os.listdir(f"/proc/{process}/task")) for process in processes)
+
+
+def family(process: int) -> list[int]:
+    """The process, its children, theirs, and so on."""
+    members = [process]
+    for member in members:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            members.extend(map(int, children.read_text().split()))
+    return members
+
+
+def _kib(path: str, key: str) -> int:
+    with open(path) as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(key))

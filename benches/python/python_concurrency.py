@@ -1,0 +1,157 @@
+"""Small queries from Python: pools of threads and of processes, one caller, and fresh processes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import data
+from child import Child, program
+from cluster import in_one_process
+from measured import Demand, Sample, Variant
+from sizes import Size
+from turns import Measure, in_turns, latencies
+
+TABLE = "python_concurrency"
+TITLE = "Small queries from Python: threads and processes, one caller, fresh processes"
+METHOD = """\
+`volary local` with 4 workers and default settings has a table of 100,000 rows. A point query asks for the row of
+another key each time, by the shard key, which is a parameter. Beside the client `volary` stands the DB-API of the ADBC
+driver. Clients and the cluster share the processors.
+
+- **Pools**: 100 point queries at once (a burst) for a `ThreadPoolExecutor` or a `ProcessPoolExecutor` (spawn) of 10
+  workers, which have all connected and asked before; the main program gets the rows. Threads share one connection of
+  `volary`; the ADBC driver's is for one thread at a time (its `threadsafety` is 1), so that each thread has its own, as
+  each process has. All pools are there all the time, and work in turns.
+- **What a pool takes** is measured apart, while nothing else has loaded Arrow: a program starts, imports, connects and
+  runs a burst, which takes `from_nothing_ms`. Then all its processes are looked at, while the pool is still there:
+  `pss_mib` counts pages that they share once, `peak_rss_mib` for each process.
+- **One caller**: the main thread of a program asks one thing after another.
+- **Fresh processes** import, connect and ask twice."""
+
+_CLIENTS = ("volary", "ADBC")
+_POOLS = ("threads", "processes")
+_NODES = 4
+_REQUESTS = 100
+
+_seeds = itertools.count(1)
+
+
+def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
+    """The variants, what is demanded of them, and the version of the server."""
+    pools = {variant.name: variant for client in _CLIENTS for variant in _pools(client, size)}
+    callers = {variant.name: variant for variant in _askers("one caller")}
+    fresh = {variant.name: variant for variant in _askers("fresh process")}
+    with in_one_process(directory, workers=_NODES) as uri:
+        with program("load", uri, data.birds(), log=directory / "load.log") as load:
+            version = load.answer()["version"]
+        log = directory / "clients.log"
+        from_nothing = {name: _from_nothing(variant, uri, log) for name, variant in pools.items()}
+        in_turns(from_nothing, pools, size.pool_turns)
+        first_requests = {name: _first_request(variant, uri, log) for name, variant in fresh.items()}
+        in_turns(first_requests, fresh, size.turns)
+        with ExitStack() as programs:
+            bursts = {name: _bursts(variant, uri, log, size, programs) for name, variant in pools.items()}
+            in_turns(bursts, pools, size.turns)
+        with ExitStack() as programs:
+            one_by_one = {name: _one_by_one(variant, uri, log, size, programs) for name, variant in callers.items()}
+            in_turns(one_by_one, callers, size.turns)
+    return [*pools.values(), *callers.values(), *fresh.values()], _demands(pools | callers | fresh), version
+
+
+def _pools(client: str, size: Size) -> list[Variant]:
+    names = {pool: f"{client}, {pool}" for pool in _POOLS}
+    baselines = {"threads": names["processes"], "processes": None}
+    return [
+        Variant(names[pool], {"client": client, "pool": pool, "workers": size.pool_workers}, baselines[pool])
+        for pool in _POOLS
+    ]
+
+
+def _askers(who: str) -> list[Variant]:
+    """Of each question, the clients beside each other."""
+    return [
+        Variant(
+            f"{client}, {who}, {question}",
+            {"client": client, "question": question, "who": who},
+            None if client == _CLIENTS[-1] else f"{_CLIENTS[-1]}, {who}, {question}",
+        )
+        for question in data.QUESTIONS
+        for client in _CLIENTS
+    ]
+
+
+def _pool(variant: Variant, uri: str, log: Path) -> AbstractContextManager[Child]:
+    client, pool, workers = (variant.parameters[name] for name in ("client", "pool", "workers"))
+    return program("pool", client, pool, uri, workers, log=log)
+
+
+def _from_nothing(variant: Variant, uri: str, log: Path) -> Measure:
+    """Starts the pool, and ends it."""
+
+    def measure() -> Sample:
+        begin = time.perf_counter()
+        with _pool(variant, uri, log) as pool:
+            pool.answer()
+            pool.ask(f"burst {_REQUESTS} {next(_seeds)}")
+            took = time.perf_counter() - begin
+            return {"from_nothing_ms": 1000 * took, **pool.ask("footprint")}
+
+    return measure
+
+
+def _bursts(variant: Variant, uri: str, log: Path, size: Size, programs: ExitStack) -> Measure:
+    """Of a pool that stays."""
+    pool = programs.enter_context(_pool(variant, uri, log))
+    pool.answer()
+
+    def measure() -> Sample:
+        bursts = [pool.ask(f"burst {_REQUESTS} {next(_seeds)}") for _ in range(size.bursts)]
+        total = sum(burst["total_seconds"] for burst in bursts)
+        seconds = [each for burst in bursts for each in burst["seconds"]]
+        return {"requests_per_s": len(seconds) / total, **latencies(seconds)}
+
+    return measure
+
+
+def _one_by_one(variant: Variant, uri: str, log: Path, size: Size, programs: ExitStack) -> Measure:
+    """Of a program that stays."""
+    caller = programs.enter_context(program("caller", variant.parameters["client"], uri, log=log))
+
+    def measure() -> Sample:
+        answer = caller.ask(f"{size.requests} {next(_seeds)} {variant.parameters['question']}")
+        seconds = answer["seconds"]
+        return {"requests_per_s": len(seconds) / sum(seconds), **latencies(seconds)}
+
+    return measure
+
+
+def _first_request(variant: Variant, uri: str, log: Path) -> Measure:
+    """Of a program that starts, and ends."""
+
+    def measure() -> Sample:
+        arguments = (variant.parameters["client"], uri, next(_seeds), variant.parameters["question"])
+        with program("first_request", *arguments, log=log) as fresh:
+            return fresh.answer()
+
+    return measure
+
+
+def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
+    """Of our own client."""
+    ours = _CLIENTS[0]
+    threads, processes = (variants[f"{ours}, {pool}"] for pool in _POOLS)
+    demands = [
+        Demand("requests per second, threads beside processes", "≥ 1", threads.ratio(processes, "requests_per_s")),
+        Demand("memory, threads beside processes", "≤ 0.4", threads.ratio(processes, "pss_mib")),
+    ]
+    for question in data.QUESTIONS:
+        warm = variants[f"{ours}, one caller, {question}"].spread("p50_ms")
+        demands.append(Demand(f"{question}, one caller, p50", "≤ 1.5 ms", warm))
+    for question in data.QUESTIONS:
+        first = variants[f"{ours}, fresh process, {question}"].spread("first_ms")
+        demands.append(Demand(f"{question}, first query of a fresh process, after connecting", "≤ 50 ms", first))
+    return demands

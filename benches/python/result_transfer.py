@@ -1,0 +1,109 @@
+"""All rows of a large table into pyarrow, beside a bare Flight server that has the same batches in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import data
+import procfs
+from child import Child, program
+from cluster import Cluster, in_processes
+from measured import Demand, Sample, Variant
+from sizes import Size
+from turns import Measure, in_turns
+
+TABLE = "result_transfer"
+TITLE = "A large result, read into pyarrow"
+METHOD = """\
+`SELECT *` of a table of integers, doubles, dates and texts, from a gateway and 4 workers in processes of their own,
+with default settings; the files are in the page cache. The bare server is one of `pyarrow.flight`, whose streams are
+Arrow C++'s own, and has the batches in memory, as a gateway has sent them. Each way has a process of its own, which
+reads all rows once in each turn, and either counts rows and bytes and drops each batch, or keeps all as a table.
+
+Rows pass the gateway, or come from the workers themselves (direct results). `pyarrow` reads by GetFlightInfo and DoGet,
+`volary` by `batches()`, `to_arrow()`, and from the workers `sql(..., direct=True).batches()` and `read_table()`, `ADBC`
+by the `fetch_arrow_table` of its DB-API.
+
+Megabytes are those of the Arrow data (`nbytes`). Processor time is that of 1,000 MB: of the gateway or the bare server
+(`server_s`), the workers, the client, and all together (`total_s`). They share the machine's processors, so that with
+few of them the processor time of all decides on the throughput."""
+
+_WORKERS = 4
+_MB = 1e6
+_BARE_DROPPED, _BARE_KEPT = "bare server, pyarrow, dropped", "bare server, pyarrow, kept"
+# Of all ways, in their order: what they are compared with.
+_WAYS = {
+    _BARE_DROPPED: None,
+    "gateway, pyarrow, dropped": _BARE_DROPPED,
+    "gateway, volary, dropped": _BARE_DROPPED,
+    "workers, volary, dropped": _BARE_DROPPED,
+    _BARE_KEPT: None,
+    "gateway, volary, kept": _BARE_KEPT,
+    "gateway, ADBC, kept": _BARE_KEPT,
+    "workers, volary, kept": _BARE_KEPT,
+}
+
+
+def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
+    """The variants, what is demanded of them, and the version of the server."""
+    log = directory / "clients.log"
+    with ExitStack() as programs:
+        cluster = programs.enter_context(in_processes(directory, workers=_WORKERS))
+        with program("load", cluster.uri, data.lines(size.transfer_mib), log=directory / "load.log") as load:
+            version = load.answer()["version"]
+        bare = programs.enter_context(program("bare_server", cluster.uri, log=directory / "bare.log"))
+        served = bare.answer()
+        variants = {name: _variant(name, served["rows"]) for name in _WAYS}
+        measures = {}
+        for name in _WAYS:
+            reader = programs.enter_context(program("reader", name, cluster.uri, served["uri"], log=log))
+            measures[name] = _reading(reader, cluster, bare, served["rows"])
+        in_turns(measures, variants, size.transfer_turns)
+    return list(variants.values()), _demands(variants), version
+
+
+def _variant(name: str, rows: int) -> Variant:
+    source, client, rest = name.split(", ")
+    return Variant(name, {"from": source, "client": client, "batches": rest, "rows": rows}, _WAYS[name])
+
+
+def _reading(reader: Child, cluster: Cluster, bare: Child, rows: int) -> Measure:
+    """Reads once."""
+    servers = [cluster.gateway, bare.pid]
+
+    def measure() -> Sample:
+        before = [procfs.processor_seconds(servers), procfs.processor_seconds(cluster.workers)]
+        answer = reader.ask("read")
+        after = [procfs.processor_seconds(servers), procfs.processor_seconds(cluster.workers)]
+        if answer["rows"] != rows:
+            raise RuntimeError(f"{answer['rows']} rows were read instead of {rows}")
+        mb = answer["bytes"] / _MB
+        server_s, workers_s = (1000 * (late - early) / mb for late, early in zip(after, before, strict=True))
+        client_s = 1000 * answer["processor_seconds"] / mb
+        return {
+            "mb_per_s": mb / answer["seconds"],
+            "total_s": server_s + workers_s + client_s,
+            "server_s": server_s,
+            "workers_s": workers_s,
+            "client_s": client_s,
+            "batch_kib": answer["bytes"] / answer["batches"] / 1024,
+        }
+
+    return measure
+
+
+def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
+    """Of throughput, in terms of the bare server's."""
+    demanded = {
+        "gateway, pyarrow, dropped": "≥ 0.8",
+        "gateway, volary, dropped": "≥ 0.8",
+        "gateway, volary, kept": "≥ 0.8",
+        "workers, volary, dropped": "≥ 1",
+        "workers, volary, kept": "≥ 1",
+    }
+    return [
+        Demand(f"{name}: MB/s beside the bare server", goal, variants[name].ratio(variants[_WAYS[name]], "mb_per_s"))
+        for name, goal in demanded.items()
+    ]

@@ -1,0 +1,29 @@
+"""Variants that are measured in turns: a machine that is slow for a while is slow for all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from statistics import quantiles
+
+from measured import Sample, Variant
+
+Measure = Callable[[], Sample]
+"""Does it once."""
+
+
+def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int) -> None:
+    """Measures all variants, one after another, so often; and once before, which is not counted."""
+    for turn in range(1 + turns):
+        for name, measure in measures.items():
+            sample = measure()
+            if turn > 0:
+                variants[name].add(sample)
+                told = " ".join(f"{metric}={value:.3f}" for metric, value in sample.items())
+                print(f"{name}: {told}", file=sys.stderr)
+
+
+def latencies(seconds: list[float]) -> Sample:
+    """Percentiles of what requests have taken."""
+    percentiles = quantiles(seconds, n=100, method="inclusive")
+    return {f"p{percent}_ms": 1000 * percentiles[percent - 1] for percent in (50, 90, 99)}

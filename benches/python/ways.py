@@ -1,0 +1,115 @@
+"""The ways to read all rows of a query into pyarrow. Each connects once, and then reads as often as it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+from data import LINES, LINES_TABLE
+from pyarrow import flight
+
+import volary
+from volary import dbapi
+
+
+class Read(NamedTuple):
+    """What has been read."""
+
+    rows: int
+    bytes: int
+    batches: int
+    kept: pa.Table | None
+    """So that to free it is not part of the reading."""
+
+
+Way = Callable[[], Read]
+
+
+def bare_dropped(_: str, bare: str) -> Way:
+    """DoGet of the bare server."""
+    client = flight.connect(bare)
+    return lambda: _dropped(_batches(client.do_get(flight.Ticket(b""))))
+
+
+def bare_kept(_: str, bare: str) -> Way:
+    """The same, as a table."""
+    client = flight.connect(bare)
+    return lambda: _kept(client.do_get(flight.Ticket(b"")).read_all())
+
+
+def flight_dropped(gateway: str, _: str) -> Way:
+    """GetFlightInfo and DoGet of the gateway."""
+    client = flight.connect(gateway)
+
+    def read() -> Read:
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(LINES))
+        return _dropped(_batches(client.do_get(info.endpoints[0].ticket)))
+
+    return read
+
+
+def volary_dropped(gateway: str, _: str) -> Way:
+    """`batches()`."""
+    connection = volary.connect(gateway)
+    return lambda: _dropped(connection.sql(LINES).batches())
+
+
+def volary_kept(gateway: str, _: str) -> Way:
+    """`to_arrow()`."""
+    connection = volary.connect(gateway)
+    return lambda: _kept(connection.sql(LINES).to_arrow())
+
+
+def adbc_kept(gateway: str, _: str) -> Way:
+    """`fetch_arrow_table()` of the ADBC driver."""
+    connection = dbapi.connect(gateway)
+
+    def read() -> Read:
+        with connection.cursor() as cursor:
+            cursor.execute(LINES)
+            return _kept(cursor.fetch_arrow_table())
+
+    return read
+
+
+def direct_dropped(gateway: str, _: str) -> Way:
+    """`batches()`, which come from the workers."""
+    connection = volary.connect(gateway)
+    return lambda: _dropped(connection.sql(LINES, direct=True).batches())
+
+
+def direct_kept(gateway: str, _: str) -> Way:
+    """`read_table()`."""
+    connection = volary.connect(gateway)
+    return lambda: _kept(connection.read_table(LINES_TABLE))
+
+
+def _batches(reader: flight.FlightStreamReader) -> Iterable[pa.RecordBatch]:
+    return (chunk.data for chunk in reader)
+
+
+def _dropped(batches: Iterable[pa.RecordBatch]) -> Read:
+    """Counts each batch and forgets it."""
+    rows = size = count = 0
+    for batch in batches:
+        rows += batch.num_rows
+        size += batch.nbytes
+        count += 1
+    return Read(rows, size, count, None)
+
+
+def _kept(table: pa.Table) -> Read:
+    return Read(table.num_rows, table.nbytes, table.column(0).num_chunks, table)
+
+
+WAYS: dict[str, Callable[[str, str], Way]] = {
+    "bare server, pyarrow, dropped": bare_dropped,
+    "bare server, pyarrow, kept": bare_kept,
+    "gateway, pyarrow, dropped": flight_dropped,
+    "gateway, volary, dropped": volary_dropped,
+    "gateway, volary, kept": volary_kept,
+    "gateway, ADBC, kept": adbc_kept,
+    "workers, volary, dropped": direct_dropped,
+    "workers, volary, kept": direct_kept,
+}

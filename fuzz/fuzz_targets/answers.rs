@@ -1,0 +1,39 @@
+//! What workers answer a gateway that asks for rows: batches, and the frames beside them.
+//!
+//! Input: which query asks, and a list of the messages that each of its workers answers.
+#![no_main]
+
+use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use prost::Message;
+use tonic::codegen::http::HeaderMap;
+use volary_fuzz::gateway::Reached;
+use volary_fuzz::wire;
+
+/// Rows as they come, rows that are sorted, rows by bucket, and rows that others have merged.
+const QUERIES: [&str; 4] = [
+    "SELECT k, s, d FROM t",
+    "SELECT k, at FROM t ORDER BY at LIMIT 5",
+    "SELECT s, count(*), sum(d) FROM t GROUP BY s",
+    "SELECT count(*), min(s) FROM t WHERE flag",
+];
+
+fuzz_target!(init: volary_fuzz::guard::start("answers", volary_fuzz::seeds::nodes::answers), |data: &[u8]| {
+    let Some((query, list)) = data.split_first() else {
+        return;
+    };
+    let Reached { gateway, stub, .. } = Reached::get();
+    let messages = wire::list(list).into_iter();
+    let messages = messages.filter_map(|message| FlightData::decode(message.as_slice()).ok());
+    stub.answer(messages.collect());
+    let descriptor = FlightDescriptor::new_cmd(QUERIES[usize::from(*query) % QUERIES.len()]);
+    let planned = gateway.call("GetFlightInfo", HeaderMap::new(), [descriptor.encode_to_vec()]);
+    let info = FlightInfo::decode(planned.messages[0].clone()).expect("it is planned");
+    let ticket = info.endpoint[0].ticket.clone().expect("an endpoint has a ticket");
+    gateway.call("DoGet", HeaderMap::new(), [ticket.encode_to_vec()]);
+    stub.take_tickets();
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    wire::mutate(data, size, max_size, seed, 1)
+});

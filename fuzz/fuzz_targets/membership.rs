@@ -1,0 +1,47 @@
+//! What workers say to a gateway: that they join, that they leave, and who wants rows of them.
+//!
+//! Input: which of them, and what it says; the target seals it. Unsealed, it is refused.
+#![no_main]
+
+use arrow_flight::Action;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use prost::Message;
+use tonic::codegen::http::HeaderMap;
+use volary_flight_proto::direct::{INTRODUCE_ACTION, Introduction};
+use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
+use volary_flight_proto::seal::Purpose;
+use volary_fuzz::gateway::Gateway;
+use volary_fuzz::seal::{Raw, VALID_FOR, sealer};
+
+fuzz_target!(init: volary_fuzz::guard::start("membership", volary_fuzz::seeds::nodes::membership), |data: &[u8]| {
+    let Some((what, message)) = data.split_first() else {
+        return;
+    };
+    let act = |name: &str, body: &[u8]| {
+        let action = Action::new(name, body.to_vec()).encode_to_vec();
+        Gateway::open().call("DoAction", HeaderMap::new(), [action])
+    };
+    match what % 5 {
+        0 => _ = act(JOIN_ACTION, &Raw::sealed(message, Purpose::Membership)),
+        1 => _ = act(LEAVE_ACTION, &Raw::sealed(message, Purpose::Membership)),
+        2 => _ = act(INTRODUCE_ACTION, &Raw::sealed(message, Purpose::Introduction)),
+        3 => {
+            // With a ticket that is one.
+            if let Ok(mut introduction) = Introduction::decode(message) {
+                introduction.ticket = Raw::sealed(&introduction.ticket, Purpose::Direct);
+                let sealed = sealer().seal(Purpose::Introduction, &introduction, VALID_FOR);
+                act(INTRODUCE_ACTION, &sealed);
+            }
+        }
+        _ => {
+            for action in [JOIN_ACTION, LEAVE_ACTION, INTRODUCE_ACTION] {
+                let refused = act(action, message);
+                assert!(!refused.is_ok(), "{refused:?}");
+            }
+        }
+    }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    volary_fuzz::wire::mutate(data, size, max_size, seed, 1)
+});

@@ -1,0 +1,110 @@
+//! The messages of nodes and of sessions, as bytes: see `flight-proto/src`.
+//!
+//! Input: which message, and its encoding. What can be read is written as bytes that are read as the same message.
+#![no_main]
+
+use std::fmt::Debug;
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use prost::Message;
+use tonic::{Code, Status};
+use volary_flight_proto::Error;
+use volary_flight_proto::control::{Control, SegmentList, WorkerReport};
+use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
+use volary_flight_proto::fragment::{Fragment, Leaf, Parameter, Parameters};
+use volary_flight_proto::frame::Frame;
+use volary_flight_proto::ids::{ClusterId, QueryId, WriteId};
+use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
+use volary_flight_proto::session::{
+    CloseSessionResult, GetSessionOptionsResult, SessionClaims, SetSessionOptionsRequest,
+    SetSessionOptionsResult,
+};
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
+use volary_flight_proto::write::{WriteRequest, WriteResult};
+
+fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nodes::messages), |data: &[u8]| {
+    let Some((which, bytes)) = data.split_first() else {
+        return;
+    };
+    match which % 27 {
+        0 => {
+            if let Some(ticket) = same::<FragmentTicket>(bytes) {
+                let _ids = (ticket.query_id(), ticket.fragment_id());
+            }
+        }
+        1 => {
+            if let Some(ticket) = same::<QueryTicket>(bytes) {
+                let _id = ticket.query_id.parse::<QueryId>();
+            }
+        }
+        2 => _ = same::<PreparedStatementHandle>(bytes),
+        3 => _ = same::<DirectTicket>(bytes),
+        4 => _ = same::<Introduction>(bytes),
+        5 => _ = same::<Introduced>(bytes),
+        6 => {
+            if let Some(control) = same::<Control>(bytes) {
+                let _id = control.cluster_id.parse::<ClusterId>().map(ClusterId::short);
+            }
+        }
+        7 => _ = same::<WorkerReport>(bytes),
+        8 => _ = same::<SegmentList>(bytes),
+        9 => _ = same::<JoinRequest>(bytes),
+        10 => _ = same::<JoinResponse>(bytes),
+        11 => _ = same::<LeaveRequest>(bytes),
+        12 => _ = same::<LeaveResponse>(bytes),
+        13 => _ = same::<WriteRequest>(bytes),
+        14 => _ = same::<WriteResult>(bytes),
+        15 => {
+            if let Some(snapshot) = same::<Snapshot>(bytes) {
+                let _sees = snapshot.sees(WriteId(snapshot.high));
+            }
+        }
+        16 => _ = same::<Fragment>(bytes),
+        17 => _ = same::<Parameters>(bytes),
+        18 => _ = same::<Leaf>(bytes),
+        19 => _ = same::<Parameter>(bytes),
+        20 => _ = same::<Frame>(bytes),
+        21 => _ = same::<SessionClaims>(bytes),
+        22 => _ = same::<SetSessionOptionsRequest>(bytes),
+        23 => _ = same::<SetSessionOptionsResult>(bytes),
+        24 => _ = same::<GetSessionOptionsResult>(bytes),
+        25 => _ = same::<CloseSessionResult>(bytes),
+        _ => refusal(bytes),
+    }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    volary_fuzz::wire::mutate(data, size, max_size, seed, 1)
+});
+
+fn same<M: Message + Default + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
+    let message = M::decode(bytes).ok()?;
+    let encoded = message.encode_to_vec();
+    assert_eq!(encoded.len(), message.encoded_len());
+    let again = M::decode(encoded.as_slice()).expect("what was encoded can be decoded");
+    // NaN is not equal to itself.
+    #[expect(clippy::eq_op, reason = "a message with NaN in it differs from itself")]
+    let has_nan = message != message;
+    assert!(has_nan || again == message, "{message:?} became {again:?}");
+    Some(message)
+}
+
+/// An error of another node's, and as it is handed on.
+fn refusal(bytes: &[u8]) {
+    let Some((code, text)) = bytes.split_first() else {
+        return;
+    };
+    let text = String::from_utf8_lossy(text).into_owned();
+    let mut status = Status::new(Code::from(i32::from(*code)), text);
+    let pushback = status.message().lines().next().unwrap_or_default().parse();
+    if let Ok(pushback) = pushback {
+        status
+            .metadata_mut()
+            .insert("grpc-retry-pushback-ms", pushback);
+    }
+    let error = Error::from(status).at("a worker");
+    let handed_on = Status::from(error);
+    let again = Error::from(handed_on.clone());
+    assert_eq!(Status::from(again).code(), handed_on.code());
+}

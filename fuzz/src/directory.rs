@@ -1,0 +1,32 @@
+use std::path::{Path, PathBuf};
+
+/// A node's directory. The fuzzer ends a process without dropping anything: directories of processes that have ended are removed by the next
+/// one.
+#[derive(Debug)]
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new(node: &str) -> Self {
+        let all = std::env::temp_dir().join("volary-fuzz");
+        for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
+            if !Path::new("/proc").join(entry.file_name()).exists() {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let directory = tempfile::Builder::new()
+            .prefix(node)
+            .tempdir_in(own(&all))
+            .expect("a directory for temporary files");
+        Self(directory.keep())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+fn own(all: &Path) -> PathBuf {
+    let own = all.join(std::process::id().to_string());
+    std::fs::create_dir_all(&own).expect("a directory for temporary files");
+    own
+}

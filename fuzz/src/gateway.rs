@@ -1,0 +1,278 @@
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use arrow_flight::FlightDescriptor;
+use bytes::Bytes;
+use prost::Message;
+use tonic::codegen::http::HeaderMap;
+use volary_flight_proto::ids::{QueryId, WorkerId};
+use volary_flight_proto::membership::JoinRequest;
+use volary_flight_proto::seal::Sealer;
+use volary_flight_proto::write::{ShardWritten, WriteResult};
+use volary_gateway::catalog::access::Rights;
+use volary_gateway::catalog::{Catalog, WriteSummary};
+use volary_gateway::cluster::Cluster;
+use volary_gateway::config::{self, Config};
+use volary_gateway::engine::{Engine, Session};
+use volary_gateway::flight_sql::{ClientGate, FlightSql};
+use volary_gateway::login::Login;
+use volary_node::memory;
+use volary_node::runtimes::OwnedRuntimes;
+use volary_node::size::MemorySize;
+
+use crate::call::{Answer, Server};
+use crate::directory::Directory;
+use crate::guard;
+use crate::seal::{SECRET, sealer};
+use crate::store::Store;
+use crate::stub_worker::StubWorker;
+
+/// An address at which nobody listens.
+pub const NOBODY: &str = "127.0.0.1:1";
+
+/// What the catalog holds. The first columns have the types that keys may have; further types are those that casts and
+/// encodings are about.
+const DEFINITIONS: [&str; 6] = [
+    "CREATE TABLE t (k BIGINT NOT NULL, s VARCHAR, d DOUBLE, at TIMESTAMP, amount DECIMAL(15, 2), day DATE, flag BOOLEAN)
+     WITH (shard_key = 'k', shards = 4, sort_key = 'at')",
+    "CREATE TABLE u (k BIGINT, name VARCHAR, small SMALLINT, bytes BYTEA) WITH (shard_key = 'k', shards = 4)",
+    "CREATE TABLE l (items BIGINT[], pair STRUCT<a BIGINT, b VARCHAR>)",
+    "CREATE TABLE r (k BIGINT, label VARCHAR) WITH (reference = true)",
+    "CREATE VIEW v AS SELECT s, count(*) AS n, sum(amount) AS amount FROM t GROUP BY s",
+    "CREATE QUERY q(a BIGINT, b VARCHAR DEFAULT 'x') AS SELECT k, s FROM t WHERE k = $a AND s <> $b",
+];
+
+/// Rows that the tables are said to have: so many that the planner thinks about them.
+const ROWS: u64 = 1_000_000;
+
+/// The password of the user `admin`, where there are users.
+const PASSWORD: &str = "a password of the fuzzed cluster";
+
+/// A gateway whose workers have joined and do not answer. Nothing changes its catalog.
+pub struct Gateway {
+    /// As its listener calls it.
+    server: Server<FlightSql>,
+    /// Its catalog.
+    pub catalog: Catalog,
+    contained: AtomicUsize,
+    _runtimes: OwnedRuntimes,
+    _directory: Directory,
+}
+
+static OPEN: LazyLock<Gateway> = LazyLock::new(|| Gateway::start([NOBODY; 3], Users::None));
+static WITH_USERS: LazyLock<Gateway> = LazyLock::new(|| Gateway::start([NOBODY; 3], Users::Admin));
+
+#[derive(Clone, Copy, PartialEq)]
+enum Users {
+    None,
+    Admin,
+}
+
+impl Gateway {
+    /// One whose cluster has no users: everybody may do everything.
+    pub fn open() -> &'static Self {
+        &OPEN
+    }
+
+    /// One that asks who calls.
+    pub fn with_users() -> &'static Self {
+        &WITH_USERS
+    }
+
+    fn start(workers: [&str; 3], users: Users) -> Self {
+        let runtimes = OwnedRuntimes::start(Some(1)).expect("there are threads");
+        let directory = Directory::new("gateway");
+        let io = runtimes.handles().io().clone();
+        let starting = Self::start_on_io(workers, users, &runtimes, &directory);
+        let (service, gate, catalog) = io.block_on(starting);
+        Self {
+            server: Server::new(service, Some(Arc::new(gate)), runtimes.handles().clone()),
+            catalog,
+            contained: AtomicUsize::new(guard::contained()),
+            _runtimes: runtimes,
+            _directory: directory,
+        }
+    }
+
+    async fn start_on_io(
+        workers: [&str; 3],
+        users: Users,
+        runtimes: &OwnedRuntimes,
+        directory: &Directory,
+    ) -> (FlightSql, ClientGate, Catalog) {
+        let (config, handles) = (Arc::new(config()), runtimes.handles());
+        let store = Arc::new(Store::default());
+        let kept = Arc::clone(&store);
+        let catalog = Catalog::open(kept).await.expect("an empty store opens");
+        let login = Login::new(catalog.clone(), &config.security).expect("there is a key");
+        let login = Arc::new(login);
+        let env = memory::runtime_env(&config.memory, directory.path(), 0).expect("a directory");
+        let address = SocketAddr::from(([127, 0, 0, 1], 7100));
+        let (state, io) = (catalog.clone(), handles.io().clone());
+        let cluster = Cluster::new(&config, address, state, None, io);
+        for (number, worker) in workers.into_iter().enumerate() {
+            let request = JoinRequest {
+                address: worker.to_owned(),
+                instance: format!("start of {number}"),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..JoinRequest::default()
+            };
+            cluster
+                .join(request, address)
+                .await
+                .expect("a worker joins");
+        }
+        let engine = Arc::new(Engine::new(
+            Arc::clone(&config),
+            catalog.clone(),
+            Arc::clone(&cluster),
+            handles.clone(),
+            env,
+            Arc::clone(login.passwords()),
+        ));
+        let session = Session::new(HashMap::new(), Arc::new(Rights::of_gateway()));
+        for definition in DEFINITIONS {
+            let defined = engine.execute(&session, definition, None, QueryId::new());
+            if let Err(error) = defined.await {
+                panic!("{definition}: {error}");
+            }
+        }
+        for table in ["t", "u", "l", "r"] {
+            fill(&catalog, table).await;
+        }
+        if users == Users::Admin {
+            login.ensure_admin(PASSWORD).await.expect("a user");
+        }
+        store.freeze();
+        let gate = ClientGate::new(Arc::clone(&login));
+        let service = FlightSql::new(engine, cluster, sealer(), config, login);
+        (service, gate, catalog)
+    }
+
+    /// Seals the tokens of its sessions.
+    pub fn token_sealer(&self) -> Sealer {
+        Sealer::new(self.catalog.state().token_key().expect("there is a key"))
+    }
+
+    /// Calls it with these messages.
+    ///
+    /// # Panics
+    /// If it does not serve any more because a dependency has panicked.
+    pub fn call<T: AsRef<[u8]>>(
+        &self,
+        rpc: &str,
+        headers: HeaderMap,
+        messages: impl IntoIterator<Item = T>,
+    ) -> Answer {
+        let answer = self.server.call(rpc, headers, messages);
+        self.check_serves();
+        answer
+    }
+
+    /// Calls it with this body.
+    ///
+    /// # Panics
+    /// As [`Self::call`].
+    pub fn call_with_body(&self, rpc: &str, headers: HeaderMap, body: Bytes) -> Answer {
+        let answer = self.server.call_with_body(rpc, headers, body);
+        self.check_serves();
+        answer
+    }
+
+    fn check_serves(&self) {
+        let contained = guard::contained();
+        if self.contained.swap(contained, Ordering::SeqCst) == contained {
+            return;
+        }
+        let descriptor =
+            FlightDescriptor::new_cmd("SELECT s, sum(d) FROM t WHERE k = 7 GROUP BY s");
+        let schema = self
+            .server
+            .call("GetSchema", HeaderMap::new(), [descriptor.encode_to_vec()]);
+        // Who is not let in is told so.
+        let serves = schema.is_ok() || schema.code == Some(tonic::Code::Unauthenticated);
+        assert!(serves, "no service after a panic: {schema:?}");
+    }
+}
+
+/// As small as can be, and never patient.
+fn config() -> Config {
+    let mut config = Config {
+        secret: Some(SECRET.to_owned()),
+        memory: memory::Config {
+            limit: MemorySize::Bytes(256 << 20),
+            spill_limit: MemorySize::Bytes(16 << 20),
+        },
+        ..Config::default()
+    };
+    config.security.allow_anonymous = true;
+    config.query = config::Query {
+        target_partitions: Some(2),
+        timeout: Duration::from_secs(1),
+        kept_plans: MemorySize::Bytes(4 << 20),
+        generic_plans: MemorySize::Bytes(4 << 20),
+        max_sessions: 64,
+        history: 16,
+        ..config.query
+    };
+    config.gather.connect_timeout = Duration::from_millis(100);
+    config.gather.retry_for = Duration::ZERO;
+    config
+}
+
+/// Says of a table that its workers hold rows.
+async fn fill(catalog: &Catalog, table: &str) {
+    let state = catalog.state();
+    let table = state.table(table).expect("it was defined");
+    let write = catalog.begin_write(table).await.expect("a write begins");
+    let rows = |shard: u32| ShardWritten {
+        shard,
+        rows: ROWS / u64::from(table.shards()),
+        bytes: ROWS * 100,
+        segments: 1,
+    };
+    let of_worker = |worker: &WorkerId| {
+        let shards = 0..table.shards();
+        let shards =
+            shards.filter(|shard| table.is_reference() || table.worker_of(*shard) == Some(*worker));
+        let result = WriteResult {
+            shards: shards.map(rows).collect(),
+            columns: Vec::new(),
+        };
+        (*worker, result)
+    };
+    let results: Vec<_> = table.workers().iter().map(of_worker).collect();
+    let summary = WriteSummary::new(table, &results).expect("the answers fit");
+    let committed = catalog.commit_write(write, summary).await;
+    committed.expect("a write is committed");
+}
+
+/// A gateway whose workers are one stub.
+pub struct Reached {
+    /// The gateway.
+    pub gateway: Gateway,
+    /// What answers for its workers.
+    pub stub: StubWorker,
+    _runtimes: OwnedRuntimes,
+}
+
+static REACHED: LazyLock<Reached> = LazyLock::new(|| {
+    let runtimes = OwnedRuntimes::start(Some(1)).expect("there are threads");
+    let stub = StubWorker::start(runtimes.handles().io());
+    let address = stub.address();
+    Reached {
+        gateway: Gateway::start([&address; 3], Users::None),
+        stub,
+        _runtimes: runtimes,
+    }
+});
+
+impl Reached {
+    /// It, and what answers.
+    pub fn get() -> &'static Self {
+        &REACHED
+    }
+}

@@ -1,0 +1,52 @@
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use volary_flight_proto::{Error, Result};
+use volary_gateway::catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+
+/// Keeps a catalog in memory, until it is frozen: from then on no change gets through, so that inputs know nothing of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Store(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: Entries,
+    is_frozen: bool,
+}
+
+impl Store {
+    pub(crate) fn freeze(&self) {
+        self.0.lock().expect("nobody panics with it").is_frozen = true;
+    }
+}
+
+#[async_trait]
+impl MetadataStore for Store {
+    async fn load(&self) -> Result<Entries> {
+        Ok(self
+            .0
+            .lock()
+            .expect("nobody panics with it")
+            .entries
+            .clone())
+    }
+
+    async fn commit(&self, _: Vec<Expected>, changes: Vec<Change>) -> Result<u64, CommitError> {
+        let mut inner = self.0.lock().expect("nobody panics with it");
+        if inner.is_frozen {
+            return Err(Error::unavailable("the catalog is frozen").into());
+        }
+        let entries = &mut inner.entries;
+        entries.revision += 1;
+        let version = entries.revision;
+        for change in changes {
+            match change {
+                Change::Put { key, value } => {
+                    _ = entries.entries.insert(key, Entry { version, value });
+                }
+                Change::Delete { key } => _ = entries.entries.remove(&key),
+            }
+        }
+        Ok(version)
+    }
+}

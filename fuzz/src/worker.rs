@@ -1,0 +1,234 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array,
+    new_null_array,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::{Action, FlightDescriptor};
+use futures::{StreamExt, TryStreamExt, stream};
+use prost::Message;
+use tonic::codegen::http::HeaderMap;
+use volary_flight_proto::control::{CONTROL_ACTION, Control, ListSegments, control};
+use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::ipc;
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::write::{SHARD_COLUMN, TableDescription, WriteRequest};
+use volary_gather::connections::ConnectionOptions;
+use volary_gather::{Connections, KnownFragments};
+use volary_node::admission::Admission;
+use volary_node::memory;
+use volary_node::runtimes::OwnedRuntimes;
+use volary_node::size::MemorySize;
+use volary_worker::clients::Clients;
+use volary_worker::config::{Config, Execution};
+use volary_worker::context::WorkerContext;
+use volary_worker::fragment::environment::Environments;
+use volary_worker::fragment::kept::KeptFragments;
+use volary_worker::membership::Reports;
+use volary_worker::service::WorkerService;
+use volary_worker::storage::Storage;
+
+use crate::call::{Answer, Server};
+use crate::directory::Directory;
+use crate::gateway::{Gateway, NOBODY};
+use crate::guard;
+use crate::seal::{VALID_FOR, sealer};
+
+/// Fragments and parts that run or are being dropped.
+const PLACES: usize = 64;
+
+/// Which start of the worker it is.
+pub const INSTANCE: &str = "the first start";
+
+/// The write whose rows the worker holds: the first one of each table.
+const WRITE: u64 = 1;
+
+/// A worker that holds a few rows of the gateway's tables, and whose gateway does not answer.
+pub struct Worker {
+    server: Server<WorkerService>,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its id.
+    pub id: WorkerId,
+    contained: AtomicUsize,
+    _runtimes: OwnedRuntimes,
+    _directory: Directory,
+}
+
+static WORKER: LazyLock<Worker> = LazyLock::new(Worker::start);
+
+impl Worker {
+    /// The worker.
+    pub fn get() -> &'static Self {
+        &WORKER
+    }
+
+    fn start() -> Self {
+        let runtimes = OwnedRuntimes::start(Some(1)).expect("there are threads");
+        let directory = Directory::new("worker");
+        let config = Config {
+            gateway: NOBODY.to_owned(),
+            execution: Execution {
+                target_partitions: Some(2),
+                max_wait: Duration::from_secs(1),
+                kept_fragments: MemorySize::Bytes(4 << 20),
+                ..Execution::default()
+            },
+            memory: memory::Config {
+                limit: MemorySize::Bytes(256 << 20),
+                spill_limit: MemorySize::Bytes(16 << 20),
+            },
+            ..Config::default()
+        };
+        let connections = ConnectionOptions {
+            connect_timeout: Duration::from_millis(100),
+            stream_window_bytes: 1 << 16,
+            max_message_bytes: 1 << 20,
+        };
+        let handles = runtimes.handles().clone();
+        let context = Arc::new(WorkerContext {
+            id: WorkerId(1),
+            cluster_id: ClusterId::new(),
+            storage: Storage::open(directory.path()).expect("an empty directory opens"),
+            runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
+                .expect("a directory"),
+            environments: Environments::default(),
+            fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
+            runtimes: handles.clone(),
+            sealer: sealer(),
+            admission: Admission::new("fragments", PLACES, PLACES),
+            relaying: Admission::new("fragments that relay", PLACES, PLACES),
+            serving_clients: Admission::new("parts that clients fetch", PLACES, PLACES),
+            clients_uri: String::new(),
+            tls: None,
+            connections: Connections::new(&connections, None, handles.io().clone()),
+            known_fragments: KnownFragments::default(),
+            config,
+        });
+        let clients = Clients::new(Arc::clone(&context), &handles).expect("an address");
+        let instance = INSTANCE.to_owned();
+        let reports = Reports::new(Arc::clone(&context), instance, Duration::from_secs(1));
+        let service = WorkerService::new(Arc::clone(&context), Arc::new(reports), clients);
+        let worker = Self {
+            server: Server::new(service, None, handles),
+            cluster: context.cluster_id,
+            id: context.id,
+            contained: AtomicUsize::new(guard::contained()),
+            _runtimes: runtimes,
+            _directory: directory,
+        };
+        let state = Gateway::open().catalog.state();
+        for table in state.tables() {
+            worker.fill(table.description());
+        }
+        worker
+    }
+
+    /// Calls it with these messages.
+    ///
+    /// # Panics
+    /// If it does not serve any more because a dependency has panicked.
+    pub fn call<T: AsRef<[u8]>>(&self, rpc: &str, messages: impl IntoIterator<Item = T>) -> Answer {
+        let answer = self.server.call(rpc, HeaderMap::new(), messages);
+        let contained = guard::contained();
+        if self.contained.swap(contained, Ordering::SeqCst) != contained {
+            let list = control::Command::ListSegments(ListSegments {});
+            let listed = self
+                .server
+                .call("DoAction", HeaderMap::new(), [self.control(list)]);
+            assert!(listed.is_ok(), "no service after a panic: {listed:?}");
+        }
+        answer
+    }
+
+    /// A command as an action.
+    pub fn control(&self, command: control::Command) -> Vec<u8> {
+        let command = Control {
+            worker_id: self.id.0,
+            cluster_id: self.cluster.to_string(),
+            command: Some(command),
+        };
+        let sealed = sealer().seal(Purpose::Control, &command, VALID_FOR);
+        Action::new(CONTROL_ACTION, sealed).encode_to_vec()
+    }
+
+    /// Writes a few rows of a table.
+    fn fill(&self, table: TableDescription) {
+        let schema = ipc::schema_from_bytes(&table.schema).expect("it was encoded a moment ago");
+        let (is_sharded, name) = (table.is_sharded, table.name.clone());
+        let request = WriteRequest {
+            query_id: "fuzz".to_owned(),
+            worker_id: self.id.0,
+            write_id: WRITE,
+            stream_id: name.clone(),
+            table: Some(table),
+            cluster_id: self.cluster.to_string(),
+            instance: INSTANCE.to_owned(),
+        };
+        let sealed = sealer().seal(Purpose::Write, &request, VALID_FOR);
+        let written = self.call("DoPut", put(sealed.into(), &rows(&schema, is_sharded)));
+        assert!(written.is_ok(), "{name}: {written:?}");
+    }
+}
+
+/// The messages of a DoPut of this batch.
+pub fn put(descriptor: Vec<u8>, rows: &RecordBatch) -> Vec<Vec<u8>> {
+    put_with(descriptor, rows, IpcWriteOptions::default())
+}
+
+/// The same, encoded otherwise.
+pub fn put_with(descriptor: Vec<u8>, rows: &RecordBatch, options: IpcWriteOptions) -> Vec<Vec<u8>> {
+    let messages = FlightDataEncoderBuilder::new()
+        .with_options(options)
+        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(descriptor)))
+        .build(stream::iter([Ok(rows.clone())]))
+        .map_ok(|message| message.encode_to_vec())
+        .collect::<Vec<_>>();
+    let messages = futures::executor::block_on(messages);
+    messages
+        .into_iter()
+        .map(|message| message.expect("rows can be encoded"))
+        .collect()
+}
+
+/// Four rows of any schema, in the shards 0 to 3.
+fn rows(schema: &Schema, is_sharded: bool) -> RecordBatch {
+    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+    let mut columns: Vec<ArrayRef> = fields.iter().map(|field| column(field)).collect();
+    if is_sharded {
+        fields.push(Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false)));
+        columns.push(Arc::new(UInt32Array::from(vec![0, 1, 2, 3])));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns fit their schema")
+}
+
+fn column(field: &Field) -> ArrayRef {
+    let wanted = field.data_type();
+    let values: ArrayRef = match wanted {
+        DataType::Boolean => Arc::new(BooleanArray::from(vec![true, false, true, false])),
+        DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => {
+            Arc::new(StringArray::from(vec![
+                "kea",
+                "",
+                "auk",
+                "a text of more than twelve bytes",
+            ]))
+        }
+        DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
+            Arc::new(BinaryArray::from(vec![
+                b"kea".as_slice(),
+                b"",
+                b"\xff",
+                b"\0",
+            ]))
+        }
+        _ => Arc::new(Int64Array::from(vec![1, 2, 3, 4])),
+    };
+    cast(&values, wanted).unwrap_or_else(|_| new_null_array(wanted, 4))
+}

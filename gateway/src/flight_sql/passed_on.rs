@@ -1,0 +1,223 @@
+//! Messages of workers that are handed to a client as they are.
+//!
+//! Large ones are not looked into. Small ones that come together, of many workers with a few rows each, are joined to one, as a client would rather read it.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
+use arrow_flight::utils::flight_data_to_arrow_batch;
+use futures::Stream;
+use futures::stream::{BoxStream, StreamExt};
+use tokio::time::{Sleep, sleep};
+use volary_flight_proto::Result;
+use volary_gather::passed_on::PassedOn;
+use volary_node::client_rows::{CLIENT_BATCH_BYTES, row_message};
+
+use super::arrow_error;
+
+/// Messages from this size on are not worth being copied to be joined with others.
+const LARGE_BYTES: usize = CLIENT_BATCH_BYTES / 8;
+
+/// How long rows wait for others to make a larger message, after the first one.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// The messages for a client, of `schema`, in the order in which they come.
+pub(super) struct Joined {
+    input: BoxStream<'static, Result<PassedOn>>,
+    schema: SchemaRef,
+    /// Small ones, which wait for others.
+    small: Vec<PassedOn>,
+    small_bytes: usize,
+    /// Those that go out next.
+    ready: VecDeque<PassedOn>,
+    has_ended: bool,
+    any_sent: bool,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Joined {
+    pub(super) fn new(input: BoxStream<'static, Result<PassedOn>>, schema: SchemaRef) -> Self {
+        Self {
+            input,
+            schema,
+            small: Vec::new(),
+            small_bytes: 0,
+            ready: VecDeque::new(),
+            has_ended: false,
+            any_sent: false,
+            linger: None,
+        }
+    }
+
+    fn push(&mut self, message: PassedOn) -> Result<()> {
+        let bytes = message.message.data_body.len();
+        if bytes >= LARGE_BYTES {
+            self.flush()?;
+            self.ready.push_back(message);
+            return Ok(());
+        }
+        self.small.push(message);
+        self.small_bytes += bytes;
+        if self.small_bytes >= CLIENT_BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// What waits for others goes out, as one message.
+    fn flush(&mut self) -> Result<()> {
+        self.linger = None;
+        self.small_bytes = 0;
+        let mut small = std::mem::take(&mut self.small);
+        let joined = match small.len() {
+            0 | 1 => small.pop(),
+            _ => Some(joined(&small, &self.schema)?),
+        };
+        self.ready.extend(joined);
+        Ok(())
+    }
+
+    /// Whether what waits has waited long enough. A small answer does not wait.
+    fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
+        !self.any_sent
+            || self
+                .linger
+                .get_or_insert_with(|| Box::pin(sleep(LINGER)))
+                .as_mut()
+                .poll(cx)
+                .is_ready()
+    }
+}
+
+impl Stream for Joined {
+    type Item = Result<PassedOn>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                self.any_sent = true;
+                return Poll::Ready(Some(Ok(message)));
+            }
+            if self.has_ended {
+                return Poll::Ready(None);
+            }
+            match self.input.poll_next_unpin(cx) {
+                Poll::Ready(Some(message)) => self.push(message?)?,
+                Poll::Ready(None) => {
+                    self.has_ended = true;
+                    self.flush()?;
+                }
+                Poll::Pending => {
+                    if self.small.is_empty() || !self.has_lingered(cx) {
+                        return Poll::Pending;
+                    }
+                    self.flush()?;
+                }
+            }
+        }
+    }
+}
+
+fn joined(messages: &[PassedOn], schema: &SchemaRef) -> Result<PassedOn> {
+    let no_dictionaries = HashMap::new();
+    let batches = messages.iter().map(|passed| {
+        flight_data_to_arrow_batch(&passed.message, Arc::clone(schema), &no_dictionaries)
+    });
+    let batches: Vec<_> = batches.collect::<Result<_, _>>().map_err(arrow_error)?;
+    let batch = concat_batches(schema, &batches).map_err(arrow_error)?;
+    Ok(PassedOn {
+        message: row_message(&batch)?,
+        rows: batch.num_rows() as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, RecordBatch};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use futures::channel::mpsc;
+    use futures::{FutureExt, stream};
+    use volary_flight_proto::Error;
+
+    use super::*;
+
+    fn schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
+    }
+
+    fn message(values: std::ops::Range<i64>) -> PassedOn {
+        let column = Arc::new(Int64Array::from_iter_values(values));
+        let batch = RecordBatch::try_new(schema(), vec![column]).unwrap();
+        PassedOn {
+            message: row_message(&batch).unwrap(),
+            rows: batch.num_rows() as u64,
+        }
+    }
+
+    fn values(passed: &PassedOn) -> Vec<i64> {
+        let decoded = flight_data_to_arrow_batch(&passed.message, schema(), &HashMap::new());
+        let batch = decoded.unwrap();
+        let column = batch.column(0).as_any().downcast_ref::<Int64Array>();
+        column.unwrap().values().to_vec()
+    }
+
+    async fn sent(messages: Vec<PassedOn>) -> Vec<PassedOn> {
+        let input = stream::iter(messages).map(Ok).boxed();
+        Joined::new(input, schema())
+            .map(Result::unwrap)
+            .collect()
+            .await
+    }
+
+    #[tokio::test]
+    async fn small_messages_are_one_and_large_ones_stay_as_they_are_in_order() {
+        let large = || message(10..100_000);
+        let body = large().message.data_body;
+        let all = sent(vec![message(0..3), message(3..5), large(), message(5..6)]).await;
+        assert_eq!(
+            all.iter().map(|each| each.rows).collect::<Vec<_>>(),
+            [5, 99_990, 1]
+        );
+        assert_eq!(values(&all[0]), [0, 1, 2, 3, 4]);
+        assert_eq!(all[1].message.data_body, body);
+        assert_eq!(values(&all[2]), [5]);
+    }
+
+    #[tokio::test]
+    async fn what_is_joined_is_no_larger_than_a_batch_and_a_message() {
+        let all = sent((0..2_000).map(|n| message(n..n + 1_000)).collect()).await;
+        assert!(all.len() > 10, "{}", all.len());
+        let bytes = all.iter().map(|each| each.message.data_body.len());
+        assert!(bytes.max().unwrap() < CLIENT_BATCH_BYTES + LARGE_BYTES);
+        assert_eq!(all.iter().map(|each| each.rows).sum::<u64>(), 2_000_000);
+    }
+
+    #[tokio::test]
+    async fn the_first_rows_do_not_wait_and_later_ones_wait_for_each_other() {
+        let (sender, input) = mpsc::unbounded();
+        let mut joined = Joined::new(input.boxed(), schema());
+        sender.unbounded_send(Ok(message(0..1))).unwrap();
+        assert_eq!(
+            values(&joined.next().now_or_never().unwrap().unwrap().unwrap()),
+            [0]
+        );
+        sender.unbounded_send(Ok(message(1..2))).unwrap();
+        assert!(joined.next().now_or_never().is_none());
+        sender.unbounded_send(Ok(message(2..3))).unwrap();
+        assert_eq!(values(&joined.next().await.unwrap().unwrap()), [1, 2]);
+        sender
+            .unbounded_send(Err(Error::unavailable("lost")))
+            .unwrap();
+        assert!(joined.next().await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_has_no_rows_sends_none() {
+        assert!(sent(Vec::new()).await.is_empty());
+    }
+}

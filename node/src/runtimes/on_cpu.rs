@@ -1,0 +1,128 @@
+//! Streams that are computed on the CPU runtime, and read elsewhere.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::RecordBatchStream;
+use futures::{Stream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendTimeoutError;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::AbortOnDrop;
+use crate::run::StopsWhenDropped;
+
+/// Items between the runtime that computes them and the one that sends them.
+const ITEMS_AHEAD: usize = 2;
+
+/// What a stream on the CPU runtime gives. Dropping it drops the other at once.
+#[derive(Debug)]
+pub struct OnCpu<T, E> {
+    receiver: mpsc::Receiver<Result<T, E>>,
+    task: Option<AbortOnDrop<Result<()>>>,
+}
+
+impl<T, E> OnCpu<T, E>
+where
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    pub(super) fn start(
+        cpu: &Handle,
+        mut stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
+        reader_timeout: Duration,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel(ITEMS_AHEAD);
+        let task = cpu.spawn(async move {
+            while let Some(item) = stream.next().await {
+                let last = item.is_err();
+                match sender.send_timeout(item, reader_timeout).await {
+                    Ok(()) if !last => {}
+                    Err(SendTimeoutError::Timeout(_)) => {
+                        return Err(Error::new(
+                            ErrorCode::DeadlineExceeded,
+                            format!("the reader took no rows for {reader_timeout:?}"),
+                        ));
+                    }
+                    Ok(()) | Err(SendTimeoutError::Closed(_)) => break,
+                }
+            }
+            Ok(())
+        });
+        Self {
+            receiver,
+            task: Some(AbortOnDrop(task)),
+        }
+    }
+}
+
+impl<T, E: From<Error>> Stream for OnCpu<T, E> {
+    type Item = Result<T, E>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.receiver.poll_recv(cx) {
+            Poll::Ready(None) => {}
+            other => return other,
+        }
+        // The sender is gone: how the task ended says whether these were all items.
+        let Some(task) = &mut self.task else {
+            return Poll::Ready(None);
+        };
+        let ended = ready!(Pin::new(&mut task.0).poll(cx));
+        self.task = None;
+        let error = match ended {
+            Ok(Ok(())) => return Poll::Ready(None),
+            Ok(Err(error)) => error,
+            Err(source) if source.is_cancelled() => {
+                Error::new(ErrorCode::Cancelled, "the node is shutting down")
+            }
+            Err(source) => Error::with_source(ErrorCode::Internal, "a task panicked", source),
+        };
+        Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+/// Rows that are computed on the CPU runtime.
+#[derive(Debug)]
+pub struct CpuStream {
+    schema: SchemaRef,
+    rows: OnCpu<RecordBatch, DataFusionError>,
+    stops: Option<StopsWhenDropped>,
+}
+
+impl CpuStream {
+    pub(super) fn new(schema: SchemaRef, rows: OnCpu<RecordBatch, DataFusionError>) -> Self {
+        Self {
+            schema,
+            rows,
+            stops: None,
+        }
+    }
+
+    /// The same, which ends its plan when it is dropped: the task that is aborted then may be in the middle of a long poll.
+    #[must_use]
+    pub fn stopping(mut self, plan: StopsWhenDropped) -> Self {
+        self.stops = Some(plan);
+        self
+    }
+}
+
+impl Stream for CpuStream {
+    type Item = Result<RecordBatch, DataFusionError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.rows.poll_next_unpin(cx)
+    }
+}
+
+impl RecordBatchStream for CpuStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
