@@ -1,6 +1,6 @@
 """A Flight server of Arrow C++ with the rows of a query in memory, in the batches in which a gateway has sent them.
 
-    python bare_server.py GATEWAY
+    python bare_server.py GATEWAY QUERY
 
 It answers with its URI and what it has, and ends with its input.
 """
@@ -11,7 +11,6 @@ import json
 import sys
 
 import pyarrow as pa
-from data import LINES
 from pyarrow import flight
 
 
@@ -29,9 +28,9 @@ class BareServer(flight.FlightServerBase):
 
 def main() -> None:
     """Serves until the input ends."""
-    (gateway,) = sys.argv[1:]
+    gateway, query = sys.argv[1:]
     with flight.connect(gateway) as client:
-        info = client.get_flight_info(flight.FlightDescriptor.for_command(LINES))
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(query))
         rows = client.do_get(info.endpoints[0].ticket).read_all()
     with BareServer(rows) as server:
         print(

@@ -47,4 +47,19 @@ class Adbc:
             return cursor.fetch_arrow_table()
 
 
-CLIENTS: dict[str, type[Volary] | type[Adbc]] = {"volary": Volary, "ADBC": Adbc}
+class Bare:
+    """A DoGet of a server that has an answer ready, whatever it is asked: what is left where there is no database."""
+
+    MODULE = "pyarrow.flight"
+    THREADS_SHARE = True
+
+    def __init__(self, uri: str) -> None:
+        self.flight = importlib.import_module(self.MODULE)
+        self.connection = self.flight.connect(uri)
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows, in memory."""
+        return self.connection.do_get(self.flight.Ticket(b"")).read_all()
+
+
+CLIENTS: dict[str, type[Volary] | type[Adbc] | type[Bare]] = {"volary": Volary, "ADBC": Adbc, "bare DoGet": Bare}

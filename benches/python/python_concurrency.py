@@ -29,11 +29,13 @@ driver. Clients and the cluster share the processors.
 - **What a pool takes** is measured apart, while nothing else has loaded Arrow: a program starts, imports, connects and
   runs a burst, which takes `from_nothing_ms`. Then all its processes are looked at, while the pool is still there:
   `pss_mib` counts pages that they share once, `peak_rss_mib` for each process.
-- **One caller**: the main thread of a program asks one thing after another.
+- **One caller**: the main thread of a program asks one thing after another. Beside it a bare DoGet of `pyarrow.flight`,
+  from a server of Arrow C++ that has one row in memory: what the machine needs where there is no database.
 - **Fresh processes** import, connect and ask twice."""
 
 _CLIENTS = ("volary", "ADBC")
 _POOLS = ("threads", "processes")
+_BARE = "bare DoGet"
 _NODES = 4
 _REQUESTS = 100
 
@@ -43,7 +45,7 @@ _seeds = itertools.count(1)
 def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
     """The variants, what is demanded of them, and the version of the server."""
     pools = {variant.name: variant for client in _CLIENTS for variant in _pools(client, size)}
-    callers = {variant.name: variant for variant in _askers("one caller")}
+    callers = {variant.name: variant for variant in [*_askers("one caller"), _bare_asker("one caller")]}
     fresh = {variant.name: variant for variant in _askers("fresh process")}
     with in_one_process(directory, workers=_NODES) as uri:
         with program("load", uri, data.birds(), log=directory / "load.log") as load:
@@ -57,7 +59,12 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
             bursts = {name: _bursts(variant, uri, log, size, programs) for name, variant in pools.items()}
             in_turns(bursts, pools, size.turns)
         with ExitStack() as programs:
-            one_by_one = {name: _one_by_one(variant, uri, log, size, programs) for name, variant in callers.items()}
+            bare = programs.enter_context(program("bare_server", uri, "SELECT 1", log=directory / "bare.log"))
+            uris = {_BARE: bare.answer()["uri"]}
+            one_by_one = {
+                name: _one_by_one(variant, uris.get(variant.parameters["client"], uri), log, size, programs)
+                for name, variant in callers.items()
+            }
             in_turns(one_by_one, callers, size.turns)
     return [*pools.values(), *callers.values(), *fresh.values()], _demands(pools | callers | fresh), version
 
@@ -82,6 +89,11 @@ def _askers(who: str) -> list[Variant]:
         for question in data.QUESTIONS
         for client in _CLIENTS
     ]
+
+
+def _bare_asker(who: str) -> Variant:
+    """Of one who is always answered the same."""
+    return Variant(f"{_BARE}, {who}", {"client": _BARE, "question": "SELECT 1", "who": who}, None)
 
 
 def _pool(variant: Variant, uri: str, log: Path) -> AbstractContextManager[Child]:

@@ -1,6 +1,6 @@
 """Reads all rows of a query in one way.
 
-    python reader.py WAY GATEWAY BARE
+    python reader.py WAY GATEWAY BARE RELAY
 
 It answers each line of its input with what it has read, in what time, and its own processor time.
 """
@@ -11,13 +11,13 @@ import json
 import sys
 import time
 
-from ways import WAYS
+from ways import WAYS, Uris
 
 
 def main() -> None:
     """Reads until the input ends."""
-    way, gateway, bare = sys.argv[1:]
-    read = WAYS[way](gateway, bare)
+    way, *uris = sys.argv[1:]
+    read = WAYS[way](Uris(*uris))
     for _ in sys.stdin:
         processor, begin = time.process_time(), time.perf_counter()
         got = read()

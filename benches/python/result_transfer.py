@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,14 +19,15 @@ TITLE = "A large result, read into pyarrow"
 METHOD = """\
 `SELECT *` of a table of integers, doubles, dates and texts, from a gateway and 4 workers in processes of their own,
 with default settings; the files are in the page cache. The bare server is one of `pyarrow.flight`, whose streams are
-Arrow C++'s own, and has the batches in memory, as a gateway has sent them. Each way has a process of its own, which
-reads all rows once in each turn, and either counts rows and bytes and drops each batch, or keeps all as a table.
+Arrow C++'s own, and has the batches in memory, as a gateway has sent them. The bare relay is another one, which has
+nothing but a client of the first: what is left where rows only pass a process. Each way has a process of its own,
+which reads all rows once in each turn, and either counts rows and bytes and drops each batch, or keeps all as a table.
 
 Rows pass the gateway, or come from the workers themselves (direct results). `pyarrow` reads by GetFlightInfo and DoGet,
 `volary` by `batches()`, `to_arrow()`, and from the workers `sql(..., direct=True).batches()` and `read_table()`, `ADBC`
 by the `fetch_arrow_table` of its DB-API.
 
-Megabytes are those of the Arrow data (`nbytes`). Processor time is that of 1,000 MB: of the gateway or the bare server
+Megabytes are those of the Arrow data (`nbytes`). Processor time is that of 1,000 MB: of the gateway or the bare servers
 (`server_s`), the workers, the client, and all together (`total_s`). They share the machine's processors, so that with
 few of them the processor time of all decides on the throughput."""
 
@@ -36,6 +37,7 @@ _BARE_DROPPED, _BARE_KEPT = "bare server, pyarrow, dropped", "bare server, pyarr
 # Of all ways, in their order: what they are compared with.
 _WAYS = {
     _BARE_DROPPED: None,
+    "bare relay, pyarrow, dropped": _BARE_DROPPED,
     "gateway, pyarrow, dropped": _BARE_DROPPED,
     "gateway, volary, dropped": _BARE_DROPPED,
     "workers, volary, dropped": _BARE_DROPPED,
@@ -53,13 +55,15 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
         cluster = programs.enter_context(in_processes(directory, workers=_WORKERS))
         with program("load", cluster.uri, data.lines(size.transfer_mib), log=directory / "load.log") as load:
             version = load.answer()["version"]
-        bare = programs.enter_context(program("bare_server", cluster.uri, log=directory / "bare.log"))
+        bare = programs.enter_context(program("bare_server", cluster.uri, data.LINES, log=directory / "bare.log"))
         served = bare.answer()
+        relay = programs.enter_context(program("bare_relay", served["uri"], log=directory / "bare.log"))
+        uris = (cluster.uri, served["uri"], relay.answer()["uri"])
         variants = {name: _variant(name, served["rows"]) for name in _WAYS}
         measures = {}
         for name in _WAYS:
-            reader = programs.enter_context(program("reader", name, cluster.uri, served["uri"], log=log))
-            measures[name] = _reading(reader, cluster, bare, served["rows"])
+            reader = programs.enter_context(program("reader", name, *uris, log=log))
+            measures[name] = _reading(reader, cluster, [bare, relay], served["rows"])
         in_turns(measures, variants, size.transfer_turns)
     return list(variants.values()), _demands(variants), version
 
@@ -69,9 +73,9 @@ def _variant(name: str, rows: int) -> Variant:
     return Variant(name, {"from": source, "client": client, "batches": rest, "rows": rows}, _WAYS[name])
 
 
-def _reading(reader: Child, cluster: Cluster, bare: Child, rows: int) -> Measure:
+def _reading(reader: Child, cluster: Cluster, bare: Iterable[Child], rows: int) -> Measure:
     """Reads once."""
-    servers = [cluster.gateway, bare.pid]
+    servers = [cluster.gateway, *(server.pid for server in bare)]
 
     def measure() -> Sample:
         before = [procfs.processor_seconds(servers), procfs.processor_seconds(cluster.workers)]

@@ -23,24 +23,38 @@ class Read(NamedTuple):
     """So that to free it is not part of the reading."""
 
 
+class Uris(NamedTuple):
+    """Where rows are."""
+
+    gateway: str
+    bare: str
+    relay: str
+
+
 Way = Callable[[], Read]
 
 
-def bare_dropped(_: str, bare: str) -> Way:
+def bare_dropped(uris: Uris) -> Way:
     """DoGet of the bare server."""
-    client = flight.connect(bare)
+    client = flight.connect(uris.bare)
     return lambda: _dropped(_batches(client.do_get(flight.Ticket(b""))))
 
 
-def bare_kept(_: str, bare: str) -> Way:
-    """The same, as a table."""
-    client = flight.connect(bare)
+def relayed_dropped(uris: Uris) -> Way:
+    """DoGet of the bare relay."""
+    client = flight.connect(uris.relay)
+    return lambda: _dropped(_batches(client.do_get(flight.Ticket(b""))))
+
+
+def bare_kept(uris: Uris) -> Way:
+    """Those of the bare server as a table."""
+    client = flight.connect(uris.bare)
     return lambda: _kept(client.do_get(flight.Ticket(b"")).read_all())
 
 
-def flight_dropped(gateway: str, _: str) -> Way:
+def flight_dropped(uris: Uris) -> Way:
     """GetFlightInfo and DoGet of the gateway."""
-    client = flight.connect(gateway)
+    client = flight.connect(uris.gateway)
 
     def read() -> Read:
         info = client.get_flight_info(flight.FlightDescriptor.for_command(LINES))
@@ -49,21 +63,21 @@ def flight_dropped(gateway: str, _: str) -> Way:
     return read
 
 
-def volary_dropped(gateway: str, _: str) -> Way:
+def volary_dropped(uris: Uris) -> Way:
     """`batches()`."""
-    connection = volary.connect(gateway)
+    connection = volary.connect(uris.gateway)
     return lambda: _dropped(connection.sql(LINES).batches())
 
 
-def volary_kept(gateway: str, _: str) -> Way:
+def volary_kept(uris: Uris) -> Way:
     """`to_arrow()`."""
-    connection = volary.connect(gateway)
+    connection = volary.connect(uris.gateway)
     return lambda: _kept(connection.sql(LINES).to_arrow())
 
 
-def adbc_kept(gateway: str, _: str) -> Way:
+def adbc_kept(uris: Uris) -> Way:
     """`fetch_arrow_table()` of the ADBC driver."""
-    connection = dbapi.connect(gateway)
+    connection = dbapi.connect(uris.gateway)
 
     def read() -> Read:
         with connection.cursor() as cursor:
@@ -73,15 +87,15 @@ def adbc_kept(gateway: str, _: str) -> Way:
     return read
 
 
-def direct_dropped(gateway: str, _: str) -> Way:
+def direct_dropped(uris: Uris) -> Way:
     """`batches()`, which come from the workers."""
-    connection = volary.connect(gateway)
+    connection = volary.connect(uris.gateway)
     return lambda: _dropped(connection.sql(LINES, direct=True).batches())
 
 
-def direct_kept(gateway: str, _: str) -> Way:
+def direct_kept(uris: Uris) -> Way:
     """`read_table()`."""
-    connection = volary.connect(gateway)
+    connection = volary.connect(uris.gateway)
     return lambda: _kept(connection.read_table(LINES_TABLE))
 
 
@@ -103,8 +117,9 @@ def _kept(table: pa.Table) -> Read:
     return Read(table.num_rows, table.nbytes, table.column(0).num_chunks, table)
 
 
-WAYS: dict[str, Callable[[str, str], Way]] = {
+WAYS: dict[str, Callable[[Uris], Way]] = {
     "bare server, pyarrow, dropped": bare_dropped,
+    "bare relay, pyarrow, dropped": relayed_dropped,
     "bare server, pyarrow, kept": bare_kept,
     "gateway, pyarrow, dropped": flight_dropped,
     "gateway, volary, dropped": volary_dropped,

@@ -9,8 +9,12 @@ const PREFIX_BYTES: usize = 8;
 /// How large the buffers of a message say that they are uncompressed, all together; `None` if it is not compressed.
 pub fn uncompressed_bytes(header: &[u8], body: &[u8]) -> Option<usize> {
     // Of what is no message, the reader says what is wrong.
-    let message = root_as_message(header).ok()?;
-    let batch = batch_of(&message)?;
+    of_message(&root_as_message(header).ok()?, body)
+}
+
+/// The same of a message that was read.
+pub(crate) fn of_message(message: &Message<'_>, body: &[u8]) -> Option<usize> {
+    let batch = batch_of(message)?;
     batch.compression()?;
     let buffers = batch.buffers().into_iter().flatten();
     let sizes = buffers.map(|buffer| {

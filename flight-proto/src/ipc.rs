@@ -16,7 +16,7 @@ use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_flight::{FlightData, SchemaAsIpc};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::compressed::uncompressed_bytes;
+use crate::compressed;
 use crate::error::{Error, ErrorCode, Result};
 
 /// What stands before the length of an encapsulated message
@@ -89,15 +89,14 @@ pub fn batches_from_bytes(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)>
 
 /// Nobody compresses what is read here, and what is compressed says itself how much is allocated for it.
 fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
-    while let Some((header, rest)) = encapsulated_header(bytes) {
-        if uncompressed_bytes(header, rest).is_some() {
+    // Of what is no message, or cut short, the decoder says what is wrong.
+    while let Some((header, rest)) = encapsulated_header(bytes)
+        && let Ok(message) = root_as_message(header)
+    {
+        if compressed::of_message(&message, rest).is_some() {
             return Err(ArrowError::IpcError("it is compressed".to_owned()));
         }
-        // Of what is no message, or cut short, the decoder says what is wrong.
-        let body = root_as_message(header)
-            .ok()
-            .map(|message| message.bodyLength());
-        let body = body.and_then(|body| usize::try_from(body).ok());
+        let body = usize::try_from(message.bodyLength()).ok();
         bytes = body.and_then(|body| rest.get(body..)).unwrap_or_default();
     }
     Ok(())

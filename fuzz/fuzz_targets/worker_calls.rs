@@ -13,7 +13,7 @@ use volary_flight_proto::control::{AbortWrite, CONTROL_ACTION, Control, control}
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::seal::Purpose;
-use volary_flight_proto::write::WriteRequest;
+use volary_flight_proto::write::{DESCRIPTOR_LIFETIME, WriteRequest};
 use volary_fuzz::seal::{Raw, VALID_FOR, sealer};
 use volary_fuzz::wire;
 use volary_fuzz::worker::{INSTANCE, Worker};
@@ -96,5 +96,5 @@ fn addressed(worker: &Worker, mut request: WriteRequest) -> Bytes {
     if let Some(table) = &mut request.table {
         table.table_id = 100 + table.table_id % TABLES;
     }
-    sealer().seal(Purpose::Write, &request, VALID_FOR)
+    sealer().seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME)
 }

@@ -18,7 +18,9 @@ use volary_flight_proto::control::{CONTROL_ACTION, Control, ListSegments, contro
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::ipc;
 use volary_flight_proto::seal::Purpose;
-use volary_flight_proto::write::{SHARD_COLUMN, TableDescription, WriteRequest};
+use volary_flight_proto::write::{
+    DESCRIPTOR_LIFETIME, SHARD_COLUMN, TableDescription, WriteRequest,
+};
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{Connections, KnownFragments};
 use volary_node::admission::Admission;
@@ -171,7 +173,7 @@ impl Worker {
             cluster_id: self.cluster.to_string(),
             instance: INSTANCE.to_owned(),
         };
-        let sealed = sealer().seal(Purpose::Write, &request, VALID_FOR);
+        let sealed = sealer().seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
         let written = self.call("DoPut", put(sealed.into(), &rows(&schema, is_sharded)));
         assert!(written.is_ok(), "{name}: {written:?}");
     }

@@ -20,6 +20,8 @@ pub mod limits;
 pub mod members;
 /// The partial results of many workers, merged piece by piece.
 pub mod merge;
+/// The rows in a message of another node.
+pub mod message_rows;
 /// Messages of workers that are a client's, too.
 pub mod passed_on;
 /// How a node reaches the workers of its cluster.

@@ -1,11 +1,9 @@
 //! The rows of one worker: opening, retrying, deadlines, decoding.
 
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_flight::utils::flight_data_to_arrow_batch;
 use arrow_flight::{FlightData, Ticket};
 use backon::BackoffBuilder;
 use bytes::Bytes;
@@ -26,6 +24,7 @@ use volary_flight_proto::ticket::{FragmentTicket, Member};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::connections::worker_error;
+use crate::message_rows::rows_of;
 use crate::report::WorkerReport;
 use crate::request::Request;
 use crate::target::Target;
@@ -71,8 +70,7 @@ impl FromMessage for Rows {
         request: &Request,
     ) -> Result<Self> {
         let schema = Arc::clone(&request.schema);
-        let batch = flight_data_to_arrow_batch(&message, schema, &HashMap::new())
-            .map_err(datafusion::error::DataFusionError::from)?;
+        let batch = rows_of(&message, schema)?;
         Ok(Self { batch, outline })
     }
 }
@@ -387,11 +385,12 @@ impl Reader {
         let Some(batch) = header.header_as_record_batch() else {
             return Ok(Received::Nothing);
         };
-        if batch.compression().is_some() {
-            self.request.limits.message.check_uncompressed(&message)?;
-        }
         let rows = u64::try_from(batch.length())
             .map_err(|_| Error::internal("a message of the worker has less than no rows"))?;
+        let message = match batch.compression() {
+            Some(_) => self.request.limits.message.uncompressed(message)?,
+            None => message,
+        };
         let received = T::from_message(message, rows, outline, &self.request)?;
         let mut report = self.report.lock();
         report.rows += rows;

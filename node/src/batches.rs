@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
 use arrow::buffer::Buffer;
@@ -12,7 +11,8 @@ use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use futures::{Stream, StreamExt};
-use tokio::time::{Sleep, sleep};
+
+use crate::linger::Linger;
 
 /// Rows below which a batch is not split, whatever its size.
 const MIN_ROWS: usize = 1;
@@ -21,9 +21,6 @@ const MAX_ROWS: usize = 256 * 1024;
 
 /// Not worth a copy.
 const SPARE_BYTES: usize = 1024;
-
-/// How long rows wait for others to make a larger batch.
-const LINGER: Duration = Duration::from_millis(10);
 
 /// Joins small batches and splits large ones so that each has half of `target_bytes` to all of it, about. The first batch goes out as soon as
 /// the input has nothing more at hand, so that a small answer does not wait; later ones wait a few milliseconds.
@@ -37,8 +34,7 @@ pub struct CoalesceBytes<S> {
     /// Rows that are aimed at, by the first batch that the coalescer was given.
     target_rows: usize,
     input_ended: bool,
-    any_sent: bool,
-    linger: Option<Pin<Box<Sleep>>>,
+    linger: Linger,
 }
 
 impl<S> std::fmt::Debug for CoalesceBytes<S> {
@@ -62,8 +58,7 @@ where
             coalescer: None,
             target_rows: MAX_ROWS,
             input_ended: false,
-            any_sent: false,
-            linger: None,
+            linger: Linger::default(),
         }
     }
 
@@ -92,8 +87,7 @@ where
         let Some(batch) = coalescer.and_then(BatchCoalescer::next_completed_batch) else {
             return Ok(None);
         };
-        self.any_sent = true;
-        self.linger = None;
+        self.linger.sent();
         Ok(Some(compact(batch)?))
     }
 
@@ -103,21 +97,8 @@ where
             return Ok(None);
         };
         coalescer.finish_buffered_batch()?;
-        self.any_sent = true;
-        self.linger = None;
+        self.linger.sent();
         Ok(coalescer.next_completed_batch().map(compact).transpose()?)
-    }
-
-    /// Whether what is buffered has waited long enough for more.
-    fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.any_sent {
-            return true;
-        }
-        self.linger
-            .get_or_insert_with(|| Box::pin(sleep(LINGER)))
-            .as_mut()
-            .poll(cx)
-            .is_ready()
     }
 }
 
@@ -141,7 +122,7 @@ where
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => self.input_ended = true,
                 Poll::Pending => {
-                    if self.coalescer.is_none() || !self.has_lingered(cx) {
+                    if self.coalescer.is_none() || !self.linger.has_ended(cx) {
                         return Poll::Pending;
                     }
                     if let Some(batch) = self.flush()? {

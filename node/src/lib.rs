@@ -25,6 +25,8 @@ pub mod durable;
 pub mod gate;
 /// An expression that gateways and workers share: whether a key is one of many.
 pub mod key_set;
+/// How long rows wait for others to make a larger batch.
+pub mod linger;
 /// The address that a node listens on.
 pub mod listener;
 /// Memory and spill space of a node's queries.

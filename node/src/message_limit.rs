@@ -28,14 +28,14 @@ impl MessageLimit {
         status
     }
 
-    /// Refuses rows that are compressed, and too large when they are not.
+    /// The message, unless its rows are compressed and too large when they are not.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`.
-    pub fn check_uncompressed(self, message: &FlightData) -> Result<()> {
+    pub fn uncompressed(self, message: FlightData) -> Result<FlightData> {
         let bytes = uncompressed_bytes(&message.data_header, &message.data_body);
         if bytes.is_none_or(|bytes| bytes <= self.bytes) {
-            return Ok(());
+            return Ok(message);
         }
         Err(Error::new(
             ErrorCode::ResourceExhausted,

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from adbc_driver_flightsql import dbapi
 from cluster import LocalCluster
+from every_call import Made
+from secured import Secured
 
 import volary
 
@@ -32,6 +34,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     allowed = tmp_path_factory.getbasetemp()
     with LocalCluster(directory, workers=3, allow_roots=[allowed]) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def kea(secured: Secured) -> str:
+    """What kea shows, who may read and write, in a module that has a cluster with users."""
+    return secured.token("kea", "of_kea")
+
+
+@pytest.fixture(scope="module")
+def made(secured: Secured, kea: str) -> Made:
+    """What such a cluster's gateway has made for kea."""
+    return Made(secured, kea)
 
 
 @pytest.fixture

@@ -39,12 +39,6 @@ def gateway(secured: Secured) -> Node:
 
 
 @pytest.fixture(scope="module")
-def kea(secured: Secured) -> str:
-    """What kea shows, who may read and write."""
-    return secured.token("kea", "of_kea")
-
-
-@pytest.fixture(scope="module")
 def calls(secured: Secured, kea: str) -> dict[str, Call]:
     return gateway_calls(Made(secured, kea))
 

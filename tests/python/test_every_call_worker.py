@@ -92,16 +92,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="module")
-def kea(secured: Secured) -> str:
-    return secured.token("kea", "of_kea")
-
-
-@pytest.fixture(scope="module")
-def made(secured: Secured, kea: str) -> Made:
-    return Made(secured, kea)
-
-
-@pytest.fixture(scope="module")
 def calls(secured: Secured, made: Made) -> dict[str, Call]:
     return calls_of(made, Addressee.of(secured.workers[0]))
 

@@ -61,16 +61,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="module")
-def kea(secured: Secured) -> str:
-    return secured.token("kea", "of_kea")
-
-
-@pytest.fixture(scope="module")
-def made(secured: Secured, kea: str) -> Made:
-    return Made(secured, kea)
-
-
-@pytest.fixture(scope="module")
 def ports(secured: Secured, made: Made) -> dict[str, int]:
     """All of them, by whose they are."""
     uris = {"the gateway": secured.gateway.uri}

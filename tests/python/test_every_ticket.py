@@ -88,20 +88,10 @@ def internal(secured: Secured) -> list[Node]:
 
 
 @pytest.fixture(scope="module")
-def kea(secured: Secured) -> str:
-    return secured.token("kea", "of_kea")
-
-
-@pytest.fixture(scope="module")
 def auk(secured: Secured) -> str:
     """Another user, who may read and write the same table."""
     secured.administer(f"GRANT SELECT, INSERT ON {TABLE} TO auk")
     return secured.token("auk", "of_auk")
-
-
-@pytest.fixture(scope="module")
-def made(secured: Secured, kea: str) -> Made:
-    return Made(secured, kea)
 
 
 @pytest.fixture(scope="module")

@@ -92,10 +92,7 @@ impl WorkerService {
         let rest = messages.map_err(move |status| limit.explain(status));
         let data = stream::once(ready(Ok(first)))
             .chain(rest)
-            .and_then(move |message| {
-                let checked = limit.check_uncompressed(&message).map_err(Status::from);
-                ready(checked.map(|()| message))
-            })
+            .and_then(move |message| ready(limit.uncompressed(message).map_err(Status::from)))
             .map_err(|status| FlightError::Tonic(Box::new(status)));
         let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
         let context = WriteContext {

@@ -78,6 +78,7 @@ use volary_node::{Runtimes, memory};
 pub use access::without_passwords;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::Each;
+pub(crate) use query::READER_TIMEOUT;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 

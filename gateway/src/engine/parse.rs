@@ -56,8 +56,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(|error| syntax_error(error.into()))?;
     nesting::check(tokens.iter().map(|token| &token.token))?;
     backtracking::check(tokens.iter().map(|token| &token.token))?;
-    let has_passwords = access::have_passwords(&tokens);
-    number_placeholders(&mut tokens).map_err(|error| unless_told(error, has_passwords))?;
+    number_placeholders(&mut tokens).map_err(|error| unless_told(error, sql))?;
     if let Some(query_id) = kill::parse(&tokens)? {
         return Ok(Statement::Kill(query_id));
     }
@@ -78,7 +77,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(Error::from)?;
     let mut statements = parser
         .parse_statements()
-        .map_err(|error| unless_told(error.into(), has_passwords))?;
+        .map_err(|error| unless_told(error.into(), sql))?;
     let Some(statement) = statements.pop_front() else {
         return Err(Error::invalid("there is no statement; write one"));
     };
@@ -97,7 +96,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
             } => Statement::Transaction(Transaction::Rollback),
             Ast::Use(of) => Statement::Use(used_name(&of)?),
             // Whoever plans it would repeat it, too.
-            other if has_passwords && !is_planned(&other) => {
+            other if !is_planned(&other) && access::has_passwords(sql) => {
                 return Err(Error::invalid(
                     "the statement is not supported; which one it is is not said, as that would repeat the password in it",
                 ));
@@ -114,8 +113,8 @@ pub fn parse(sql: &str) -> Result<Statement> {
 }
 
 /// An error that may repeat the text of a statement; another one if that has a password in it.
-fn unless_told(error: Error, has_passwords: bool) -> Error {
-    if has_passwords {
+fn unless_told(error: Error, sql: &str) -> Error {
+    if access::has_passwords(sql) {
         return Error::invalid(
             "the statement is not understood; where is not said, as that might repeat the password in it",
         );

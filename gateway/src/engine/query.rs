@@ -12,7 +12,6 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::future::Either;
 use futures::{Stream, StreamExt};
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
@@ -36,7 +35,7 @@ use crate::statements::Noted;
 const MOST_READ_INLINE: usize = 16;
 
 /// How long a client may read nothing before its query is ended.
-const READER_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What the planning of a query found, for one who plans it again.
 #[derive(Debug, Clone, Default)]
@@ -142,19 +141,18 @@ impl Query {
         })?;
         let env = self.task.runtime_env();
         let place = self.gate.enter(self.caller, self.id, &noted, &env).await?;
-        let (is_many, messages) = (streams.len() > MOST_READ_INLINE, InTurns::new(streams));
-        Ok(if is_many {
+        let is_many = streams.len() > MOST_READ_INLINE;
+        let messages = InTurns::new(streams);
+        let messages = if is_many {
             let handed = self.runtimes.read_on_cpu(messages, READER_TIMEOUT);
-            Either::Left(handed.map(move |message| {
-                let _held = &place;
-                message
-            }))
+            handed.boxed()
         } else {
-            Either::Right(messages.map(move |message| {
-                let _held = &place;
-                message
-            }))
-        })
+            messages.boxed()
+        };
+        Ok(messages.map(move |message| {
+            let _held = &place;
+            message
+        }))
     }
 
     /// Waits for a place and runs the query, which is `noted`. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has

@@ -2,29 +2,25 @@
 //!
 //! Large ones are not looked into. Small ones that come together, of many workers with a few rows each, are joined to one, as a client would rather read it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
-use arrow_flight::utils::flight_data_to_arrow_batch;
 use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
-use tokio::time::{Sleep, sleep};
 use volary_flight_proto::Result;
+use volary_gather::message_rows::rows_of;
 use volary_gather::passed_on::PassedOn;
 use volary_node::client_rows::{CLIENT_BATCH_BYTES, row_message};
+use volary_node::linger::Linger;
 
 use super::arrow_error;
 
 /// Messages from this size on are not worth being copied to be joined with others.
 const LARGE_BYTES: usize = CLIENT_BATCH_BYTES / 8;
-
-/// How long rows wait for others to make a larger message, after the first one.
-const LINGER: Duration = Duration::from_millis(10);
 
 /// The messages for a client, of `schema`, in the order in which they come.
 pub(super) struct Joined {
@@ -36,8 +32,7 @@ pub(super) struct Joined {
     /// Those that go out next.
     ready: VecDeque<PassedOn>,
     has_ended: bool,
-    any_sent: bool,
-    linger: Option<Pin<Box<Sleep>>>,
+    linger: Linger,
 }
 
 impl Joined {
@@ -49,8 +44,7 @@ impl Joined {
             small_bytes: 0,
             ready: VecDeque::new(),
             has_ended: false,
-            any_sent: false,
-            linger: None,
+            linger: Linger::default(),
         }
     }
 
@@ -71,7 +65,6 @@ impl Joined {
 
     /// What waits for others goes out, as one message.
     fn flush(&mut self) -> Result<()> {
-        self.linger = None;
         self.small_bytes = 0;
         let mut small = std::mem::take(&mut self.small);
         let joined = match small.len() {
@@ -81,17 +74,6 @@ impl Joined {
         self.ready.extend(joined);
         Ok(())
     }
-
-    /// Whether what waits has waited long enough. A small answer does not wait.
-    fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.any_sent
-            || self
-                .linger
-                .get_or_insert_with(|| Box::pin(sleep(LINGER)))
-                .as_mut()
-                .poll(cx)
-                .is_ready()
-    }
 }
 
 impl Stream for Joined {
@@ -100,7 +82,7 @@ impl Stream for Joined {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                self.any_sent = true;
+                self.linger.sent();
                 return Poll::Ready(Some(Ok(message)));
             }
             if self.has_ended {
@@ -113,7 +95,7 @@ impl Stream for Joined {
                     self.flush()?;
                 }
                 Poll::Pending => {
-                    if self.small.is_empty() || !self.has_lingered(cx) {
+                    if self.small.is_empty() || !self.linger.has_ended(cx) {
                         return Poll::Pending;
                     }
                     self.flush()?;
@@ -124,11 +106,9 @@ impl Stream for Joined {
 }
 
 fn joined(messages: &[PassedOn], schema: &SchemaRef) -> Result<PassedOn> {
-    let no_dictionaries = HashMap::new();
-    let batches = messages.iter().map(|passed| {
-        flight_data_to_arrow_batch(&passed.message, Arc::clone(schema), &no_dictionaries)
-    });
-    let batches: Vec<_> = batches.collect::<Result<_, _>>().map_err(arrow_error)?;
+    let batches = messages.iter();
+    let batches = batches.map(|passed| rows_of(&passed.message, Arc::clone(schema)));
+    let batches: Vec<_> = batches.collect::<Result<_>>()?;
     let batch = concat_batches(schema, &batches).map_err(arrow_error)?;
     Ok(PassedOn {
         message: row_message(&batch)?,
@@ -160,7 +140,7 @@ mod tests {
     }
 
     fn values(passed: &PassedOn) -> Vec<i64> {
-        let decoded = flight_data_to_arrow_batch(&passed.message, schema(), &HashMap::new());
+        let decoded = rows_of(&passed.message, schema());
         let batch = decoded.unwrap();
         let column = batch.column(0).as_any().downcast_ref::<Int64Array>();
         column.unwrap().values().to_vec()

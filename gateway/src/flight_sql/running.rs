@@ -19,11 +19,9 @@ use tracing::Span;
 use volary_flight_proto::{Error, ErrorCode};
 use volary_node::client_rows::ClientMessages;
 
+use crate::engine::READER_TIMEOUT;
 use crate::statements::Listed;
 use volary_node::deadline::Deadline;
-
-/// How long a client may read nothing before its query is ended.
-const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The stream of a statement, which ends at the deadline and when the statement is ended. Must be called within a runtime.
 pub(super) fn watched(

@@ -25,10 +25,9 @@ pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> Cl
         return passed_on(query, &announced, noted);
     }
     let id = query.id;
-    let schema = query.schema.clone();
     let target = announced.clone();
     let rows = stream::once(Box::pin(query.start(noted.clone())))
-        .map_ok(move |rows| client_rows(rows, schema.clone(), target.clone(), CLIENT_BATCH_BYTES))
+        .map_ok(move |rows| client_rows(rows, target.clone(), CLIENT_BATCH_BYTES))
         .try_flatten()
         .inspect_ok(move |batch| noted.add_rows(batch.num_rows() as u64))
         .map_err(move |error| with_query(error, id));

@@ -38,14 +38,9 @@ impl Batches {
     ) -> Self {
         let messages = stream::iter([Ok(first)])
             .chain(rest)
-            .try_filter(|message| std::future::ready(!message.data_header.is_empty()))
+            .try_filter(|message| future::ready(!message.data_header.is_empty()))
             .and_then(move |message| {
-                future::ready(
-                    limit
-                        .check_uncompressed(&message)
-                        .map_err(Status::from)
-                        .map(|()| message),
-                )
+                future::ready(limit.uncompressed(message).map_err(Status::from))
             })
             .map_err(FlightError::from);
         Self {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, MapArray, StringBuilder, StructArray,
-    UnionArray, new_null_array,
+    Array, ArrayRef, AsArray, FixedSizeListArray, GenericByteBuilder, GenericByteViewArray,
+    ListArray, MapArray, StringBuilder, StructArray, UnionArray, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Fields};
+use arrow::datatypes::{BinaryType, ByteArrayType, ByteViewType, DataType, Fields, Utf8Type};
 use arrow::error::ArrowError;
 use uuid::Uuid;
 
@@ -81,10 +81,32 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
                 children,
             )?))
         }
+        (DataType::Utf8View, DataType::Utf8) => bytes_of::<_, Utf8Type>(array.as_string_view()),
+        (DataType::BinaryView, DataType::Binary) => {
+            bytes_of::<_, BinaryType>(array.as_binary_view())
+        }
         // The mapping of types makes text only of the bytes of a UUID.
         (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
         _ => plain_cast(array, target),
     }
+}
+
+/// The bytes that views stand for. arrow's own cast panics where they are more than offsets can say.
+fn bytes_of<V, B>(views: &GenericByteViewArray<V>) -> Result<ArrayRef, ArrowError>
+where
+    V: ByteViewType,
+    B: ByteArrayType<Offset = i32>,
+    V::Native: AsRef<B::Native>,
+{
+    let bytes = views.lengths().map(|length| length as usize).sum();
+    if i32::try_from(bytes).is_err() {
+        return Err(ArrowError::OffsetOverflowError(bytes));
+    }
+    let mut made = GenericByteBuilder::<B>::with_capacity(views.len(), bytes);
+    for value in views {
+        made.append_option(value);
+    }
+    Ok(Arc::new(made.finish()))
 }
 
 fn convert_struct(array: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {
@@ -115,4 +137,38 @@ fn uuid_text(array: &dyn Array) -> ArrayRef {
         texts.append_option(text);
     }
     Arc::new(texts.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BinaryViewArray, StringViewArray};
+    use arrow::buffer::{Buffer, ScalarBuffer};
+
+    use super::*;
+
+    #[test]
+    fn views_become_what_they_stand_for() {
+        let long = "x".repeat(100);
+        let texts = [Some("kea"), None, Some(""), Some(long.as_str())];
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter(texts).slice(1, 3));
+        let made = convert(&views, &DataType::Utf8).unwrap();
+        assert_eq!(
+            made.as_string::<i32>().iter().collect::<Vec<_>>(),
+            texts[1..]
+        );
+    }
+
+    #[test]
+    fn more_bytes_than_offsets_can_say_are_an_error() {
+        let mebibyte = Buffer::from(vec![7_u8; 1 << 20]);
+        // A view: its length, four bytes of its value, and in which buffer they begin where.
+        let view = (1_u128 << 20) | (0x0707_0707 << 32);
+        let views = ScalarBuffer::from(vec![view; 2_048]);
+        let array = BinaryViewArray::try_new(views, vec![mebibyte], None).unwrap();
+        let array: ArrayRef = Arc::new(array);
+        let error = convert(&array, &DataType::Binary).unwrap_err();
+        assert!(matches!(error, ArrowError::OffsetOverflowError(bytes) if bytes == 1 << 31));
+        let half = array.slice(0, 1_024);
+        assert_eq!(convert(&half, &DataType::Binary).unwrap().len(), 1_024);
+    }
 }

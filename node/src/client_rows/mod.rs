@@ -1,13 +1,15 @@
 //! Rows as clients are sent them, by a gateway or by a worker: in the types that were announced, in messages that clients take.
 //!
 //! The schema goes out at once, before the first row is there: clients that open several streams one after another wait
-//! for it, and load balancers close what is silent. Batches are joined to about a mebibyte, converted, and cut where a message would be
-//! too large.
+//! for it, and load balancers close what is silent. Batches are converted, joined to about a mebibyte, and cut where a message would be
+//! too large. They are converted first, as views are copied then anyway: joined, or cut, they would be copied once before.
 
 /// Values in the types that clients read.
 mod convert;
 /// Batches in pieces that are not too large.
 mod cut;
+
+use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
@@ -21,7 +23,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, Result};
 
-use crate::batches::CoalesceBytes;
+use crate::batches::{CoalesceBytes, used_bytes};
 use cut::split;
 
 /// Bytes of a batch that are aimed at, where there is memory for it.
@@ -30,23 +32,29 @@ pub const CLIENT_BATCH_BYTES: usize = 1024 * 1024;
 /// The largest message, unless a single row is larger: gRPC clients take 4 MiB unless they are told otherwise.
 const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 
+/// Bytes of values in a column of the announced types. What cannot be converted, and is smaller, is not too large.
+const MOST_OFFSETS_SAY: usize = i32::MAX as usize;
+
 /// Messages to a client.
 pub type ClientMessages = BoxStream<'static, Result<FlightData, Status>>;
 
-/// Rows with the schema `from`, joined to batches of about `batch_bytes` and then converted to the schema that was announced, in pieces that
-/// clients take.
+/// Rows converted to the schema that was announced, and joined to batches of about `batch_bytes`, in pieces that clients take.
 pub fn client_rows<S>(
     rows: S,
-    from: SchemaRef,
     announced: SchemaRef,
     batch_bytes: usize,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send
 where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
 {
-    CoalesceBytes::new(rows, from, batch_bytes)
+    let to = Arc::clone(&announced);
+    let converted = rows
+        .map_ok(move |batch| stream::iter(Parts::of(batch, Arc::clone(&to))))
+        .try_flatten();
+    CoalesceBytes::new(converted, announced, batch_bytes)
         .map_err(Error::from)
-        .flat_map(move |batch| stream::iter(pieces(batch, &announced)))
+        .map_ok(|batch| stream::iter(split(batch, MESSAGE_BYTES)).map(Ok))
+        .try_flatten()
 }
 
 /// The messages of rows that [`client_rows`] made for this schema. The first one is the schema.
@@ -125,23 +133,39 @@ pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBat
     })
 }
 
-fn pieces(batch: Result<RecordBatch>, announced: &SchemaRef) -> Vec<Result<RecordBatch>> {
-    // Cut before they are converted too: a batch of views may hold more text than fits into one batch of Utf8.
-    let native = match batch {
-        Ok(batch) => split(batch, MESSAGE_BYTES),
-        Err(error) => return vec![Err(error)],
-    };
-    let mut pieces = Vec::with_capacity(native.len());
-    for batch in native {
-        match converted(&batch, announced) {
-            Ok(converted) => pieces.extend(split(converted, MESSAGE_BYTES).into_iter().map(Ok)),
-            Err(error) => {
-                pieces.push(Err(error));
-                break;
+/// The rows of a batch, converted; in parts where they are too large for a batch of the announced types.
+struct Parts {
+    /// Those that are to be converted, the next one last.
+    left: Vec<RecordBatch>,
+    announced: SchemaRef,
+}
+
+impl Parts {
+    fn of(batch: RecordBatch, announced: SchemaRef) -> Self {
+        Self {
+            left: vec![batch],
+            announced,
+        }
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Result<RecordBatch, DataFusionError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let batch = self.left.pop()?;
+            let rows = batch.num_rows();
+            match converted(&batch, &self.announced) {
+                Err(_) if rows > 1 && used_bytes(&batch) > MOST_OFFSETS_SAY => {
+                    let half = rows / 2;
+                    self.left.push(batch.slice(half, rows - half));
+                    self.left.push(batch.slice(0, half));
+                }
+                converted => return Some(converted.map_err(DataFusionError::from)),
             }
         }
     }
-    pieces
 }
 
 #[cfg(test)]
@@ -192,9 +216,7 @@ mod tests {
         let one = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
         let batch =
             RecordBatch::try_new(Arc::new(one), vec![Arc::new(Int64Array::from(vec![1]))]).unwrap();
-        assert!(matches!(
-            pieces(Ok(batch), &Arc::new(two)).as_slice(),
-            [Err(_)]
-        ));
+        let mut parts = Parts::of(batch, Arc::new(two));
+        assert!(matches!((parts.next(), parts.next()), (Some(Err(_)), None)));
     }
 }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-import pyarrow as pa
 from pyarrow import flight
 
 from ._exchange import Exchange
 from ._session import Session, SessionAtWorker
 from ._target import Target
-from ._translate import translated
+from ._translate import PYARROW_ERRORS, translated
 
 # How long the log-in may take, which has no statement whose timeout it could have.
 _LOGIN_SECONDS = 60.0
@@ -61,12 +60,12 @@ class Channel:
 
     def end_session(self) -> None:
         """Tells the gateway that the session is not needed any more. One that it is not told of expires."""
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with suppress(*PYARROW_ERRORS):
             list(self._client.do_action(flight.Action("CloseSession", b""), self._options(_CLOSE_SECONDS, {})))
 
     def close(self) -> None:
         """Gives the connection back."""
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with suppress(*PYARROW_ERRORS):
             self._client.close()
 
     def _options(self, timeout: float | None, headers: Mapping[str, str]) -> flight.FlightCallOptions:

@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import flight
 
-from ._translate import translated
+from ._translate import PYARROW_ERRORS, translate, translated
 from .errors import InternalError, InvalidArgumentError
 
 Note: TypeAlias = dict[str, Any]
 
 _NO_COLUMNS = pa.schema([])
+# pyarrow's own. Without any, it asks the environment for them each time.
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
 # The gateway takes larger messages; smaller ones are worked on while the next ones are on their way.
 _MESSAGE_BYTES = 16 << 20
 _MOST_DIFFERENCES = 3
@@ -41,7 +43,7 @@ class Exchange:
         must not take it for their end.
         """
         with translated():
-            self._writer.begin(schema)
+            self._writer.begin(schema, options=_WRITE_OPTIONS)
         for number, batch in enumerate(batches, start=1):
             if not batch.schema.equals(schema):
                 raise _other_columns(number, batch.schema, schema)
@@ -67,14 +69,16 @@ class Exchange:
 
     def read(self) -> pa.RecordBatch | Note | None:
         """What comes next, or None at the end."""
+        # `translated` would take as long as the rest of this, and each batch is read here.
         try:
-            with translated():
-                chunk = self._reader.read_chunk()
+            chunk = self._reader.read_chunk()
         except StopIteration:
             return None
+        except PYARROW_ERRORS as error:
+            raise translate(error) from error
         if chunk.data is not None:
             return chunk.data
-        note: Note = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
+        note: Note = json.loads(chunk.app_metadata.to_pybytes().decode()) if chunk.app_metadata is not None else {}
         return note
 
     def cancel(self) -> None:
@@ -83,9 +87,9 @@ class Exchange:
 
     def close(self) -> None:
         """Ends the call if it has not ended, and frees what it holds."""
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with suppress(*PYARROW_ERRORS):
             self._reader.cancel()
-        with suppress(flight.FlightError, pa.ArrowException, OSError):
+        with suppress(*PYARROW_ERRORS):
             self._writer.close()
 
 

@@ -16,7 +16,7 @@ from ._deadline import Deadline
 from ._exchange import Note
 from ._interrupt import cancellable
 from ._progress import PartBar
-from ._translate import translate
+from ._translate import PYARROW_ERRORS, translate
 
 _MOST_THREADS = 16
 # Batches that wait for whoever reads the result, for each thread; one is about a mebibyte.
@@ -145,7 +145,7 @@ class _Parts:
                 except queue.Empty:
                     return
                 self._read(endpoint)
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
+        except PYARROW_ERRORS as error:
             self._put(translate(error))
         except BaseException as error:
             # Of one that was closed nobody wants to know.

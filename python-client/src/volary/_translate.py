@@ -41,6 +41,9 @@ _CLASSES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (OSError, ErrorCode.UNAVAILABLE),
 )
 
+PYARROW_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
+"""What calls of pyarrow raise."""
+
 _PREFIX = re.compile(r"^(?:\w+: )?(?:gRPC|Flight) (?:returned|cancelled) [^,]*, with message: ")
 _SUFFIX = re.compile(r"\. gRPC client debug context: (?P<grpc>[A-Z_]+):.*$", re.DOTALL)
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
@@ -55,14 +58,14 @@ _OWN_WORDS = {
 
 
 class _Translated:
-    # A generator, as of contextlib, takes many times as long, and each message is read in one.
+    # A generator, as of contextlib, takes many times as long.
     def __enter__(self) -> None:
         pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, (flight.FlightError, pa.ArrowException, OSError)):
+        if isinstance(error, PYARROW_ERRORS):
             raise translate(error) from error
 
 

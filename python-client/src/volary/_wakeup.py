@@ -7,6 +7,7 @@ handlers.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -15,13 +16,19 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
 # Whose handlers end what a program does: a limit of time, a supervisor.
 _NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU", "SIGUSR1", "SIGUSR2")
-_OTHERS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+_SIGNALS = [signal.SIGINT, *(getattr(signal, name) for name in _NAMES if hasattr(signal, name))]
+
+# Each statement asks twice for all of them: the public function makes enums of its answers, which takes many times as
+# long.
+_handler_of: Callable[[int], Any] = signal.getsignal
+with suppress(ImportError, AttributeError):
+    _handler_of = importlib.import_module("_signal").getsignal
 
 
 class Wakeup:
@@ -105,13 +112,25 @@ class OnCtrlC(Enum):
     """A handler of the program's runs in it, or another signal's may have to: it must not block."""
 
 
+_known: tuple[tuple[Any, ...], OnCtrlC] = ((), OnCtrlC.NOTHING)
+
+
 def on_ctrl_c() -> OnCtrlC:
     """As the handlers of signals are now."""
-    if any(callable(signal.getsignal(number)) for number in _OTHERS):
+    global _known
+    handlers = tuple(map(_handler_of, _SIGNALS))
+    known, then = _known
+    if handlers != known:
+        then = _with_handlers(*handlers)
+        _known = (handlers, then)
+    return then
+
+
+def _with_handlers(of_sigint: Any, *others: Any) -> OnCtrlC:
+    if any(map(callable, others)):
         return OnCtrlC.RUNS
-    handler = signal.getsignal(signal.SIGINT)
-    if handler in (signal.SIG_IGN, signal.SIG_DFL):
+    if of_sigint in (signal.SIG_IGN, signal.SIG_DFL):
         return OnCtrlC.NOTHING
     # The sockets of Windows are no files.
-    is_pythons = handler is signal.default_int_handler and sys.platform != "win32"
+    is_pythons = of_sigint is signal.default_int_handler and sys.platform != "win32"
     return OnCtrlC.RAISES if is_pythons else OnCtrlC.RUNS

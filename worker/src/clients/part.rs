@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::execution::RecordBatchStream;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::metadata::MetadataMap;
 use tracing::Instrument;
@@ -76,10 +75,7 @@ impl Part {
         let started = started.instrument(span.clone());
         let target = Arc::clone(&announced);
         let rows = stream::once(started)
-            .map_ok(move |rows| {
-                let from = rows.schema();
-                client_rows(rows, from, Arc::clone(&target), CLIENT_BATCH_BYTES)
-            })
+            .map_ok(move |rows| client_rows(rows, Arc::clone(&target), CLIENT_BATCH_BYTES))
             .try_flatten();
         let rows = until(deadline, rows)
             .map_err(move |error| error.at(&at))

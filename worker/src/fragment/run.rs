@@ -403,7 +403,7 @@ fn sized_rows(
         }
         Some(announced) => {
             let to = Arc::clone(announced);
-            let sized = client_rows(rows, schema, Arc::clone(&to), options.batch_bytes);
+            let sized = client_rows(rows, Arc::clone(&to), options.batch_bytes);
             let sized = sized.map_err(DataFusionError::from);
             Box::pin(RecordBatchStreamAdapter::new(to, sized))
         }

@@ -21,7 +21,7 @@ use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, Result};
 
 pub(super) use parse::{AccessStatement, parse};
-pub(super) use redact::have_passwords;
+pub(super) use redact::has_passwords;
 pub use redact::without_passwords;
 
 use super::{Engine, Outcome};
