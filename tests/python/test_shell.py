@@ -98,6 +98,12 @@ def test_names_complete_themselves(terminal: Terminal) -> None:
     terminal.leave()
 
 
+def test_keys_that_are_typed_ahead_wait_for_their_turn(terminal: Terminal) -> None:
+    terminal.type("SELECT 1 AS first_line;\rSELECT 2 AS second_line;\r\\timing\r")
+    terminal.until("\nfirst_line\r\n", "\nsecond_line\r\n", "Timing is on.")
+    terminal.leave()
+
+
 def test_ctrl_c_ends_the_statement_and_not_the_shell(terminal: Terminal, aviary: LocalCluster) -> None:
     slow = "SELECT count(*) FROM generate_series(1, 100000) a(x), generate_series(1, 1000000) b(y) WHERE x % 7 = y % 5"
 
