@@ -6,6 +6,8 @@
 //! All streams ([`stream::WorkerStream`]) of a gather are opened at once when it is first polled, and read inline by the task that polls
 //! it: no queue, no hand-over and no task per stream.
 
+/// What a client was announced to whom rows of workers are passed on as they come.
+pub mod announced;
 /// Connections to workers: one per worker and window.
 pub mod connections;
 /// How much of a gather's rows is on its way at a time.

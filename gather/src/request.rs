@@ -9,10 +9,10 @@ use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 
+use crate::announced::Announced;
 use crate::flow::Flow;
 use crate::known_fragments::KnownBy;
 use crate::limits::Limits;
-use crate::passed_on::Announced;
 use crate::peers::Peers;
 use crate::report::Reports;
 

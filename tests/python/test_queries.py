@@ -117,6 +117,13 @@ def test_a_lookup_by_key_asks_one_worker(connection, birds):
     assert set(logged(connection, statement, "workers, shards, rows")) == {(1, 1, 1)}
 
 
+def test_a_row_of_constants_asks_nobody(connection):
+    statement = "SELECT 1 AS row_of_constants, 'kea' AS name"
+    for _ in range(4):
+        assert rows(connection, statement) == [(1, "kea")]
+    assert set(logged(connection, statement, "outcome, workers, shards, rows")) == {("finished", 0, 0, 1)}
+
+
 def test_statements_that_write_or_fail_are_logged_once(cluster, connection, empty_table):
     insert = f"INSERT INTO {empty_table} (k) VALUES (1), (2), (3)"
     wrong = f"SELECT nothing FROM {empty_table}"

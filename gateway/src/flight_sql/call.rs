@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response};
@@ -11,6 +10,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::auth::{self, AUTHORIZATION};
+use super::client_option::option_header;
 use super::direct_option::{DIRECT_RESULTS_OPTION, DirectResults};
 use super::gate::caller;
 use super::sessions::{ClientSession, SessionToken};
@@ -269,32 +269,4 @@ fn tag_header(metadata: &MetadataMap) -> Result<Option<String>> {
             "the header {TAG_HEADER} takes printable ASCII, {MAX_TAG_BYTES} bytes at most"
         ))),
     }
-}
-
-/// Whether an option that is on or off is on.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` for another text.
-pub(super) fn is_on(option: &str, text: &str) -> Result<bool> {
-    match text {
-        "on" | "true" => Ok(true),
-        "off" | "false" => Ok(false),
-        _ => Err(Error::invalid(format!(
-            "{option} is \"{text}\"; write on or off"
-        ))),
-    }
-}
-
-/// An option that a header of the call says.
-pub(super) fn option_header<T: FromStr<Err = Error>>(
-    metadata: &MetadataMap,
-    name: &'static str,
-) -> Result<Option<T>> {
-    let Some(value) = metadata.get(name) else {
-        return Ok(None);
-    };
-    let text = value
-        .to_str()
-        .map_err(|_| Error::invalid(format!("the header {name} is no text")))?;
-    text.parse().map(Some)
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use volary_flight_proto::{Error, Result};
 
-use super::call::is_on;
+use super::client_option::is_on;
 
 /// The header and the session option that ask for them.
 pub(super) const DIRECT_RESULTS_OPTION: &str = "volary-direct-results";

@@ -27,6 +27,8 @@ mod auth;
 mod call;
 /// Cancellation by a call.
 mod cancel;
+/// Options that a client sets.
+mod client_option;
 /// The session's cookie.
 mod cookie;
 /// What is asked for.

@@ -7,7 +7,7 @@ use arrow_flight::FlightData;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, Result, ipc};
-use volary_gather::passed_on::Announced;
+use volary_gather::announced::Announced;
 use volary_node::client_rows::{
     CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
 };

@@ -10,11 +10,13 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, internal_datafusion_err};
 use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -26,13 +28,23 @@ use crate::fragment::{ShardScanExec, statement_parameter};
 use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
 use crate::planning::{table, targets};
 
+/// The most bytes that a row of constants takes in a plan that is kept: a function may have made them of a short statement.
+const MAX_CONSTANT_BYTES: usize = 4096;
+
 /// A plan that is right for all values of its statement's parameters.
 ///
-/// It has one gather, whose fragment holds all parameters. What is above the gather is made anew for each query: operators keep what
-/// they did.
+/// It has one gather, whose fragment holds all parameters, or is a row of constants and has none. What is above the gather is made anew for
+/// each query: operators keep what they did.
 #[derive(Debug)]
 pub struct GenericPlan {
     plan: Arc<dyn ExecutionPlan>,
+    /// `None` if nobody is asked.
+    question: Option<Question>,
+}
+
+/// What workers are asked, with values in it.
+#[derive(Debug)]
+struct Question {
     fragment: Arc<PreparedFragment>,
     scans: Vec<Arc<dyn ExecutionPlan>>,
     targets: Vec<Target>,
@@ -51,6 +63,10 @@ impl GenericPlan {
         query: &QueryContext,
         batch_rows: usize,
     ) -> Result<Option<Self>> {
+        if uses.is_empty() && is_constant(&plan) {
+            let question = None;
+            return Ok(Some(Self { plan, question }));
+        }
         let Some(gather) = only_gather(&plan).filter(|gather| gather.is_plain()) else {
             return Ok(None);
         };
@@ -67,22 +83,24 @@ impl GenericPlan {
         if found != uses {
             return Ok(None);
         }
-        Ok(Some(Self {
+        let question = Some(Question {
             scans: targets::scans_of(gather.fragment())?,
             targets: gather.targets().to_vec(),
             fragment: Arc::new(fragment),
-            plan,
-        }))
+        });
+        Ok(Some(Self { plan, question }))
     }
 
-    /// Whether a plan might be generic. One that asks nobody is answered by what the catalog knows, and is better than any generic one.
-    pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>) -> bool {
-        only_gather(plan).is_some()
+    /// Whether a plan might be generic. One of a statement that reads tables and asks nobody is answered by what the catalog knows, and is
+    /// better than any generic one.
+    pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>, reads_tables: bool) -> bool {
+        only_gather(plan).is_some() || !reads_tables && is_constant(plan)
     }
 
     /// How many workers are asked, about.
     pub fn workers(&self) -> usize {
-        self.targets.len()
+        let question = self.question.as_ref();
+        question.map_or(0, |question| question.targets.len())
     }
 
     /// The plan for a query with these values. `None` if they need one of their own: what one worker can do alone, several cannot,
@@ -91,28 +109,35 @@ impl GenericPlan {
     /// # Errors
     /// If a value cannot be encoded, or the plan cannot be rebuilt.
     pub fn with_values(&self, values: &[ScalarValue]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(targets) = self.targets_of(values)? else {
+        let Some(question) = &self.question else {
+            return above(&self.plan, None).map(Some);
+        };
+        let Some(targets) = question.targets_of(values)? else {
             return Ok(None);
         };
-        let is_alike = match self.targets.len() {
-            0 | 1 => targets.len() == self.targets.len(),
-            _ => targets.len() > 1,
-        };
-        if !is_alike {
-            return Ok(None);
-        }
         let gather = only_gather(&self.plan)
             .ok_or_else(|| internal_datafusion_err!("a generic plan without its gather"))?;
         let gather: Arc<dyn ExecutionPlan> =
-            Arc::new(gather.filled(&self.fragment, values, targets)?);
-        above(&self.plan, &gather).map(Some)
+            Arc::new(gather.filled(&question.fragment, values, targets)?);
+        above(&self.plan, Some(&gather)).map(Some)
     }
+}
 
-    /// `None` if one of them has no copy of a reference table.
+impl Question {
+    /// Who is asked with these values. `None` if that is another kind of plan, or if one of them has no copy of a reference table.
     fn targets_of(&self, values: &[ScalarValue]) -> Result<Option<Vec<Target>>> {
         let scans = self.scans.iter().map(|scan| with_values(scan, values));
         let scans = scans.collect::<Result<Vec<_>>>()?;
-        let references: Vec<_> = scans.iter().filter_map(|scan| reference(scan)).collect();
+        let targets = self.targets_by(&scans);
+        Ok(targets.filter(|targets| match self.targets.len() {
+            0 | 1 => targets.len() == self.targets.len(),
+            _ => targets.len() > 1,
+        }))
+    }
+
+    /// Those with the shards of these scans.
+    fn targets_by(&self, scans: &[Arc<dyn ExecutionPlan>]) -> Option<Vec<Target>> {
+        let references: Vec<_> = scans.iter().filter_map(reference).collect();
         if references.len() == scans.len() {
             let copies: BTreeSet<_> = self
                 .targets
@@ -120,15 +145,30 @@ impl GenericPlan {
                 .flat_map(|target| target.others.iter().chain([&target.worker]))
                 .copied()
                 .collect();
-            return Ok(Some(targets::one_of_copies(&scans, &copies)));
+            return Some(targets::one_of_copies(scans, &copies));
         }
-        let targets = targets::sharded(&scans);
+        let targets = targets::sharded(scans);
         let have_copies = references.iter().all(|scan| {
             let copies = scan.workers();
             targets.iter().all(|target| copies.contains(&target.worker))
         });
-        Ok(have_copies.then_some(targets))
+        have_copies.then_some(targets)
     }
+}
+
+/// Whether a plan is one row of values that are known, and that are not large.
+fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(row) = plan.downcast_ref::<ProjectionExec>() else {
+        return false;
+    };
+    let bytes = row.expr().iter().map(|column| {
+        let literal = column.expr.downcast_ref::<Literal>();
+        literal.map(|literal| literal.value().size())
+    });
+    row.input().is::<PlaceholderRowExec>()
+        && bytes
+            .sum::<Option<usize>>()
+            .is_some_and(|bytes| bytes <= MAX_CONSTANT_BYTES)
 }
 
 /// The gather of a plan that has one, below operators that are rebuilt over another one.
@@ -171,12 +211,14 @@ fn is_rebuilt(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<SortPreservingMergeExec>()
 }
 
-/// The operators of `plan` over another gather.
+/// The operators of `plan`, over another gather if it has one.
 fn above(
     plan: &Arc<dyn ExecutionPlan>,
-    gather: &Arc<dyn ExecutionPlan>,
+    gather: Option<&Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    if plan.is::<GatherExec>() {
+    if let Some(gather) = gather
+        && plan.is::<GatherExec>()
+    {
         return Ok(Arc::clone(gather));
     }
     let inputs = plan.children().into_iter();

@@ -51,7 +51,7 @@ pub(super) async fn generic(
     if !is_the_same_each_time(&plan)? {
         return Ok(Made::Never);
     }
-    if !GenericPlan::may_be_of(&query.plan) {
+    if !GenericPlan::may_be_of(&query.plan, !query.reads.is_empty()) {
         return Ok(Made::NotOfTheseValues);
     }
     let plan = with_estimates_only(plan)?;

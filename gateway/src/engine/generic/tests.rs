@@ -250,3 +250,42 @@ fn what_depends_on_more_than_its_rows_has_none() {
         }
     });
 }
+
+#[test]
+fn a_row_of_constants_is_planned_once() {
+    with_engine(|fixture| async move {
+        let constant = "SELECT 1 AS one, 'kea' AS name, 2 + 3 AS five";
+        for sql in [
+            constant,
+            "SELECT repeat('x', 5000)",
+            "SELECT 1 AS one, now()",
+            "SELECT random()",
+            "SELECT 1 WHERE false",
+            // What the catalog knows changes.
+            "SELECT count(*) FROM t",
+            "SELECT 1 AS one, count(*) FROM t",
+        ] {
+            for _ in 0..3 {
+                fixture.run(sql).await;
+            }
+            assert_eq!(fixture.generic(sql).is_some(), sql == constant, "{sql}");
+        }
+        let generic = fixture.generic(constant).unwrap();
+        assert_eq!(
+            targets(
+                &generic
+                    .query(
+                        &fixture.engine,
+                        fixture.session.caller(),
+                        None,
+                        QueryId::new()
+                    )
+                    .unwrap()
+                    .unwrap()
+            ),
+            []
+        );
+        // Parameters that nobody has asked for are an error, which planning tells.
+        assert!(fixture.filled(&generic, &long(1)).is_none());
+    });
+}

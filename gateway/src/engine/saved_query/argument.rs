@@ -16,9 +16,6 @@ use crate::catalog::QueryParameter;
 use crate::engine::syntax::parse_expression;
 use crate::engine::visit::{QueryVisitor, visit_node};
 
-/// The most nodes of all arguments together, each as often as its parameter stands in the query.
-pub(super) const MAX_NODES: usize = 50_000;
-
 /// Refuses an argument with a query in it, before it is planned.
 ///
 /// # Errors

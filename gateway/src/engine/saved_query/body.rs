@@ -17,9 +17,11 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_flight_proto::{Error, Result};
 
-use super::argument::MAX_NODES;
 use crate::catalog::{QueryParameter, listed};
 use crate::engine::syntax::{RECURSION_LIMIT, syntax_error};
+
+/// The most nodes of all arguments together, each as often as its parameter stands in the query.
+const MAX_NODES: usize = 50_000;
 
 /// A saved query that is planned for a statement.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 use volary_node::client_rows::ClientMessages;
 
-use super::super::call::{is_on, option_header};
+use super::super::client_option::{is_on, option_header};
 use super::super::poll::{LOOK_EVERY, percent};
 use super::note::Note;
 use crate::statements::Noted;

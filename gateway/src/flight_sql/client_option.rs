@@ -1,0 +1,34 @@
+//! Options that a client sets, with a header or in its session.
+
+use std::str::FromStr;
+
+use tonic::metadata::MetadataMap;
+use volary_flight_proto::{Error, Result};
+
+/// Whether an option that is on or off is on.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for another text.
+pub(super) fn is_on(option: &str, text: &str) -> Result<bool> {
+    match text {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(Error::invalid(format!(
+            "{option} is \"{text}\"; write on or off"
+        ))),
+    }
+}
+
+/// An option that a header of the call says.
+pub(super) fn option_header<T: FromStr<Err = Error>>(
+    metadata: &MetadataMap,
+    name: &'static str,
+) -> Result<Option<T>> {
+    let Some(value) = metadata.get(name) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| Error::invalid(format!("the header {name} is no text")))?;
+    text.parse().map(Some)
+}
