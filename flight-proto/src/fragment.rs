@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 
+/// The most rows per batch that anybody may ask for: operators reserve memory for so many.
+pub const MAX_BATCH_ROWS: u32 = 1 << 20;
+
 /// What workers run, as far as it is the same on all of them and for all statements that differ only in their values. It travels
 /// once to each worker that is asked; later tickets name it by its [`FragmentId`].
 #[derive(Clone, PartialEq, prost::Message)]
@@ -18,7 +21,7 @@ pub struct Fragment {
     /// How many rows of a worker are of use at the most.
     #[prost(uint64, optional, tag = "3")]
     pub fetch: Option<u64>,
-    /// Rows per batch inside the worker's operators.
+    /// Rows per batch inside the worker's operators; [`MAX_BATCH_ROWS`] at the most.
     #[prost(uint32, tag = "4")]
     pub batch_rows: u32,
     /// The worker sends a keep-alive frame when nothing else was sent for so long (milliseconds).

@@ -246,7 +246,7 @@ async fn fill(catalog: &Catalog, table: &str) {
     };
     let results: Vec<_> = table.workers().iter().map(of_worker).collect();
     let summary = WriteSummary::new(table, &results).expect("the answers fit");
-    let committed = catalog.commit_write(write, summary).await;
+    let committed = catalog.commit_write(write.take_over(), summary).await;
     committed.expect("a write is committed");
 }
 

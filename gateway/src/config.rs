@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::write::SIGN_OF_LIFE;
 use volary_flight_proto::{Error, Result};
 use volary_gather::Limits;
@@ -84,7 +85,7 @@ pub struct Cluster {
 pub struct Query {
     /// Parallelism of a query's part that runs on the gateway. Default: one per core.
     pub target_partitions: Option<usize>,
-    /// Rows per batch inside operators.
+    /// Rows per batch inside operators; 1048576 at the most.
     pub batch_rows: usize,
     /// A statement that runs longer is ended with DEADLINE_EXCEEDED. A session makes it shorter with `SET statement_timeout`.
     #[serde(with = "humantime_serde")]
@@ -333,6 +334,11 @@ impl Config {
         if self.query.target_partitions.unwrap_or(1) > MAX_TARGET_PARTITIONS {
             return Err(Error::invalid(format!(
                 "gateway.query.target_partitions must be at most {MAX_TARGET_PARTITIONS}"
+            )));
+        }
+        if self.query.batch_rows > MAX_BATCH_ROWS as usize {
+            return Err(Error::invalid(format!(
+                "gateway.query.batch_rows must be at most {MAX_BATCH_ROWS}"
             )));
         }
         // Shorter ones give up workers that are only busy.

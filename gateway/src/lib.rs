@@ -4,6 +4,9 @@
 //! plans it with the [`catalog`]'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
 //! [`cluster`] knows. Statements that write go through [`load`].
 
+// Calls are futures within futures, deeper than 128, which newer compilers warn of.
+#![recursion_limit = "256"]
+
 /// Tables, placement, nodes, writes, users and their rights: what must survive a restart.
 pub mod catalog;
 /// The workers: who has joined, who lives, how they are reached.

@@ -393,7 +393,7 @@ impl Reader {
         };
         let received = T::from_message(message, rows, outline, &self.request)?;
         let mut report = self.report.lock();
-        report.rows += rows;
+        report.rows = report.rows.saturating_add(rows);
         report.batches += 1;
         Ok(Received::Rows(received))
     }

@@ -13,6 +13,7 @@ pub mod access;
 mod definition;
 mod draft;
 mod encoding;
+mod open_write;
 mod placing;
 mod records;
 mod redb_store;
@@ -29,6 +30,7 @@ mod write_summary;
 mod writes;
 
 pub use definition::{DefinitionKind, IfExists, MAX_SHARDS, TableDefinition};
+pub use open_write::OpenWrite;
 pub use records::{PlacementRecord, QueryParameter, TableKind, WorkerRecord, listed};
 pub use redb_store::RedbStore;
 pub use state::State;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::ids::{TableId, WorkerId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::access::Rights;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
+use super::open_write::OpenWrite;
 use super::records::{
     PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
 };
@@ -68,7 +69,7 @@ impl Catalog {
         live: &[WorkerId],
         if_exists: IfExists,
         by: &Arc<Rights>,
-    ) -> Result<(Arc<Table>, WriteId)> {
+    ) -> Result<(Arc<Table>, OpenWrite)> {
         definition.check()?;
         let (live, by) = (live.to_vec(), Arc::clone(by));
         let change = move |draft: &mut Draft| {
@@ -97,7 +98,7 @@ impl Catalog {
             })?;
             Ok((table, write))
         };
-        self.open_write(change, |(_, write)| *write).await
+        self.open_write(change).await
     }
 
     /// Drops a table: it is gone for every statement that starts from now on, and workers delete its files. Returns none if

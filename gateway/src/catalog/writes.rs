@@ -9,6 +9,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Catalog;
 use super::draft::Draft;
+use super::open_write::OpenWrite;
 use super::records::{TableState, WriteRecord, WriteState};
 use super::table::Table;
 use super::tables::check_name_is_free;
@@ -19,7 +20,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NOT_FOUND` if the table was dropped; those of the store.
-    pub async fn begin_write(&self, table: &Table) -> Result<WriteId> {
+    pub async fn begin_write(&self, table: &Table) -> Result<OpenWrite> {
         let (id, name) = (table.id(), table.name().to_owned());
         let change = move |draft: &mut Draft| {
             if draft.state().table_by_id(id).is_none() {
@@ -32,27 +33,23 @@ impl Catalog {
                 table_name: name.clone(),
                 state: WriteState::Open,
             })?;
-            Ok(write)
+            Ok(((), write))
         };
-        self.open_write(change, |write| *write).await
+        let ((), write) = self.open_write(change).await?;
+        Ok(write)
     }
 
-    /// A statement that is cancelled while its write is being opened never learns the number: then nobody else would abort it.
+    /// Makes a change that opens a write, also if the caller goes away; then the write is aborted.
     pub(super) async fn open_write<T: Send + 'static>(
         &self,
-        change: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
-        write_of: impl Fn(&T) -> WriteId + Send + 'static,
-    ) -> Result<T> {
+        change: impl Fn(&mut Draft) -> Result<(T, WriteId)> + Send + Sync + 'static,
+    ) -> Result<(T, OpenWrite)> {
         let (sender, receiver) = oneshot::channel();
         let catalog = self.clone();
         tokio::spawn(async move {
             let opened = catalog.change(change).await;
-            if let Err(Ok(unwanted)) = sender.send(opened) {
-                let write = write_of(&unwanted);
-                if let Err(error) = catalog.abort_write(write).await {
-                    tracing::warn!(%write, %error, "a write of a cancelled statement stays open until the next start");
-                }
-            }
+            // Dropped with what nobody receives, also if it was sent.
+            let _ = sender.send(opened.map(|(of, write)| (of, OpenWrite::new(catalog, write))));
         });
         receiver.await.unwrap_or_else(|_| {
             Err(Error::new(

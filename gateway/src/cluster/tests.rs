@@ -425,7 +425,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
         )
         .await;
     let table = created.unwrap().unwrap();
-    let write = catalog.begin_write(&table).await.unwrap();
+    let write = catalog.begin_write(&table).await.unwrap().take_over();
     catalog.abort_write(write).await.unwrap();
     // It has not deleted it yet, or the answer that says so is lost.
     for _ in 0..2 {

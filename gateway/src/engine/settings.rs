@@ -12,6 +12,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::planner::NullOrdering;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as Ast};
 use humantime_serde::re::humantime;
+use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::memory;
 use volary_node::size::MemorySize;
@@ -280,7 +281,7 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
     let limit = match key {
         // One would make the planner collect the left side of every join.
         "datafusion.execution.target_partitions" => 2..=MAX_TARGET_PARTITIONS,
-        "datafusion.execution.batch_size" => 1..=1 << 20,
+        "datafusion.execution.batch_size" => 1..=MAX_BATCH_ROWS as usize,
         _ => return Ok(()),
     };
     match number {

@@ -42,7 +42,7 @@ pub use copy::CopyFrom;
 pub use progress::Loads;
 pub use source::Source;
 
-use crate::catalog::{Catalog, Table, WriteSummary};
+use crate::catalog::{Catalog, OpenWrite, Table, WriteSummary};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::statements::Statements;
@@ -105,9 +105,10 @@ pub async fn run(
     parts: Parts,
     query_id: QueryId,
     table: &Arc<Table>,
-    write: WriteId,
+    write: OpenWrite,
     source: Source,
 ) -> Result<u64> {
+    let write = write.take_over();
     let mut abort = AbortOnDrop {
         parts: Some(parts.clone()),
         table: Arc::clone(table),

@@ -64,9 +64,10 @@ impl Gathers {
             work.shards += gather.shards;
             gather.reports.for_each_end(|end, workers| {
                 work.workers_done += workers;
-                work.segments += end.segments;
-                work.scanned_rows += end.scanned_rows;
-                work.scanned_bytes += end.scanned_bytes;
+                // Numbers of workers, who may say anything.
+                work.segments = work.segments.saturating_add(end.segments);
+                work.scanned_rows = work.scanned_rows.saturating_add(end.scanned_rows);
+                work.scanned_bytes = work.scanned_bytes.saturating_add(end.scanned_bytes);
             });
         }
         work

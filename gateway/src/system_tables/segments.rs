@@ -142,15 +142,15 @@ mod tests {
             )
             .await;
         let table = created.unwrap().unwrap();
-        let committed = catalog.begin_write(&table).await.unwrap();
+        let committed = catalog.begin_write(&table).await.unwrap().take_over();
         let nothing = WriteSummary::new(&table, &[]).unwrap();
         catalog.commit_write(committed, nothing).await.unwrap();
-        let aborted = catalog.begin_write(&table).await.unwrap();
+        let aborted = catalog.begin_write(&table).await.unwrap().take_over();
         catalog.abort_write(aborted).await.unwrap();
-        let open = catalog.begin_write(&table).await.unwrap();
+        let open = catalog.begin_write(&table).await.unwrap().take_over();
         let state = catalog.state();
         // Opened after the statement took its state of the catalog.
-        let later = catalog.begin_write(&table).await.unwrap();
+        let later = catalog.begin_write(&table).await.unwrap().take_over();
 
         let id = table.id().0;
         let mut segments: Vec<_> = [committed, aborted, open, later]

@@ -22,7 +22,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
-use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
+use volary_flight_proto::fragment::{Leaf, MAX_BATCH_ROWS, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::key_set::KeySetExpr;
 
@@ -62,6 +62,13 @@ impl PhysicalProtoConverterExtension for AllowList {
             )
             .into());
         }
+        match &node.physical_plan_type {
+            Some(PhysicalPlanType::Filter(filter)) => check_batch_rows(filter.batch_size)?,
+            Some(PhysicalPlanType::CoalesceBatches(coalesce)) => {
+                check_batch_rows(coalesce.target_batch_size)?;
+            }
+            _ => {}
+        }
         if let Some(PhysicalPlanType::Filter(filter)) = &node.physical_plan_type
             && let Some(scan) = filtered_scan::late_scan(filter)
         {
@@ -94,6 +101,19 @@ impl PhysicalProtoConverterExtension for AllowList {
     ) -> Result<PhysicalExprNode, DataFusionError> {
         internal_err!("a worker encodes no fragments")
     }
+}
+
+/// Operators reserve memory for the rows of a batch before there are any.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for more than any gateway asks for.
+pub(super) fn check_batch_rows(rows: u32) -> Result<()> {
+    if rows <= MAX_BATCH_ROWS {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a fragment asks for batches of {rows} rows; {MAX_BATCH_ROWS} is the most"
+    )))
 }
 
 /// Operators that work on rows only are allowed; what reads or writes anything else is named. The match has no catch-all: a

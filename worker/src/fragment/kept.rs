@@ -14,6 +14,8 @@ use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::decode::check_batch_rows;
+
 /// What a decoded plan takes for each of its bytes: a column of a few letters is a message of some hundred bytes.
 const DECODED_BYTES_PER_BYTE: usize = 10;
 
@@ -99,7 +101,7 @@ impl KeptFragments {
     /// The fragment, decoded. One that came with its ticket is kept.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if it has another id than the ticket says, or cannot be decoded.
+    /// `INVALID_ARGUMENT` if it has another id than the ticket says, cannot be decoded, or asks for batches that are too large.
     pub fn decoded(&self, given: Given) -> Result<Arc<KeptFragment>> {
         let SentFragment {
             id,
@@ -117,6 +119,7 @@ impl KeptFragments {
         if let Some(kept) = self.0.get(&id) {
             return Ok(kept);
         }
+        check_batch_rows(fragment.batch_rows)?;
         let bytes = encoded.len().saturating_mul(DECODED_BYTES_PER_BYTE);
         let kept = Arc::new(KeptFragment {
             plan: PhysicalPlanNode::decode(fragment.plan.clone()).map_err(undecodable)?,
@@ -143,6 +146,7 @@ fn undecodable(source: prost::DecodeError) -> Error {
 mod tests {
     use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
     use datafusion_proto::protobuf::{CooperativeExecNode, EmptyExecNode};
+    use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 
     use super::*;
 
@@ -248,6 +252,24 @@ mod tests {
                 ..sent(&encoded)
             };
             let error = kept.given(&no_id).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn batches_that_are_too_large_are_refused() {
+        let kept = KeptFragments::new(1 << 20);
+        let of = |batch_rows| {
+            let fragment = Fragment {
+                plan: plan().encode_to_vec().into(),
+                batch_rows,
+                ..Fragment::default()
+            };
+            decoded(&kept, &sent(&Bytes::from(fragment.encode_to_vec())))
+        };
+        assert!(of(MAX_BATCH_ROWS).is_ok());
+        for rows in [MAX_BATCH_ROWS + 1, u32::MAX] {
+            let error = of(rows).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         }
     }

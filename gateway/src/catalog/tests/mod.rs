@@ -116,7 +116,7 @@ fn written(shard: u32, rows: u32) -> WriteResult {
 
 async fn load(catalog: &Catalog, table: &str, rows: u32) -> WriteId {
     let table = catalog.state().table(table).unwrap().clone();
-    let write = catalog.begin_write(&table).await.unwrap();
+    let write = catalog.begin_write(&table).await.unwrap().take_over();
     let results = [(table.workers()[0], written(0, rows))];
     let summary = WriteSummary::new(&table, &results).unwrap();
     catalog.commit_write(write, summary).await.unwrap();

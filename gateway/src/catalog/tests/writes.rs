@@ -1,5 +1,9 @@
 //! Which writes are visible.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
 use super::*;
 
 #[tokio::test]
@@ -12,11 +16,12 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
         .unwrap()
         .unwrap();
     load(&catalog, "orders", 10).await;
-    let write = catalog.begin_write(&orders).await.unwrap();
-    let (created, _) = catalog
+    let write = catalog.begin_write(&orders).await.unwrap().take_over();
+    let (created, copying) = catalog
         .begin_create(sharded("copy", 16), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
+    copying.take_over();
     assert!(catalog.state().table("copy").is_none());
     assert!(
         catalog
@@ -51,7 +56,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
         .unwrap()
         .unwrap();
     assert!(next.id() > created.id());
-    assert!(catalog.begin_write(&next).await.unwrap().0 > write.0 + 1);
+    assert!(catalog.begin_write(&next).await.unwrap().take_over().0 > write.0 + 1);
 }
 
 #[tokio::test]
@@ -62,6 +67,7 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
         .begin_create(sharded("copy", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
+    let write = write.take_over();
     let taken = catalog
         .create_table(sharded("copy", 4), &workers, IfExists::Keep, &anybody())
         .await
@@ -81,6 +87,7 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
         .begin_create(sharded("other", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
+    let write = write.take_over();
     assert!(catalog.abort_write(write).await.unwrap());
     assert!(!catalog.abort_write(write).await.unwrap());
     assert!(
@@ -101,7 +108,7 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
         .await
         .unwrap()
         .unwrap();
-    let write = catalog.begin_write(&table).await.unwrap();
+    let write = catalog.begin_write(&table).await.unwrap().take_over();
     catalog
         .drop_table("orders", false, &anybody())
         .await
@@ -158,16 +165,20 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
         .unwrap()
         .unwrap();
     let by = anybody();
-    let begin = || catalog.begin_create(sharded("orders", 8), &workers, IfExists::Replace, &by);
-    let (abandoned, write) = begin().await.unwrap();
+    let begin = async || {
+        let begun = catalog.begin_create(sharded("orders", 8), &workers, IfExists::Replace, &by);
+        let (table, write) = begun.await.unwrap();
+        (table, write.take_over())
+    };
+    let (abandoned, write) = begin().await;
     assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
     assert!(catalog.abort_write(write).await.unwrap());
     assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
     assert!(!catalog.state().kept_tables().any(|id| id == abandoned.id()));
 
     // What is open when the gateway ends is gone when it starts again.
-    let (_, left_open) = begin().await.unwrap();
-    let (second, write) = begin().await.unwrap();
+    let (_, left_open) = begin().await;
+    let (second, write) = begin().await;
     let summary = WriteSummary::new(&second, &[]).unwrap();
     catalog.commit_write(write, summary).await.unwrap();
     let state = catalog.state();
@@ -189,9 +200,13 @@ async fn the_last_of_two_replacements_stays() {
         .await
         .unwrap();
     let by = anybody();
-    let begin = || catalog.begin_create(sharded("orders", 4), &workers, IfExists::Replace, &by);
-    let (one, write_of_one) = begin().await.unwrap();
-    let (other, write_of_other) = begin().await.unwrap();
+    let begin = async || {
+        let begun = catalog.begin_create(sharded("orders", 4), &workers, IfExists::Replace, &by);
+        let (table, write) = begun.await.unwrap();
+        (table, write.take_over())
+    };
+    let (one, write_of_one) = begin().await;
+    let (other, write_of_other) = begin().await;
     for (table, write) in [(&other, write_of_other), (&one, write_of_one)] {
         let summary = WriteSummary::new(table, &[]).unwrap();
         catalog.commit_write(write, summary).await.unwrap();
@@ -201,4 +216,65 @@ async fn the_last_of_two_replacements_stays() {
         catalog.state().kept_tables().collect::<Vec<_>>(),
         [one.id()]
     );
+}
+
+/// A waker that notes that it was called.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Creates the table, which nothing keeps from being created for long.
+async fn create_at_last(catalog: &Catalog, workers: &[WorkerId]) {
+    let creating = async {
+        while let Err(error) = catalog
+            .create_table(sharded("orders", 4), workers, IfExists::Fail, &anybody())
+            .await
+        {
+            assert!(error.message().contains("being created"), "{error}");
+            tokio::task::yield_now().await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, creating)
+        .await
+        .expect("the table is not being created any more");
+}
+
+#[tokio::test]
+async fn a_statement_that_is_cancelled_before_it_knows_its_write_leaves_none_open() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let by = anybody();
+    let mut begin =
+        Box::pin(catalog.begin_create(sharded("orders", 4), &workers, IfExists::Fail, &by));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(
+        begin
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    // It is told which write it has, and never looks.
+    while !woken.0.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    drop(begin);
+    create_at_last(&catalog, &workers).await;
+}
+
+#[tokio::test]
+async fn a_write_that_is_dropped_is_aborted() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let begun = catalog
+        .begin_create(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
+        .await;
+    drop(begun.unwrap());
+    create_at_last(&catalog, &workers).await;
 }

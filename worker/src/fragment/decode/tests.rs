@@ -200,3 +200,32 @@ fn what_is_no_parameter_and_no_value_is_refused() {
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     }
 }
+
+#[test]
+fn operators_with_batches_that_are_too_large_are_refused() {
+    let of = |kind| {
+        let (binder, _dir) = binder(Vec::new());
+        let plan = PhysicalPlanNode {
+            physical_plan_type: Some(kind),
+        };
+        let error = decode(&plan, &binder, &TaskContext::default()).unwrap_err();
+        error.code() == ErrorCode::InvalidArgument && error.message().contains("is the most")
+    };
+    for rows in [MAX_BATCH_ROWS, MAX_BATCH_ROWS + 1, u32::MAX] {
+        let filter = protobuf::FilterExecNode {
+            batch_size: rows,
+            ..Default::default()
+        };
+        let coalesce = protobuf::CoalesceBatchesExecNode {
+            target_batch_size: rows,
+            ..Default::default()
+        };
+        let too_large = rows > MAX_BATCH_ROWS;
+        // Without an input, which they need, others are refused as well.
+        assert_eq!(of(PhysicalPlanType::Filter(Box::new(filter))), too_large);
+        assert_eq!(
+            of(PhysicalPlanType::CoalesceBatches(Box::new(coalesce))),
+            too_large
+        );
+    }
+}
