@@ -39,8 +39,8 @@ def gateway(secured: Secured) -> Node:
 
 
 @pytest.fixture(scope="module")
-def calls(secured: Secured, kea: str) -> dict[str, Call]:
-    return gateway_calls(Made(secured, kea))
+def calls(made: Made) -> dict[str, Call]:
+    return gateway_calls(made)
 
 
 @pytest.fixture(scope="module")
