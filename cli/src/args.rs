@@ -68,11 +68,14 @@ pub enum Command {
 /// `volary gateway`.
 #[derive(Debug, clap::Args)]
 pub struct GatewayArgs {
+    /// What is done instead of running a gateway
+    #[command(subcommand)]
+    pub command: Option<GatewayCommand>,
     /// Address that clients and workers connect to [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
     /// Directory of the catalog [default: volary-data/gateway]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// File with the secret of the cluster; or set VOLARY_SECRET
     #[arg(long, value_name = "FILE")]
@@ -83,6 +86,13 @@ pub struct GatewayArgs {
     /// Memory of all queries: 2GiB, 50%
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+}
+
+/// What `volary gateway` does instead of running a gateway.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum GatewayCommand {
+    /// Let a gateway whose catalog was restored from a backup start: workers set aside rows that it does not know
+    Recover,
 }
 
 /// `volary worker`.

@@ -22,3 +22,15 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
     tracing::info!("stopping");
     stop.finish(gateway.shutdown()).await
 }
+
+/// Lets a gateway start whose catalog is older than its workers' rows.
+///
+/// # Errors
+/// Those of the data directory, which no gateway may be using, and of its catalog.
+pub async fn recover(config: Config) -> Result<()> {
+    volary_gateway::server::recover(&config.data_dir).await?;
+    terminal::print_line(&format!(
+        "volary: the gateway at {} goes on with its catalog as it is. Start it: workers move rows of writes that the catalog does not know to the directory lost in their data directories.",
+        config.data_dir.display()
+    ))
+}

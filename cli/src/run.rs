@@ -8,7 +8,7 @@ use volary_flight_proto::{Error, Result};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::{Runtimes, open_files};
 
-use crate::args::{Args, Command, SettingsArgs};
+use crate::args::{Args, Command, GatewayCommand, SettingsArgs};
 use crate::settings::{Layers, Settings, reference};
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
@@ -61,7 +61,10 @@ fn one_line(text: &str) -> String {
 
 fn dispatch(command: Command, settings: Settings) -> Result<()> {
     match command {
-        Command::Gateway(_) => serve(|runtimes| gateway::run(settings.gateway, runtimes)),
+        Command::Gateway(args) => match args.command {
+            Some(GatewayCommand::Recover) => serve(|_| gateway::recover(settings.gateway)),
+            None => serve(|runtimes| gateway::run(settings.gateway, runtimes)),
+        },
         Command::Worker(_) => serve(|runtimes| worker::run(settings.worker, runtimes)),
         Command::Local(_) => serve(|runtimes| local::run(settings, runtimes)),
         Command::Demo(args) => {

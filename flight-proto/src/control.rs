@@ -1,3 +1,6 @@
+use crate::lineage::{Incarnation, Lineage};
+use crate::snapshot::Snapshot;
+
 /// DoAction type of [`Control`], at a worker.
 pub const CONTROL_ACTION: &str = "volary.control";
 
@@ -13,6 +16,10 @@ pub struct Control {
     /// The cluster.
     #[prost(string, tag = "5")]
     pub cluster_id: String,
+    /// Which history of writes the gateway's catalog belongs to. What the command says is garbage is deleted only by a
+    /// worker of the same history.
+    #[prost(message, optional, tag = "7")]
+    pub lineage: Option<Lineage>,
 }
 
 /// The commands of [`Control`].
@@ -74,6 +81,41 @@ pub struct Report {
     /// When the gateway asks again, in milliseconds: the more workers there are, the later.
     #[prost(uint32, tag = "4")]
     pub next_ms: u32,
+    /// Whether rows of writes from the lineage's `from_write` on are set aside, so that the lineage can be adopted: they
+    /// are another history's, and an operator has agreed to lose them.
+    #[prost(bool, tag = "5")]
+    pub set_aside: bool,
+    /// What the worker should hold of the shards that it asked about in its last report.
+    #[prost(message, repeated, tag = "6")]
+    pub contents: Vec<ShardContent>,
+    /// The writes that the contents count.
+    #[prost(message, optional, tag = "7")]
+    pub snapshot: Option<Snapshot>,
+}
+
+/// A shard of a table.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ShardName {
+    /// The table.
+    #[prost(uint64, tag = "1")]
+    pub table_id: u64,
+    /// The shard.
+    #[prost(uint32, tag = "2")]
+    pub shard: u32,
+}
+
+/// What a worker should hold of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ShardContent {
+    /// The shard.
+    #[prost(message, optional, tag = "1")]
+    pub shard: Option<ShardName>,
+    /// Its committed rows.
+    #[prost(uint64, tag = "2")]
+    pub rows: u64,
+    /// Their [tally](crate::tally::Tally), if the catalog knows it.
+    #[prost(fixed32, optional, tag = "3")]
+    pub tally: Option<u32>,
 }
 
 /// What a worker reports of itself: the answer to [`Report`], sealed for [`Purpose::Membership`](crate::seal::Purpose::Membership).
@@ -109,6 +151,19 @@ pub struct WorkerReport {
     /// Where clients fetch their parts of results: `grpc://host:port`, or `grpc+tls://` with TLS.
     #[prost(string, tag = "10")]
     pub clients_uri: String,
+    /// The incarnations of the catalog that it has adopted, the oldest first. Empty if the last one is the question's.
+    #[prost(message, repeated, tag = "11")]
+    pub incarnations: Vec<Incarnation>,
+    /// The highest write that it has rows of, seen or not; 0 if it has none.
+    #[prost(uint64, tag = "12")]
+    pub max_write: u64,
+    /// Shards with files that no manifest names, and that may or may not be garbage: the gateway says what they should
+    /// hold with its next question.
+    #[prost(message, repeated, tag = "13")]
+    pub unproven: Vec<ShardName>,
+    /// Whether it has adopted the question's incarnation.
+    #[prost(bool, tag = "14")]
+    pub adopted: bool,
 }
 
 /// The segments of a worker.
@@ -140,4 +195,7 @@ pub struct SegmentDescription {
     /// Bytes of the file.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
+    /// What is wrong with the file; empty if nothing is known to be.
+    #[prost(string, tag = "7")]
+    pub damage: String,
 }

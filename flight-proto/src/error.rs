@@ -529,6 +529,11 @@ fn from_parquet(error: &ParquetError) -> Error {
         // A filter runs within the file's reader; that it fails (a division by zero) is no fault of the file.
         return from_arrow(failed);
     }
+    if let ParquetError::External(source) = error
+        && let Some(ours) = find_ours(source.as_ref())
+    {
+        return ours;
+    }
     Error::new(ErrorCode::DataLoss, error.to_string())
 }
 

@@ -3,6 +3,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::tally::Tally;
 
 /// The most rows per batch that anybody may ask for: operators reserve memory for so many.
 pub const MAX_BATCH_ROWS: u32 = 1 << 20;
@@ -206,6 +207,33 @@ pub struct ScanShards {
     /// Shard numbers, ascending. Empty for a reference table.
     #[prost(uint32, repeated, tag = "1")]
     pub shards: Vec<u32>,
+    /// The [tallies](crate::tally::Tally) of the committed rows, in the order of the shards; one for a reference table.
+    /// Empty if the catalog does not know all of them.
+    #[prost(fixed32, repeated, tag = "2")]
+    pub tallies: Vec<u32>,
+    /// Instead of the tallies, the numbers of the committed rows.
+    #[prost(uint64, repeated, tag = "3")]
+    pub rows: Vec<u64>,
+}
+
+/// The committed rows of a shard, as the catalog has counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// They have this tally.
+    Tally(Tally),
+    /// There are so many.
+    Rows(u64),
+}
+
+impl ScanShards {
+    /// What the catalog has counted of the shard at this position; `None` if the ticket does not say.
+    pub fn expected(&self, position: usize) -> Option<Expected> {
+        let tally = self.tallies.get(position);
+        let rows = self.rows.get(position);
+        tally
+            .map(|tally| Expected::Tally(Tally(*tally)))
+            .or_else(|| rows.map(|rows| Expected::Rows(*rows)))
+    }
 }
 
 #[cfg(test)]

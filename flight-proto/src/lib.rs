@@ -23,6 +23,8 @@ pub mod frame;
 pub mod ids;
 /// Schemas and rows as bytes.
 pub mod ipc;
+/// Which history of writes a gateway's catalog belongs to.
+pub mod lineage;
 /// How a worker joins a gateway, and says that it leaves.
 pub mod membership;
 /// Envelopes with a version, a purpose, an expiry and a MAC.
@@ -31,6 +33,8 @@ pub mod seal;
 pub mod session;
 /// Which writes a query sees.
 pub mod snapshot;
+/// Which rows a shard holds, as one number.
+pub mod tally;
 /// What a client's DoGet redeems at a gateway, and a gateway's DoGet at a worker.
 pub mod ticket;
 /// Rows on their way to a worker's shards (DoPut).

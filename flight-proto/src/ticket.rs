@@ -8,6 +8,7 @@ use crate::fragment::{FragmentId, ScanShards};
 #[cfg(doc)]
 use crate::ids::ClusterId;
 use crate::ids::QueryId;
+use crate::lineage::Lineage;
 use crate::snapshot::Snapshot;
 
 /// What a gateway redeems at a worker: a fragment, the values of its parameters, the shards it runs on, and the snapshot it sees.
@@ -52,6 +53,12 @@ pub struct FragmentTicket {
     /// The schema that a client was announced, as Arrow IPC: the rows come as the client is sent them, in its types. Empty: in the fragment's own.
     #[prost(bytes = "bytes", tag = "12")]
     pub announced: Bytes,
+    /// Which history of writes the gateway's catalog belongs to.
+    #[prost(message, optional, tag = "13")]
+    pub lineage: Option<Lineage>,
+    /// The writes whose rows the scans' tallies count, where they are others than those of the snapshot.
+    #[prost(message, optional, tag = "14")]
+    pub counted: Option<Snapshot>,
 }
 
 /// A worker whose rows another one asks for, on behalf of a gateway.

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::lineage::Lineage;
+
 /// How often a worker that takes a write says that it lives: with an empty answer. Gateways wait for many times as long.
 pub const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
@@ -33,6 +35,9 @@ pub struct WriteRequest {
     /// Of this stream alone: a worker takes it once.
     #[prost(string, tag = "7")]
     pub stream_id: String,
+    /// Which history of writes the gateway's catalog belongs to.
+    #[prost(message, optional, tag = "8")]
+    pub lineage: Option<Lineage>,
 }
 
 /// What a worker must know of a table to keep its rows.

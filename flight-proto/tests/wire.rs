@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use prost::Message;
 use volary_flight_proto::control::{
-    AbortWrite, Control, DropTable, ListSegments, Report, WorkerReport, control,
+    AbortWrite, Control, DropTable, ListSegments, Report, SegmentDescription, ShardContent,
+    ShardName, WorkerReport, control,
 };
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{
@@ -13,6 +14,7 @@ use volary_flight_proto::fragment::{
     ScanShards, ShardScan, leaf, parameter,
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
+use volary_flight_proto::lineage::{Incarnation, Lineage};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::session::SessionClaims;
@@ -121,6 +123,7 @@ fn a_fragment_ticket_has_its_bytes() {
         scans: vec![
             ScanShards {
                 shards: vec![0, 64],
+                ..ScanShards::default()
             },
             ScanShards::default(),
         ],
@@ -129,6 +132,8 @@ fn a_fragment_ticket_has_its_bytes() {
         small_bytes: 1 << 16,
         members: Vec::new(),
         announced: Vec::new().into(),
+        lineage: None,
+        counted: None,
     };
     assert_bytes(
         &with_handle,
@@ -158,6 +163,38 @@ fn a_fragment_ticket_has_its_bytes() {
         ..FragmentTicket::default()
     };
     assert_bytes(&for_client, "62020c0d");
+    let counted = FragmentTicket {
+        scans: vec![
+            ScanShards {
+                shards: vec![0, 64],
+                tallies: vec![7, 0x0102_0304],
+                rows: Vec::new(),
+            },
+            ScanShards {
+                shards: vec![3],
+                tallies: Vec::new(),
+                rows: vec![300],
+            },
+        ],
+        lineage: Some(lineage()),
+        counted: Some(snapshot()),
+        ..FragmentTicket::default()
+    };
+    assert_bytes(
+        &counted,
+        "3a0e0a02004012080700000004030201\
+         3a070a01031a02ac02\
+         6a0d0d0a000000151400000018ac02\
+         720808ac0212030cab02",
+    );
+}
+
+fn lineage() -> Lineage {
+    Lineage {
+        incarnation: 10,
+        ancestor: 20,
+        from_write: 300,
+    }
 }
 
 /// As a gateway and its workers exchange it for each query: small, however long the plan is.
@@ -170,7 +207,14 @@ fn a_sealed_ticket_with_a_handle_is_small() {
         fragment_id: FragmentId::of(b"a plan").to_bytes(),
         scans: vec![ScanShards {
             shards: vec![2159, 4319],
+            tallies: vec![u32::MAX; 2],
+            rows: Vec::new(),
         }],
+        lineage: Some(Lineage {
+            incarnation: u32::MAX,
+            ancestor: u32::MAX,
+            from_write: 100_000,
+        }),
         snapshot: Some(Snapshot {
             high: 100_000,
             excluded: Vec::new(),
@@ -180,7 +224,7 @@ fn a_sealed_ticket_with_a_handle_is_small() {
     };
     let sealer = Sealer::new(Key::from_secret("secret"));
     let sealed = sealer.seal(Purpose::Fragment, &ticket, Duration::from_secs(60));
-    assert!(sealed.len() <= 96, "{} bytes", sealed.len());
+    assert!(sealed.len() <= 128, "{} bytes", sealed.len());
 }
 
 #[test]
@@ -204,6 +248,7 @@ fn commands_have_their_bytes() {
                 last_table: 300,
                 aborted_writes: vec![7],
                 next_ms: 1000,
+                ..Report::default()
             }),
             "0805320e0a0301ac0210ac021a010720e8072a0163",
         ),
@@ -213,9 +258,44 @@ fn commands_have_their_bytes() {
             worker_id: 5,
             command: Some(command),
             cluster_id: "c".to_owned(),
+            lineage: None,
         };
         assert_bytes(&control, golden);
     }
+    let of_history = Control {
+        worker_id: 5,
+        lineage: Some(lineage()),
+        ..Control::default()
+    };
+    assert_bytes(&of_history, "08053a0d0d0a000000151400000018ac02");
+    let content = ShardContent {
+        shard: Some(ShardName {
+            table_id: 7,
+            shard: 3,
+        }),
+        rows: 300,
+        tally: Some(5),
+    };
+    let question = Report {
+        set_aside: true,
+        contents: vec![content],
+        snapshot: Some(snapshot()),
+        ..Report::default()
+    };
+    assert_bytes(
+        &question,
+        "2801320e0a040807100310ac021d050000003a0808ac0212030cab02",
+    );
+    let segment = SegmentDescription {
+        table_id: 7,
+        shard: 3,
+        write_id: 300,
+        file: "f".to_owned(),
+        rows: 9,
+        bytes: 300,
+        damage: "d".to_owned(),
+    };
+    assert_bytes(&segment, "0807100318ac02220166280930ac023a0164");
 }
 
 #[test]
@@ -236,6 +316,7 @@ fn a_write_has_its_bytes() {
         cluster_id: "c".to_owned(),
         instance: "i".to_owned(),
         stream_id: "s".to_owned(),
+        lineage: None,
     };
     assert_bytes(
         &request,
@@ -271,11 +352,31 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         collected_writes: vec![12, 300],
         draining: true,
         clients_uri: "u".to_owned(),
+        ..WorkerReport::default()
     };
     assert_bytes(
         &report,
         "080512016918022080202803300938ac0242030cac024801520175",
     );
+    let of_history = WorkerReport {
+        incarnations: vec![Incarnation {
+            id: 10,
+            first_write: 300,
+        }],
+        max_write: 300,
+        unproven: vec![ShardName {
+            table_id: 7,
+            shard: 3,
+        }],
+        adopted: true,
+        ..WorkerReport::default()
+    };
+    assert_bytes(&of_history, "5a080d0a00000010ac0260ac026a04080710037001");
+    let request = WriteRequest {
+        lineage: Some(lineage()),
+        ..WriteRequest::default()
+    };
+    assert_bytes(&request, "420d0d0a000000151400000018ac02");
     let leave = LeaveRequest {
         worker_id: 5,
         instance: "i".to_owned(),

@@ -23,7 +23,10 @@ use volary_flight_proto::write::{
 };
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{Connections, KnownFragments};
+use volary_node::DataDir;
 use volary_node::admission::Admission;
+use volary_node::data_dir::Role;
+use volary_node::disk::LocalDisk;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
@@ -32,6 +35,7 @@ use volary_worker::config::{Config, Execution};
 use volary_worker::context::WorkerContext;
 use volary_worker::fragment::environment::Environments;
 use volary_worker::fragment::kept::KeptFragments;
+use volary_worker::history::History;
 use volary_worker::membership::Reports;
 use volary_worker::service::WorkerService;
 use volary_worker::storage::Storage;
@@ -94,10 +98,15 @@ impl Worker {
             max_message_bytes: 1 << 20,
         };
         let handles = runtimes.handles().clone();
+        let storage = Storage::open(directory.path(), Arc::new(LocalDisk));
+        let storage = storage.expect("an empty directory opens");
+        let data_dir = DataDir::open(&directory.path().join("node"), Role::Worker);
+        let data_dir = Arc::new(data_dir.expect("an empty directory"));
         let context = Arc::new(WorkerContext {
+            history: Arc::new(History::new(data_dir, storage.clone())),
             id: WorkerId(1),
             cluster_id: ClusterId::new(),
-            storage: Storage::open(directory.path()).expect("an empty directory opens"),
+            storage,
             runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
                 .expect("a directory"),
             environments: Environments::default(),
@@ -155,6 +164,7 @@ impl Worker {
             worker_id: self.id.0,
             cluster_id: self.cluster.to_string(),
             command: Some(command),
+            lineage: None,
         };
         let sealed = sealer().seal(Purpose::Control, &command, VALID_FOR);
         Action::new(CONTROL_ACTION, sealed).encode_to_vec()
@@ -172,6 +182,7 @@ impl Worker {
             table: Some(table),
             cluster_id: self.cluster.to_string(),
             instance: INSTANCE.to_owned(),
+            lineage: None,
         };
         let sealed = sealer().seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
         let written = self.call("DoPut", put(sealed.into(), &rows(&schema, is_sharded)));

@@ -1,15 +1,17 @@
 //! The process: start, serve, stop.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
-use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::data_dir::Role;
+use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
@@ -47,11 +49,10 @@ impl Gateway {
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
         config.validate()?;
-        let mut data_dir = DataDir::open(&config.data_dir, Role::Gateway)?;
+        let data_dir = DataDir::open(&config.data_dir, Role::Gateway)?;
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
-        let store = RedbStore::open(data_dir.path()).await?;
-        let catalog = Catalog::open(Arc::new(store)).await?;
+        let catalog = open_catalog(&data_dir).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
         let login = Arc::new(Login::new(catalog.clone(), &config.security)?);
         if let Some(password) = &config.security.admin_password {
@@ -129,4 +130,30 @@ impl Gateway {
             tracing::warn!(%error, "asking the workers for their reports panicked");
         }
     }
+}
+
+/// Lets a gateway with this data directory start although workers have rows of writes that its catalog does not know: see
+/// [`Catalog::recover`]. No gateway may run on the directory.
+///
+/// # Errors
+/// Those of the directory and the catalog.
+pub async fn recover(directory: &Path) -> Result<()> {
+    let data_dir = DataDir::open_existing(directory, Role::Gateway)?;
+    open_catalog(&data_dir).await?.recover().await
+}
+
+async fn open_catalog(data_dir: &DataDir) -> Result<Catalog> {
+    let file = RedbStore::path_in(data_dir.path());
+    // A new one would know nothing of the workers' tables.
+    if data_dir.identity().cluster_id.is_some() && !file.exists() {
+        return Err(Error::new(
+            ErrorCode::DataLoss,
+            format!(
+                "the catalog {} is missing; restore the newest backup of it (docs/repair.md)",
+                file.display()
+            ),
+        ));
+    }
+    let store = RedbStore::open(data_dir.path(), Arc::new(LocalDisk)).await?;
+    Catalog::open(Arc::new(store)).await
 }

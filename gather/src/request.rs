@@ -7,6 +7,7 @@ use bytes::Bytes;
 use datafusion::arrow::datatypes::SchemaRef;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 
 use crate::announced::Announced;
@@ -23,6 +24,10 @@ pub struct Question {
     pub query_id: QueryId,
     /// What it sees.
     pub snapshot: Snapshot,
+    /// The writes that the tallies of the targets' scans count, where they are others.
+    pub counted: Option<Snapshot>,
+    /// Which history of writes the catalog has.
+    pub lineage: Lineage,
     /// How workers are reached.
     pub peers: Arc<dyn Peers>,
     /// Deadlines and sizes.

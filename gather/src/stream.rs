@@ -293,6 +293,8 @@ impl Reader {
                 .as_ref()
                 .map(|announced| announced.schema.clone())
                 .unwrap_or_default(),
+            lineage: Some(request.lineage),
+            counted: request.counted.clone(),
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let limits = &request.limits;

@@ -3,14 +3,16 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::disk::LocalDisk;
 use crate::durable;
 
 /// The format of the files below a data directory. A node refuses a directory of a newer one.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
 const IDENTITY_FILE: &str = "volary.json";
 const LOCK_FILE: &str = "lock";
 
@@ -44,13 +46,25 @@ pub struct Identity {
     pub cluster_id: Option<ClusterId>,
     /// The worker; none for a gateway, and before a worker's first join.
     pub worker_id: Option<WorkerId>,
+    /// The incarnations of the catalog that the worker's rows were written under, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incarnations: Vec<KnownIncarnation>,
+}
+
+/// An incarnation of the catalog that a worker has adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownIncarnation {
+    /// Its number.
+    pub id: u32,
+    /// Its first write.
+    pub first_write: u64,
 }
 
 /// An open data directory: no other process uses it while this value lives.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    identity: Identity,
+    identity: Mutex<Identity>,
     // The lock ends when the file is closed, also when the process is killed.
     _lock: File,
 }
@@ -62,7 +76,7 @@ impl DataDir {
     /// `ALREADY_EXISTS` if another process uses it; `INVALID_ARGUMENT` if it belongs to another kind of node, has a newer
     /// format, or holds files that are not Volary's; `DATA_LOSS` if its identity cannot be read.
     pub fn open(path: &Path, role: Role) -> Result<Self> {
-        durable::create_directory(path)?;
+        durable::create_directory(&LocalDisk, path)?;
         let lock = lock(path)?;
         let identity_path = path.join(IDENTITY_FILE);
         let identity = match durable::read_json::<Identity>(&identity_path, FORMAT)? {
@@ -77,6 +91,7 @@ impl DataDir {
                     role,
                     cluster_id: None,
                     worker_id: None,
+                    incarnations: Vec::new(),
                 };
                 write_identity(&identity_path, &identity)?;
                 identity
@@ -84,9 +99,23 @@ impl DataDir {
         };
         Ok(Self {
             path: path.to_owned(),
-            identity,
+            identity: Mutex::new(identity),
             _lock: lock,
         })
+    }
+
+    /// Opens the directory at `path`, which a node has used before.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `NOT_FOUND` if no node has.
+    pub fn open_existing(path: &Path, role: Role) -> Result<Self> {
+        if !path.join(IDENTITY_FILE).exists() {
+            return Err(Error::not_found(format!(
+                "{} is no data directory of a {role}",
+                path.display()
+            )));
+        }
+        Self::open(path, role)
     }
 
     /// Where it is.
@@ -95,35 +124,58 @@ impl DataDir {
     }
 
     /// Whose it is.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
+    pub fn identity(&self) -> Identity {
+        self.identity.lock().clone()
     }
 
-    /// Keeps, durably, which node of which cluster the directory belongs to from now on.
+    /// Keeps, durably, which node of which cluster the directory belongs to from now on. May block.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if it belongs to another one already.
-    pub fn claim(&mut self, cluster_id: ClusterId, worker_id: Option<WorkerId>) -> Result<()> {
-        let other_cluster = self.identity.cluster_id.is_some_and(|id| id != cluster_id);
-        let other_worker =
-            self.identity.worker_id.is_some() && self.identity.worker_id != worker_id;
+    pub fn claim(&self, cluster_id: ClusterId, worker_id: Option<WorkerId>) -> Result<()> {
+        let mut identity = self.identity.lock();
+        let other_cluster = identity.cluster_id.is_some_and(|id| id != cluster_id);
+        let other_worker = identity.worker_id.is_some() && identity.worker_id != worker_id;
         if other_cluster || other_worker {
             return Err(Error::invalid(format!(
                 "data directory {} belongs to {} of cluster {}, not to {} of cluster {cluster_id}; start the node with its own directory",
                 self.path.display(),
-                describe(self.identity.role, self.identity.worker_id),
-                self.identity
+                describe(identity.role, identity.worker_id),
+                identity
                     .cluster_id
                     .map_or_else(|| "none".to_owned(), |id| id.to_string()),
-                describe(self.identity.role, worker_id),
+                describe(identity.role, worker_id),
             )));
         }
-        if self.identity.cluster_id == Some(cluster_id) && self.identity.worker_id == worker_id {
+        if identity.cluster_id == Some(cluster_id) && identity.worker_id == worker_id {
             return Ok(());
         }
-        self.identity.cluster_id = Some(cluster_id);
-        self.identity.worker_id = worker_id;
-        write_identity(&self.path.join(IDENTITY_FILE), &self.identity)
+        let claimed = Identity {
+            cluster_id: Some(cluster_id),
+            worker_id,
+            ..identity.clone()
+        };
+        self.replace(&mut identity, claimed)
+    }
+
+    /// Keeps, durably, which incarnations of the catalog the worker has adopted. May block.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn keep_incarnations(&self, incarnations: Vec<KnownIncarnation>) -> Result<()> {
+        let mut identity = self.identity.lock();
+        let kept = Identity {
+            incarnations,
+            ..identity.clone()
+        };
+        self.replace(&mut identity, kept)
+    }
+
+    fn replace(&self, identity: &mut Identity, mut new: Identity) -> Result<()> {
+        new.format = FORMAT;
+        write_identity(&self.path.join(IDENTITY_FILE), &new)?;
+        *identity = new;
+        Ok(())
     }
 }
 
@@ -165,10 +217,7 @@ fn check_role(path: &Path, identity: &Identity, role: Role) -> Result<()> {
 }
 
 fn write_identity(path: &Path, identity: &Identity) -> Result<()> {
-    let text = serde_json::to_vec_pretty(identity).map_err(|source| {
-        Error::with_source(ErrorCode::Internal, "cannot encode an identity", source)
-    })?;
-    durable::replace_file(path, &text)
+    durable::replace_file(&LocalDisk, path, &durable::to_json(identity)?)
 }
 
 /// A directory with other files in it is most likely a mistake, and garbage collection would look into it.
@@ -182,7 +231,7 @@ fn refuse_foreign_files(path: &Path) -> Result<()> {
         // lost+found is what a fresh file system has; the temporary identity is what a crash leaves.
         if name != LOCK_FILE && name != "lost+found" && name != "volary.tmp" {
             return Err(Error::invalid(format!(
-                "{} is not empty ({} is in it) and is no data directory of Volary; give an empty or a new one",
+                "{} is not empty ({} is in it) and has no volary.json, so it is no data directory of Volary; give an empty or a new one, or restore the file",
                 path.display(),
                 name.to_string_lossy()
             )));
@@ -209,7 +258,7 @@ mod tests {
     fn a_directory_of_another_role_worker_cluster_or_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let cluster = ClusterId::new();
-        let mut open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
         open.claim(cluster, Some(WorkerId(1))).unwrap();
         assert!(open.claim(cluster, Some(WorkerId(2))).is_err());
         assert!(open.claim(ClusterId::new(), Some(WorkerId(1))).is_err());
@@ -231,6 +280,13 @@ mod tests {
     #[test]
     fn an_identity_has_its_text() {
         let text = r#"{
+  "format": 2,
+  "role": "worker",
+  "cluster_id": "0198c0de-0000-7000-8000-000000000001",
+  "worker_id": 3,
+  "checksum": "ea10a8f90137149f8fa39206fa56849ab89366c5ceff0ff46ae68d24386d3ed7"
+}"#;
+        let first_format = r#"{
   "format": 1,
   "role": "worker",
   "cluster_id": "0198c0de-0000-7000-8000-000000000001",
@@ -238,11 +294,16 @@ mod tests {
 }"#;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(IDENTITY_FILE);
-        fs::write(&file, text).unwrap();
+        fs::write(&file, first_format).unwrap();
         let open = DataDir::open(dir.path(), Role::Worker).unwrap();
-        assert_eq!(open.identity().worker_id, Some(WorkerId(3)));
-        write_identity(&file, open.identity()).unwrap();
+        let mut identity = open.identity();
+        assert_eq!(identity.worker_id, Some(WorkerId(3)));
+        identity.format = FORMAT;
+        write_identity(&file, &identity).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        drop(open);
+        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        assert_eq!(open.identity(), identity);
     }
 
     #[test]

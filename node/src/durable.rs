@@ -1,39 +1,35 @@
 //! Files that survive a crash.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::disk::Disk;
 
 /// Replaces `path` by `content`: after a crash the file has its old or its new content, whole.
 ///
 /// # Errors
 /// Those of the file system, with the path; a full disk is `RESOURCE_EXHAUSTED`. The content may be replaced nevertheless, and
 /// not durably.
-pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
+pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> {
     let temporary = path.with_extension("tmp");
     let failed = |source| Error::io(format!("cannot write {}", path.display()), source);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&temporary)
-        .map_err(failed)?;
-    file.write_all(content).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
+    disk.write_file(&temporary, content).map_err(failed)?;
     fs::rename(&temporary, path).map_err(failed)?;
-    sync_directory(parent(path))
+    sync_directory(disk, parent(path))
 }
 
 /// Makes the names in a directory durable: a file is only as durable as its name.
 ///
 /// # Errors
 /// Those of the file system, with the path.
-pub fn sync_directory(path: &Path) -> Result<()> {
-    sync(path).map_err(|source| not_synced(path, source))
+pub fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
+    disk.sync_directory(path)
+        .map_err(|source| not_synced(path, source))
 }
 
 fn not_synced(directory: &Path, source: io::Error) -> Error {
@@ -41,19 +37,15 @@ fn not_synced(directory: &Path, source: io::Error) -> Error {
     Error::io(what, source)
 }
 
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory).and_then(|directory| directory.sync_all())
-}
-
 /// Creates a directory and the parents that it lacks, durably.
 ///
 /// # Errors
 /// Those of the file system, with the path.
-pub fn create_directory(path: &Path) -> Result<()> {
+pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     let parent = parent(path);
     let made = match fs::create_dir(path) {
         Err(source) if source.kind() == ErrorKind::NotFound && parent != path => {
-            create_directory(parent)?;
+            create_directory(disk, parent)?;
             fs::create_dir(path)
         }
         made => made,
@@ -66,7 +58,7 @@ pub fn create_directory(path: &Path) -> Result<()> {
             return Err(Error::io(what, source));
         }
     };
-    match sync(parent) {
+    match disk.sync_directory(parent) {
         // This process could not have made anything there: it is the parent of a mounted volume, for example.
         Err(source) if was_there && is_refusal(&source) => Ok(()),
         // Also if it was there: whoever made it may have been killed before its name was durable.
@@ -94,6 +86,34 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
+/// What the line before the last one of a JSON file with a checksum begins with.
+const CHECKSUM: &str = ",\n  \"checksum\": \"";
+/// And the file's end behind the checksum.
+const AFTER_CHECKSUM: &str = "\"\n}";
+
+/// A value as the text of a file that [`read_json`] reads: JSON that a person can read, with a checksum in its last line. The
+/// value is an object that is not empty, and its `format` is [`FIRST_WITH_CHECKSUM`] or a later one.
+///
+/// # Errors
+/// `INTERNAL` if the value has no JSON form.
+pub fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let text = serde_json::to_string_pretty(value).map_err(|source| {
+        Error::with_source(ErrorCode::Internal, "a file cannot be encoded", source)
+    })?;
+    let body = text.strip_suffix("\n}").ok_or_else(|| {
+        Error::internal("a file cannot be encoded: its value is no object with fields")
+    })?;
+    let checksum = checksum(body);
+    Ok(format!("{body}{CHECKSUM}{checksum}{AFTER_CHECKSUM}").into_bytes())
+}
+
+/// The first format of JSON files that have a checksum: the one after the very first.
+pub const FIRST_WITH_CHECKSUM: u32 = 2;
+
+fn checksum(body: &str) -> String {
+    blake3::hash(body.as_bytes()).to_hex().to_string()
+}
+
 /// Reads a JSON file whose object says in `format` which release can read it; none if there is no such file.
 ///
 /// # Errors
@@ -111,13 +131,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
             return Err(Error::io(what, source));
         }
     };
-    let damaged = |source: serde_json::Error| {
-        Error::with_source(
-            ErrorCode::DataLoss,
-            format!("{} is damaged; restore it from a backup", path.display()),
-            source,
-        )
-    };
+    let damaged =
+        |source: serde_json::Error| Error::with_source(ErrorCode::DataLoss, damaged(path), source);
     // The format first and alone: what a newer release writes beside it need not be understood.
     let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
     if format > newest_format {
@@ -126,23 +141,43 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
             path.display()
         )));
     }
+    let has_checksum = format != 1;
+    if has_checksum && !has_its_checksum(&text) {
+        return Err(Error::new(
+            ErrorCode::DataLoss,
+            format!("{}: it does not have its checksum", self::damaged(path)),
+        ));
+    }
     serde_json::from_slice(&text).map(Some).map_err(damaged)
+}
+
+fn damaged(path: &Path) -> String {
+    format!("{} is damaged; restore it from a backup", path.display())
+}
+
+fn has_its_checksum(text: &[u8]) -> bool {
+    let body_and_checksum = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.strip_suffix(AFTER_CHECKSUM))
+        .and_then(|text| text.rsplit_once(CHECKSUM));
+    body_and_checksum.is_some_and(|(body, found)| found == checksum(body))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::LocalDisk;
 
     #[test]
     fn a_directory_is_created_with_its_parents_and_may_be_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data").join("worker");
-        create_directory(&path).unwrap();
+        create_directory(&LocalDisk, &path).unwrap();
         assert!(path.is_dir());
-        create_directory(&path).unwrap();
+        create_directory(&LocalDisk, &path).unwrap();
         // A path without a parent, and names that stand in the current directory.
-        create_directory(Path::new("/")).unwrap();
-        create_directory(Path::new(".")).unwrap();
+        create_directory(&LocalDisk, Path::new("/")).unwrap();
+        create_directory(&LocalDisk, Path::new(".")).unwrap();
         assert_eq!(parent(Path::new("data")), Path::new("."));
     }
 
@@ -152,9 +187,47 @@ mod tests {
         let file = dir.path().join("data");
         fs::write(&file, "").unwrap();
         for path in [file.clone(), file.join("worker")] {
-            let error = create_directory(&path).unwrap_err();
+            let error = create_directory(&LocalDisk, &path).unwrap_err();
             let name = path.display().to_string();
             assert!(error.message().contains(&name), "{error}");
         }
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Nest {
+        format: u32,
+        eggs: Vec<u32>,
+    }
+
+    #[test]
+    fn any_bit_that_flips_in_a_file_with_a_checksum_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nest.json");
+        let nest = Nest {
+            format: FIRST_WITH_CHECKSUM,
+            eggs: vec![3, 5],
+        };
+        let text = to_json(&nest).unwrap();
+        replace_file(&LocalDisk, &file, &text).unwrap();
+        assert_eq!(read_json(&file, FIRST_WITH_CHECKSUM).unwrap(), Some(nest));
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&file, &flipped).unwrap();
+            let read = read_json::<Nest>(&file, FIRST_WITH_CHECKSUM);
+            // The format is looked at first: it may say that a newer release wrote the file.
+            let error = read.expect_err("a flipped bit is not noticed");
+            assert!(error.message().contains("nest.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_format_without_checksums_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nest.json");
+        fs::write(&file, r#"{"format": 1, "eggs": []}"#).unwrap();
+        assert!(read_json::<Nest>(&file, 2).unwrap().is_some());
+        fs::write(&file, r#"{"format": 2, "eggs": []}"#).unwrap();
+        assert!(read_json::<Nest>(&file, 2).is_err());
     }
 }

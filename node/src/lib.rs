@@ -19,6 +19,8 @@ mod connection;
 pub mod data_dir;
 /// How long a call may take.
 pub mod deadline;
+/// What makes files durable.
+pub mod disk;
 /// Files that survive a crash.
 pub mod durable;
 /// Who is let in, by the headers of a call.

@@ -58,7 +58,7 @@ pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<A
         }
         _ => {}
     }
-    crate::durable::create_directory(&spill)?;
+    crate::durable::create_directory(&crate::disk::LocalDisk, &spill)?;
     let disk = DiskManagerBuilder::default()
         .with_mode(DiskManagerMode::Directories(vec![spill]))
         .with_max_temp_directory_size(config.spill_limit.bytes() as u64);

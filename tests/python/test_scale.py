@@ -187,9 +187,9 @@ def failures(fleet: Fleet) -> list[volary.Error]:
 @pytest.mark.parametrize(
     ("relays", "asked", "most_kib"),
     [
-        ("off", f"workers={WORKERS}", 230),
+        ("off", f"workers={WORKERS}", 256),
         # Their tickets name their members.
-        (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 292),
+        (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 342),
     ],
 )
 def test_all_workers_are_asked_and_the_plan_travels_once(

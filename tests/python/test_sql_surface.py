@@ -616,7 +616,6 @@ def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
         for part in ("open", "network_wait", "decode"):
             assert all(part <= whole + 0.02 for part, whole in zip(spread[part], spread["total"], strict=True)), part
         assert all(spread[part][0] > 0 for part in ("open", "worker_time", "total"))
-        assert spread["network_wait"][2] > 0
         scanned, files, size = held[slowest["worker"]]
         assert (slowest["scanned_rows"], slowest["segments"], slowest["retries"]) == (scanned, files, 0)
         assert slowest["rows"] == (scanned if sent is in_order else 7)

@@ -86,6 +86,17 @@ pub struct Storage {
     /// Compression of segments: `lz4_raw`, `zstd(1)` to `zstd(22)`, `snappy` or `uncompressed`. `zstd(1)` takes about a seventh less disk,
     /// and queries a quarter more time.
     pub compression: String,
+    /// A segment of at most this size is compared with its checksum when a query first needs it after the worker's start. What is read
+    /// of larger ones is compared page by page.
+    pub check_on_open: MemorySize,
+    /// Whether all segments are compared with their checksums in the background, again and again.
+    pub scrub: bool,
+    /// How many bytes a second are read for that.
+    pub scrub_rate: MemorySize,
+    /// The pause between two such passes over all segments.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub scrub_interval: Duration,
 }
 
 /// Of a gateway that serves TLS.
@@ -127,6 +138,10 @@ impl Default for Storage {
             row_group_rows: 128 * 1024,
             segment: MemorySize::Bytes(256 << 20),
             compression: "lz4_raw".to_owned(),
+            check_on_open: MemorySize::Bytes(1 << 20),
+            scrub: true,
+            scrub_rate: MemorySize::Bytes(16 << 20),
+            scrub_interval: Duration::from_secs(24 * 60 * 60),
         }
     }
 }

@@ -14,6 +14,7 @@ use volary_node::tls::ClientTls;
 use crate::config::Config;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
+use crate::history::History;
 use crate::storage::Storage;
 
 /// The worker's identity, settings and resources.
@@ -27,6 +28,8 @@ pub struct WorkerContext {
     pub config: Config,
     /// Shards on disk.
     pub storage: Storage,
+    /// Which history of writes they belong to.
+    pub history: Arc<History>,
     /// Memory, spill space and caches.
     pub runtime_env: Arc<RuntimeEnv>,
     /// What fragments run in.

@@ -11,10 +11,16 @@ pub mod config;
 pub mod context;
 /// From a ticket to rows: decoding, binding, running.
 pub mod fragment;
+/// Which history of writes the rows here belong to.
+pub mod history;
 /// Joining a gateway, and reporting to those that ask.
 pub mod membership;
+/// A checksum for each page of a segment.
+mod page_checksums;
 /// Scans of segments.
 pub mod scan;
+/// Comparing segments with their checksums.
+mod scrub;
 /// The process: start, serve, stop.
 pub mod server;
 /// The Flight service that gateways call.

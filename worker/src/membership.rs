@@ -57,7 +57,7 @@ pub async fn join(
     tls: Option<ClientTls>,
     address: &str,
     instance: &str,
-    data_dir: &mut DataDir,
+    data_dir: &DataDir,
     runtimes: &Runtimes,
 ) -> Result<Joined> {
     let gateway = Gateway::new(config, tls, runtimes)?;

@@ -14,6 +14,7 @@ use volary_gather::KnownFragments;
 use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
+use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, Serving};
@@ -26,7 +27,9 @@ use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
 use crate::fragment::relay::STREAM_WINDOW_BYTES;
+use crate::history::History;
 use crate::membership::{self, Reports};
+use crate::scrub::scrub;
 use crate::service::WorkerService;
 use crate::storage::Storage;
 
@@ -46,8 +49,8 @@ pub struct Worker {
     serving: Serving,
     /// What clients alone connect to, if there is such an address.
     serving_clients: Option<Serving>,
-    /// One task, which ends by itself when the server stops.
-    membership: JoinSet<()>,
+    /// Its membership and the scrub, which end by themselves when the server stops.
+    background: JoinSet<()>,
 }
 
 impl Worker {
@@ -65,16 +68,17 @@ impl Worker {
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
         config.validate()?;
-        let mut data_dir = DataDir::open(&config.data_dir, Role::Worker)?;
+        let data_dir = Arc::new(DataDir::open(&config.data_dir, Role::Worker)?);
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
         let clients_listener = config.clients.listen.map(Listener::bind).transpose()?;
         let storage_dir = data_dir.path().to_owned();
-        let storage = tokio::task::spawn_blocking(move || Storage::open(&storage_dir))
-            .await
-            .map_err(|source| {
-                Error::with_source(ErrorCode::Internal, "opening the shards panicked", source)
-            })??;
+        let storage =
+            tokio::task::spawn_blocking(move || Storage::open(&storage_dir, Arc::new(LocalDisk)))
+                .await
+                .map_err(|source| {
+                    Error::with_source(ErrorCode::Internal, "opening the shards panicked", source)
+                })??;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
         let tls = Tls::load(Role::Worker, &config.tls)?;
         let instance = Uuid::new_v4().to_string();
@@ -84,9 +88,10 @@ impl Worker {
             .unwrap_or_else(|| address.to_string());
         let clients_address = clients_listener.as_ref().map(Listener::address);
         let clients_uri = clients_uri(&config, clients_address, &advertised, &tls);
-        let (data, client) = (&mut data_dir, tls.client());
+        let (data, client) = (&data_dir, tls.client());
         let joined =
             membership::join(&config, client, &advertised, &instance, data, &runtimes).await?;
+        let history = History::new(Arc::clone(&data_dir), storage.clone());
         let context = Arc::new(WorkerContext {
             id: joined.worker_id,
             cluster_id: joined.cluster_id,
@@ -99,6 +104,7 @@ impl Worker {
             tls: tls.client(),
             known_fragments: KnownFragments::default(),
             storage,
+            history: Arc::new(history),
             runtime_env,
             environments: Environments::default(),
             fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
@@ -145,14 +151,20 @@ impl Worker {
             advertised,
             serving.stopping(),
         );
-        let mut membership = JoinSet::new();
-        membership.spawn_on(staying, runtimes.health());
+        let scrubbing = scrub(
+            context.storage.clone(),
+            context.config.storage.clone(),
+            serving.stopping(),
+        );
+        let mut background = JoinSet::new();
+        background.spawn_on(staying, runtimes.health());
+        background.spawn_on(scrubbing, io);
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
             context,
             serving,
             serving_clients,
-            membership,
+            background,
         })
     }
 
@@ -181,8 +193,10 @@ impl Worker {
         let clients = self.serving_clients.map(Serving::shutdown);
         let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
         // The gateway was told that the worker stops while calls ended; that has a deadline of its own.
-        if let Some(Err(error)) = self.membership.join_next().await {
-            tracing::warn!(worker = %self.context.id, %error, "the worker's membership panicked");
+        while let Some(ended) = self.background.join_next().await {
+            if let Err(error) = ended {
+                tracing::warn!(worker = %self.context.id, %error, "the worker's membership, or its scrub, panicked");
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ impl WorkerService {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
         self.context
             .check_addressee_in_short(ticket.cluster, ticket.worker_id)?;
+        self.context.history.check(ticket.lineage.as_ref())?;
         run::messages(Arc::clone(&self.context), ticket)
     }
 
@@ -102,7 +103,9 @@ impl WorkerService {
             runtime_env: Arc::clone(&self.context.runtime_env),
             runtimes: self.context.runtimes.clone(),
         };
+        let (history, lineage) = (Arc::clone(&self.context.history), request.lineage);
         let writing = async move {
+            in_background(move || history.adopt(lineage.as_ref())).await?;
             let written = write::write(&context, request, Box::pin(rows)).await?;
             Ok(PutResult {
                 app_metadata: written.encode_to_vec().into(),
@@ -134,31 +137,40 @@ impl WorkerService {
         self.context
             .check_addressee(&command.cluster_id, command.worker_id)?;
         let storage = self.context.storage.clone();
+        let (history, lineage) = (&self.context.history, command.lineage);
         let command = command
             .command
             .ok_or_else(|| Error::invalid("a control message without a command"))?;
         match command {
             // At once, whatever the others wait for: the gateway takes a worker that does not answer for lost.
-            control::Command::Report(question) => Ok(self.reports.answer(question).await),
+            control::Command::Report(question) => Ok(self.reports.answer(question, lineage).await),
             control::Command::ListSegments(_) => {
-                blocking(move || Ok(storage.list().encode_to_vec().into())).await
+                in_background(move || Ok(storage.list().encode_to_vec().into())).await
             }
             control::Command::DropTable(drop) => {
+                history.check(lineage.as_ref())?;
                 let table = TableId(drop.table_id);
-                blocking(move || storage.drop_table(table).map(|()| Bytes::new())).await
+                in_background(move || storage.drop_table(table).map(|()| Bytes::new())).await
             }
             control::Command::AbortWrite(abort) => {
+                history.check(lineage.as_ref())?;
                 let write = WriteId(abort.write_id);
-                blocking(move || storage.abort_write(write).map(|()| Bytes::new())).await
+                in_background(move || storage.abort_write(write).map(|()| Bytes::new())).await
             }
         }
     }
 }
 
-/// Lists or deletes files, which may block.
-async fn blocking(work: impl FnOnce() -> Result<Bytes> + Send + 'static) -> Result<Bytes> {
+/// Reads, writes or deletes files, which may block.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|source| {
-        Error::with_source(ErrorCode::Internal, "a control command panicked", source)
+        Error::with_source(
+            ErrorCode::Internal,
+            "a task that uses files panicked",
+            source,
+        )
     })?
 }
 

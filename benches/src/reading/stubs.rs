@@ -13,6 +13,7 @@ use datafusion::execution::TaskContext;
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
 use volary_flight_proto::ids::{QueryId, WorkerId};
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::membership::JoinRequest;
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
@@ -67,7 +68,13 @@ impl StubCluster {
         config.cluster.lost_after = LOST_AFTER;
         let catalog = Catalog::open(Arc::new(Forgetful::default())).await?;
         let gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let cluster = Cluster::new(&config, gateway, catalog, None, runtimes.io().clone());
+        let cluster = Cluster::new(
+            &config,
+            gateway,
+            catalog.clone(),
+            None,
+            runtimes.io().clone(),
+        );
         let mut stubs = Vec::with_capacity(addresses.len());
         for address in addresses {
             let peer: SocketAddr = address
@@ -146,6 +153,9 @@ impl StubCluster {
         let query = QueryContext {
             query_id: QueryId::new(),
             snapshot: Snapshot::default(),
+            counted: None,
+            lineage: Lineage::default(),
+            tables: Vec::new(),
             cluster: Arc::clone(&self.inner.cluster),
             config: self.inner.config.gather.clone(),
             time_zone: "+00:00".to_owned(),

@@ -18,6 +18,7 @@ use volary_flight_proto::fragment::{
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::ipc;
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest};
 use volary_flight_proto::session::{SessionClaims, SetSessionOptionsRequest};
 use volary_flight_proto::snapshot::Snapshot;
@@ -180,12 +181,20 @@ fn ticket() -> FragmentTicket {
             scans: vec![shards(&[1])],
         }],
         announced: ipc::schema_to_bytes(&Schema::empty()),
+        lineage: Some(Lineage {
+            incarnation: 9,
+            ancestor: 8,
+            from_write: 300,
+        }),
+        counted: Some(snapshot()),
     }
 }
 
 fn shards(shards: &[u32]) -> ScanShards {
     ScanShards {
         shards: shards.to_vec(),
+        tallies: shards.to_vec(),
+        rows: Vec::new(),
     }
 }
 
@@ -261,6 +270,7 @@ fn report() -> control::Command {
         last_table: 4,
         aborted_writes: vec![7],
         next_ms: 1000,
+        ..Report::default()
     })
 }
 

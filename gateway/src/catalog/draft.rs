@@ -8,8 +8,8 @@ use volary_flight_proto::seal::Key;
 
 use super::access::{Access, PrincipalRecord, TokenRecord};
 use super::records::{
-    self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableRecord, ViewRecord,
-    WorkerRecord, WriteRecord,
+    self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableRecord,
+    ViewRecord, WorkerRecord, WriteRecord,
 };
 use super::state::State;
 use super::store::{Change, Expected};
@@ -83,6 +83,14 @@ impl Draft {
     /// From now on, who calls must say who it is.
     pub(super) fn secure(&mut self) {
         self.state.cluster.secured = true;
+    }
+
+    /// What workers compare with what they know: see [`LineageRecord`].
+    pub(super) fn put_lineage(&mut self, lineage: LineageRecord) -> Result<()> {
+        self.changes.push(put(&lineage)?);
+        self.state.cluster.incarnation = lineage.incarnations.last().map(|last| last.id);
+        self.state.lineage = Arc::new(lineage);
+        Ok(())
     }
 
     /// The key of sessions' tokens; a new one if there is none.
@@ -264,6 +272,7 @@ impl ClusterRecord {
             token_key: None,
             secured: false,
             next_generation: 1,
+            incarnation: None,
         }
     }
 }

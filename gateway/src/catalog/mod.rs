@@ -13,6 +13,7 @@ pub mod access;
 mod definition;
 mod draft;
 mod encoding;
+mod lineage;
 mod open_write;
 mod placing;
 mod records;
@@ -30,6 +31,7 @@ mod write_summary;
 mod writes;
 
 pub use definition::{DefinitionKind, IfExists, MAX_SHARDS, TableDefinition};
+pub use lineage::Agreement;
 pub use open_write::OpenWrite;
 pub use records::{PlacementRecord, QueryParameter, TableKind, WorkerRecord, listed};
 pub use redb_store::RedbStore;
@@ -100,6 +102,7 @@ impl Catalog {
                     draft.put_cluster()?;
                 }
                 draft.put_token_key()?;
+                lineage::begin_incarnation(draft)?;
                 writes::abort_all_open(draft)
             })
             .await?;

@@ -40,9 +40,7 @@ impl Drop for OpenWrite {
         };
         let write = self.id;
         self.runtime.spawn(async move {
-            if let Err(error) = catalog.abort_write(write).await {
-                tracing::warn!(%write, %error, "a write of a cancelled statement stays open until the next start");
-            }
+            let _was_open = catalog.abort_write_at_last(write).await;
         });
     }
 }

@@ -10,7 +10,7 @@ use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The newest format of records. It grows only with a change that an older release must not overlook.
-pub(super) const FORMAT: u32 = 4;
+pub(super) const FORMAT: u32 = 5;
 
 /// What the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -23,6 +23,9 @@ pub(super) const THIRD_FORMAT: u32 = 3;
 
 /// Saved queries: to an older release they would be views.
 const FOURTH_FORMAT: u32 = 4;
+
+/// Incarnations: an older release would give out numbers of writes that no worker expects.
+const FIFTH_FORMAT: u32 = 5;
 
 /// A record and the key it is found under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -68,6 +71,31 @@ pub(super) struct ClusterRecord {
     /// The next number of a user's password.
     #[serde(default)]
     pub(super) next_generation: u64,
+    /// The incarnation that made the last change; none before there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) incarnation: Option<u32>,
+}
+
+/// The incarnations of the catalog: each start of a gateway is one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LineageRecord {
+    /// The oldest first. Those that gave out no write are left out, but for the last one.
+    pub(super) incarnations: Vec<IncarnationRecord>,
+    /// Whether the next one may go on although workers have rows of writes that the catalog does not know.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) recovers: bool,
+}
+
+/// An incarnation of the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct IncarnationRecord {
+    /// A random number, never 0.
+    pub(super) id: u32,
+    /// The first write that it gave out, or would have.
+    pub(super) first_write: u64,
+    /// Whether it went on although workers had rows of writes that the catalog did not know.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) recovered: bool,
 }
 
 /// A worker that has joined once.
@@ -161,6 +189,9 @@ pub(super) struct ShardRecord {
     pub(super) bytes: u64,
     /// Segments.
     pub(super) segments: u64,
+    /// The tally of its rows; none if a release that counted none wrote some of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tally: Option<u32>,
 }
 
 /// What a column holds.
@@ -274,6 +305,7 @@ macro_rules! record {
 }
 
 record!(WorkerRecord, "worker/", self => self.id.0.to_string());
+record!(LineageRecord, "lineage", self => String::new());
 record!(StatisticsRecord, "statistics/", self => self.table.0.to_string());
 record!(PlacementRecord, "placement/", self => self.shards.to_string());
 record!(WriteRecord, "write/", self => self.id.0.to_string());
@@ -301,7 +333,9 @@ impl Record for ClusterRecord {
     }
 
     fn format(&self) -> u32 {
-        if self.secured {
+        if self.incarnation.is_some() {
+            FIFTH_FORMAT
+        } else if self.secured {
             THIRD_FORMAT
         } else {
             FIRST_FORMAT

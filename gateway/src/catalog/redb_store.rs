@@ -1,15 +1,19 @@
 //! The embedded metadata store: one file in the gateway's data directory.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{
+    BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::durable;
+use volary_node::disk::SharedDisk;
 
 use super::store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 
@@ -32,31 +36,47 @@ pub struct RedbStore {
 #[derive(Debug)]
 struct StoreFile {
     path: PathBuf,
-    // None after an error of the file system: redb wants the file to be opened again then, which also tells whether the
-    // transaction that failed got through.
-    database: Mutex<Option<Database>>,
+    disk: SharedDisk,
+    state: Mutex<FileState>,
+}
+
+#[derive(Debug)]
+enum FileState {
+    /// None before it is used, and after an error of reading it.
+    Sound(Option<Database>),
+    /// A write or a sync of the file has failed. What it shows from now on may be in the page cache only: Linux takes pages for
+    /// written whose sync has failed, and later syncs succeed without them. It must not be used before its content has been
+    /// written to another file.
+    Suspect,
 }
 
 impl RedbStore {
-    /// Opens the file in `directory`, and makes it if there is none.
+    /// Opens the file in `directory` on this disk, and makes it if there is none.
     ///
     /// # Errors
     /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if its format is another release's, `ALREADY_EXISTS` if another
     /// process has it open, `RESOURCE_EXHAUSTED` if the disk is full.
-    pub async fn open(directory: &Path) -> Result<Self> {
-        let path = directory.join(FILE);
+    pub async fn open(directory: &Path, disk: SharedDisk) -> Result<Self> {
         let file = Arc::new(StoreFile {
-            path,
-            database: Mutex::new(None),
+            path: Self::path_in(directory),
+            disk,
+            state: Mutex::new(FileState::Sound(None)),
         });
         let store = Self { file };
         store
             .blocking(|file| {
-                create_if_missing(&file.path).map_err(|error| file.error("create", error))?;
+                file.create_if_missing()
+                    .map_err(|error| file.error("create", error))?;
+                file.check()?;
                 file.with_database("open", |_| Ok(()))
             })
             .await?;
         Ok(store)
+    }
+
+    /// Where the file is in the gateway's data directory.
+    pub fn path_in(directory: &Path) -> PathBuf {
+        directory.join(FILE)
     }
 
     async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
@@ -95,80 +115,204 @@ impl MetadataStore for RedbStore {
     }
 }
 
-const RESTORE: &str = "restore it from a backup";
+const RESTORE: &str = "restore the newest backup of it (docs/repair.md)";
 
-/// A kill in the middle of making a file leaves one that redb refuses: it gets its name when it is whole.
-fn create_if_missing(path: &Path) -> Result<(), redb::Error> {
-    if path.exists() {
-        return Ok(());
+/// A redb file whose syncs go through a [`Disk`].
+#[derive(Debug)]
+struct SyncedFile {
+    backend: FileBackend,
+    /// The same file.
+    file: File,
+    path: PathBuf,
+    disk: SharedDisk,
+}
+
+impl SyncedFile {
+    fn open(path: &Path, disk: &SharedDisk, options: &OpenOptions) -> Result<Self, redb::Error> {
+        let file = options.open(path)?;
+        Ok(Self {
+            backend: FileBackend::new(file.try_clone()?)?,
+            file,
+            path: path.to_owned(),
+            disk: Arc::clone(disk),
+        })
     }
-    let unfinished = path.with_extension("unfinished");
-    match fs::remove_file(&unfinished) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(source.into()),
-        _ => {}
+}
+
+impl StorageBackend for SyncedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.backend.len()
     }
-    drop(Database::builder().create(&unfinished)?);
-    fs::rename(&unfinished, path)?;
-    match path.parent() {
-        Some(parent) => {
-            durable::sync_directory(parent).map_err(|error| io::Error::other(error).into())
-        }
-        None => Ok(()),
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.backend.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.backend.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disk.sync_file(&self.file, &self.path)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.backend.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.backend.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.backend.try_lock_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.backend.unlock_range(start, end)
     }
 }
 
 impl StoreFile {
+    /// A kill in the middle of making a file leaves one that redb refuses: it gets its name when it is whole.
+    fn create_if_missing(&self) -> Result<(), redb::Error> {
+        if self.path.exists() {
+            return Ok(());
+        }
+        self.replace_with(&Entries::default())
+    }
+
+    /// Puts a new file with this content in the place of the file, durably.
+    fn replace_with(&self, content: &Entries) -> Result<(), redb::Error> {
+        let unfinished = self.path.with_extension("unfinished");
+        match fs::remove_file(&unfinished) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(source.into()),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let new = SyncedFile::open(&unfinished, &self.disk, &options)?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(new)?;
+        fill(&database, content)?;
+        drop(database);
+        // What redb writes when it closes the file, it does not sync.
+        self.disk
+            .sync_file(&File::open(&unfinished)?, &unfinished)?;
+        fs::rename(&unfinished, &self.path)?;
+        let directory = self.path.parent().unwrap_or(&self.path);
+        self.disk.sync_directory(directory).map_err(Into::into)
+    }
+
+    /// Compares the file with its own checksums, which redb does not do by itself. On a copy in memory: what redb finds damaged, it
+    /// rolls back, and acknowledged changes with it.
+    fn check(&self) -> Result<()> {
+        let content = fs::read(&self.path).map_err(|source| {
+            Error::io(
+                format!("cannot read the catalog {}", self.path.display()),
+                source,
+            )
+        })?;
+        let damaged = || {
+            let what = format!("the catalog {} is damaged; {RESTORE}", self.path.display());
+            Error::new(ErrorCode::DataLoss, what)
+        };
+        // redb would make a new database of it.
+        if content.is_empty() {
+            return Err(damaged());
+        }
+        let copy = InMemoryBackend::new();
+        let copied = copy
+            .set_len(content.len() as u64)
+            .and_then(|()| copy.write(0, &content));
+        copied.map_err(|source| Error::io("cannot copy the catalog", source))?;
+        drop(content);
+        let opened = Database::builder().create_with_backend(copy);
+        let mut copy = opened.map_err(|error| self.error("open", error.into()))?;
+        match copy.check_integrity() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(damaged()),
+            Err(error) => Err(self.error("check", error.into())),
+        }
+    }
+
     fn with_database<T>(
         &self,
         what: &str,
         work: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<T> {
-        let mut slot = self.database.lock();
-        let result = self.opened(&mut slot).and_then(work);
+        let mut state = self.state.lock();
+        let result = self.opened(&mut state).and_then(work);
         result.map_err(|error| {
-            *slot = None;
+            if let FileState::Sound(database) = &mut *state {
+                *database = None;
+            }
             self.error(what, error)
         })
     }
 
-    fn opened<'a>(&self, slot: &'a mut Option<Database>) -> Result<&'a Database, redb::Error> {
-        Ok(match slot {
+    fn opened<'a>(&self, state: &'a mut FileState) -> Result<&'a Database, redb::Error> {
+        if let FileState::Suspect = state {
+            let content = load(&self.open_file()?)?;
+            self.replace_with(&content)?;
+            *state = FileState::Sound(None);
+        }
+        let FileState::Sound(database) = state else {
+            return Err(redb::Error::PreviousIo);
+        };
+        Ok(match database {
             Some(database) => database,
-            None => {
-                let database = Database::builder()
-                    .set_cache_size(CACHE_BYTES)
-                    .open(&self.path)?;
-                slot.insert(database)
-            }
+            None => database.insert(self.open_file()?),
         })
     }
 
+    fn open_file(&self) -> Result<Database, redb::Error> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = SyncedFile::open(&self.path, &self.disk, &options)?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(file)?;
+        Ok(database)
+    }
+
     fn commit(&self, expected: &[Expected], changes: &[Change]) -> Result<u64, CommitError> {
-        let mut slot = self.database.lock();
-        let before = match self.opened(&mut slot).and_then(revision) {
+        let mut state = self.state.lock();
+        let before = match self.opened(&mut state).and_then(revision) {
             Ok(before) => before,
             Err(error) => {
-                *slot = None;
+                if let FileState::Sound(database) = &mut *state {
+                    *database = None;
+                }
                 return Err(self.error("read", error).into());
             }
         };
         let result = self
-            .opened(&mut slot)
+            .opened(&mut state)
             .and_then(|database| commit(database, before, expected, changes));
         match result {
             Ok(None) => Ok(before + 1),
             Ok(Some(key)) => Err(CommitError::Conflict { key }),
             Err(error) => {
-                // Whether the transaction got through before the error, the file says when it is opened again.
-                *slot = None;
-                let after = self.opened(&mut slot).and_then(revision);
-                if matches!(after, Ok(after) if after > before) {
-                    return Ok(before + 1);
+                *state = FileState::Suspect;
+                // Written anew, the file says whether the change was made before the error, and what it says is durable.
+                match self.opened(&mut state).and_then(revision) {
+                    Ok(after) if after > before => Ok(before + 1),
+                    Ok(_) => Err(self.error("write", error).into()),
+                    Err(_) => {
+                        let error = self.error("write", error);
+                        Err(Error::with_source(
+                            error.code(),
+                            format!(
+                                "{}; whether the change was made is not known: look before you make it again",
+                                error.message()
+                            ),
+                            error,
+                        )
+                        .into())
+                    }
                 }
-                if after.is_err() {
-                    *slot = None;
-                }
-                Err(self.error("write", error).into())
             }
         }
     }
@@ -227,6 +371,22 @@ fn load(database: &Database) -> Result<Entries, redb::Error> {
             .insert(key.value().to_owned(), Entry { version, value });
     }
     Ok(all)
+}
+
+/// Makes a new database hold this.
+fn fill(database: &Database, content: &Entries) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for (key, Entry { version, value }) in &content.entries {
+            entries.insert(key.as_str(), (*version, value.as_slice()))?;
+        }
+        transaction
+            .open_table(REVISION)?
+            .insert(REVISION_KEY, content.revision)?;
+    }
+    transaction.commit()?;
+    Ok(())
 }
 
 fn revision(database: &Database) -> Result<u64, redb::Error> {

@@ -10,8 +10,8 @@ use volary_flight_proto::{Error, Result};
 
 use super::access::{Access, PrincipalRecord, Rights, TokenRecord};
 use super::records::{
-    self, ClusterRecord, PlacementRecord, Record, StatisticsRecord, TableKind, TableRecord,
-    TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
+    self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableKind,
+    TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
 };
 use super::statistics::TableStatistics;
 use super::store::{Entries, Entry};
@@ -30,6 +30,7 @@ pub struct State {
     /// The version of the cluster record: it changes with every change.
     pub(super) version: u64,
     pub(super) cluster: ClusterRecord,
+    pub(super) lineage: Arc<LineageRecord>,
     key: Key,
     pub(super) access: Arc<Access>,
     pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
@@ -53,6 +54,11 @@ impl State {
         };
         let cluster: ClusterRecord = records::decode(ClusterRecord::PREFIX, &entry.value)?;
         let mut state = Self::new(cluster, entry.version)?;
+        if let Some(entry) = entries.entries.get(LineageRecord::PREFIX) {
+            let lineage = records::decode(LineageRecord::PREFIX, &entry.value)?;
+            state.lineage = Arc::new(lineage);
+        }
+        state.check_lineage()?;
         let principals: Vec<PrincipalRecord> = of_kind::<PrincipalRecord>(entries)
             .map(|(key, value)| records::decode(key, value))
             .collect::<Result<_>>()?;
@@ -110,6 +116,7 @@ impl State {
         Ok(Self {
             version,
             cluster,
+            lineage: Arc::default(),
             key,
             access: Arc::default(),
             workers: BTreeMap::new(),

@@ -1,9 +1,11 @@
 //! What tables hold: counted when a write is committed, so that planning asks no worker.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use datafusion::common::ScalarValue;
-use volary_flight_proto::ids::TableId;
+use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::tally::Tally;
 
 use super::encoding;
 use super::records::{ColumnRecord, ShardRecord, StatisticsRecord};
@@ -22,7 +24,7 @@ pub struct TableStatistics {
 }
 
 /// What a shard holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardStatistics {
     /// Rows.
     pub rows: u64,
@@ -30,6 +32,61 @@ pub struct ShardStatistics {
     pub bytes: u64,
     /// Segments.
     pub segments: u64,
+    /// The tally of its rows; none if a release that counted none wrote some of them.
+    pub tally: Option<Tally>,
+}
+
+impl Default for ShardStatistics {
+    fn default() -> Self {
+        Self {
+            rows: 0,
+            bytes: 0,
+            segments: 0,
+            tally: Some(Tally::default()),
+        }
+    }
+}
+
+/// What a write adds to a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Added {
+    /// Rows, of all shards.
+    pub(super) rows: u64,
+    /// What each shard gets: few of thousands.
+    pub(super) shards: BTreeMap<u32, ShardAdded>,
+    /// By column, in the table's order.
+    pub(super) columns: Vec<ColumnStatistics>,
+}
+
+/// What a write adds to a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ShardAdded {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    pub(super) segments: u64,
+}
+
+impl Added {
+    /// No rows of a table with so many columns.
+    pub(super) fn nothing(columns: usize) -> Self {
+        Self {
+            rows: 0,
+            shards: BTreeMap::new(),
+            columns: vec![ColumnStatistics::no_values(); columns],
+        }
+    }
+
+    /// Adds what another worker has taken of the same write.
+    pub(super) fn add(&mut self, other: &Self) {
+        add_columns(&mut self.columns, self.rows, &other.columns, other.rows);
+        for (shard, added) in &other.shards {
+            let sum = self.shards.entry(*shard).or_default();
+            sum.rows = sum.rows.saturating_add(added.rows);
+            sum.bytes = sum.bytes.saturating_add(added.bytes);
+            sum.segments = sum.segments.saturating_add(added.segments);
+        }
+        self.rows = self.rows.saturating_add(other.rows);
+    }
 }
 
 /// What a column holds.
@@ -46,43 +103,36 @@ pub struct ColumnStatistics {
 impl TableStatistics {
     /// Of a table without rows.
     pub fn empty(shards: u32, columns: usize) -> Self {
-        let no_values = ColumnStatistics {
-            nulls: Some(0),
-            ..ColumnStatistics::default()
-        };
         Self {
             rows: 0,
             bytes: 0,
             shards: vec![ShardStatistics::default(); usize::try_from(shards).unwrap_or(usize::MAX)],
-            columns: vec![no_values; columns],
+            columns: vec![ColumnStatistics::no_values(); columns],
         }
     }
 
-    /// These and those of a write.
+    /// These and the rows of a write.
     #[must_use]
-    pub fn with(&self, added: &Self) -> Self {
+    pub(super) fn with(&self, write: WriteId, added: &Added) -> Self {
         let mut sum = self.clone();
-        sum.add(added);
+        add_columns(&mut sum.columns, sum.rows, &added.columns, added.rows);
+        for (number, added) in &added.shards {
+            let index = usize::try_from(*number).unwrap_or(usize::MAX);
+            if let Some(shard) = sum.shards.get_mut(index) {
+                shard.rows = shard.rows.saturating_add(added.rows);
+                shard.bytes = shard.bytes.saturating_add(added.bytes);
+                shard.segments = shard.segments.saturating_add(added.segments);
+                if let Some(tally) = &mut shard.tally {
+                    tally.add(write, added.rows);
+                }
+            }
+        }
+        sum.count();
         sum
     }
 
-    /// Adds those of other rows of the same table.
-    pub(super) fn add(&mut self, other: &Self) {
-        for (index, column) in self.columns.iter_mut().enumerate() {
-            if let Some(added) = other.columns.get(index) {
-                column.add(self.rows, added, other.rows);
-            }
-        }
-        for (shard, added) in self.shards.iter_mut().zip(&other.shards) {
-            shard.rows = shard.rows.saturating_add(added.rows);
-            shard.bytes = shard.bytes.saturating_add(added.bytes);
-            shard.segments = shard.segments.saturating_add(added.segments);
-        }
-        self.count();
-    }
-
     /// Sets the sums to those of the shards.
-    pub(super) fn count(&mut self) {
+    fn count(&mut self) {
         let sum = |of: fn(&ShardStatistics) -> u64| {
             self.shards.iter().map(of).fold(0, u64::saturating_add)
         };
@@ -99,6 +149,7 @@ impl TableStatistics {
                 rows: shard.rows,
                 bytes: shard.bytes,
                 segments: shard.segments,
+                tally: shard.tally.map(|tally| tally.0),
             })
             .collect();
         let columns = self.columns.iter().map(|column| ColumnRecord {
@@ -123,6 +174,7 @@ impl TableStatistics {
                     rows: known.rows,
                     bytes: known.bytes,
                     segments: known.segments,
+                    tally: known.tally.map(Tally),
                 };
             }
         }
@@ -141,7 +193,27 @@ impl TableStatistics {
     }
 }
 
+/// Adds the columns of `other_rows` rows to those of `rows` rows.
+fn add_columns(
+    columns: &mut [ColumnStatistics],
+    rows: u64,
+    others: &[ColumnStatistics],
+    other_rows: u64,
+) {
+    for (column, other) in columns.iter_mut().zip(others) {
+        column.add(rows, other, other_rows);
+    }
+}
+
 impl ColumnStatistics {
+    /// Those of no rows.
+    fn no_values() -> Self {
+        Self {
+            nulls: Some(0),
+            ..Self::default()
+        }
+    }
+
     /// Adds those of `other_rows` rows to those of `rows` rows.
     fn add(&mut self, rows: u64, other: &Self, other_rows: u64) {
         if other.nulls == Some(other_rows) {

@@ -8,13 +8,13 @@ use volary_flight_proto::{Error, Result, ipc};
 
 use super::encoding;
 use super::records::TableKind;
-use super::statistics::{ColumnStatistics, TableStatistics};
+use super::statistics::{Added, ColumnStatistics};
 use super::table::Table;
 
 /// What a write adds to its table, from the answers of all workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteSummary {
-    added: TableStatistics,
+    added: Added,
 }
 
 impl WriteSummary {
@@ -24,9 +24,13 @@ impl WriteSummary {
     /// # Errors
     /// `INTERNAL` if an answer does not fit the table, or if copies of a reference table differ.
     pub fn new(table: &Table, results: &[(WorkerId, WriteResult)]) -> Result<Self> {
-        let mut added = TableStatistics::empty(table.shards(), table.schema().fields().len());
+        let mut added = Added::nothing(table.schema().fields().len());
         let mut first_copy: Option<(WorkerId, u64)> = None;
         for (worker, result) in results {
+            // Nearly all of thousands of workers, where a write has few rows.
+            if result.shards.is_empty() && matches!(table.kind(), TableKind::Sharded { .. }) {
+                continue;
+            }
             let written = of_one_worker(table, result).map_err(|error| {
                 error.at(format!(
                     "worker {worker}'s answer to a write to table \"{}\"",
@@ -57,30 +61,28 @@ impl WriteSummary {
     }
 
     /// All that the write adds.
-    pub(super) fn added(&self) -> &TableStatistics {
+    pub(super) fn added(&self) -> &Added {
         &self.added
     }
 }
 
-fn of_one_worker(table: &Table, result: &WriteResult) -> Result<TableStatistics> {
+fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
     let fields = table.schema().fields();
-    let mut written = TableStatistics::empty(table.shards(), fields.len());
+    let mut written = Added::nothing(fields.len());
     for shard in &result.shards {
-        let known = usize::try_from(shard.shard)
-            .ok()
-            .and_then(|index| written.shards.get_mut(index));
-        let Some(known) = known else {
+        if shard.shard >= table.shards() {
             return Err(Error::internal(format!(
                 "it names shard {} of {}; please report this",
                 shard.shard,
                 table.shards()
             )));
-        };
+        }
+        let known = written.shards.entry(shard.shard).or_default();
         known.rows = known.rows.saturating_add(shard.rows);
         known.bytes = known.bytes.saturating_add(shard.bytes);
         known.segments = known.segments.saturating_add(u64::from(shard.segments));
+        written.rows = written.rows.saturating_add(shard.rows);
     }
-    written.count();
     if result.columns.len() == fields.len() {
         for (index, column) in result.columns.iter().enumerate() {
             written.columns[index] = of_column(fields[index].data_type(), column)?;

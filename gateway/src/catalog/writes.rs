@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Mutex, oneshot};
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -14,6 +16,10 @@ use super::records::{TableState, WriteRecord, WriteState};
 use super::table::Table;
 use super::tables::check_name_is_free;
 use super::write_summary::WriteSummary;
+
+/// Between two attempts to abort a write.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Catalog {
     /// Opens a write to a table. What workers keep under its number is unseen until [`Self::commit_write`].
@@ -92,7 +98,7 @@ impl Catalog {
                 }
                 check_name_is_free(draft, table.name())?;
             }
-            let table = Arc::new(table.live_with(table.statistics().with(summary.added())));
+            let table = Arc::new(table.live_with(table.statistics().with(write, summary.added())));
             if was_created {
                 draft.put_table(&table)?;
             }
@@ -111,6 +117,21 @@ impl Catalog {
     /// Those of the store.
     pub async fn abort_write(&self, write: WriteId) -> Result<bool> {
         self.change(move |draft| abort(draft, write)).await
+    }
+
+    /// As [`Self::abort_write`], again and again until the store takes it: as long as a write is open, its rows take room on the
+    /// workers, and every query's snapshot names it. Ends with the runtime; the next start aborts what is open.
+    pub async fn abort_write_at_last(&self, write: WriteId) -> bool {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(SHORTEST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times();
+        let aborting = || self.abort_write(write);
+        let aborted = aborting.retry(pauses).notify(|error, pause| {
+            tracing::warn!(%write, %error, ?pause, "a failed write cannot be aborted yet; it is tried again");
+        });
+        // It is tried until it succeeds.
+        aborted.await.unwrap_or(false)
     }
 
     /// Notes that a worker holds no rows of these failed writes any more. When none does, the write is forgotten.

@@ -14,13 +14,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use volary_flight_proto::control::{Report, WorkerReport, control};
-use volary_flight_proto::ids::{WorkerId, WriteId};
+use volary_flight_proto::control::{Report, ShardContent, ShardName, WorkerReport, control};
+use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
 use super::members::Answer;
+use crate::catalog::State;
 
 /// By so much a question may be late without delaying those after it: timers are not exact. After a longer pause the gateway does not
 /// ask many at once.
@@ -114,6 +115,7 @@ impl Cluster {
             .copied()
             .map(WriteId)
             .collect();
+        let of_history = report.clone();
         match self.members.answered(&address, report) {
             Answer::Expected => {}
             Answer::OfAnotherStart => {
@@ -126,6 +128,7 @@ impl Cluster {
                 .at(self.name(worker)));
             }
         }
+        self.note_agreement(worker, &of_history);
         self.catalog.writes_collected(worker, &collected).await
     }
 
@@ -138,7 +141,16 @@ impl Cluster {
                 "worker {worker} has never joined this cluster"
             )));
         };
+        let last_report = self.members.get(worker).and_then(|member| member.report);
+        let asked = last_report.map(|report| report.unproven);
+        let contents = asked.unwrap_or_default();
+        let contents = contents
+            .into_iter()
+            .filter_map(|shard| content(&state, shard));
         let question = Report {
+            contents: contents.collect(),
+            snapshot: Some(state.snapshot()),
+            set_aside: self.sets_aside(worker),
             live_tables: state.kept_tables().map(|table| table.0).collect(),
             last_table: state.last_table().0,
             aborted_writes: state
@@ -197,6 +209,18 @@ impl Cluster {
             tracing::warn!(%error, "asking a worker for its report fails; it is asked again");
         }
     }
+}
+
+/// What a shard should hold; nothing of a table that is gone.
+fn content(state: &State, name: ShardName) -> Option<ShardContent> {
+    let table = state.table_by_id(TableId(name.table_id))?;
+    let index = usize::try_from(name.shard).ok()?;
+    let shard = table.statistics().shards.get(index)?;
+    Some(ShardContent {
+        shard: Some(name),
+        rows: shard.rows,
+        tally: shard.tally.map(|tally| tally.0),
+    })
 }
 
 /// A worker that does not answer: it is logged when that begins, or fails in another way, and when it answers again, not each time.

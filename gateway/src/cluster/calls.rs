@@ -51,6 +51,7 @@ impl Cluster {
             worker_id: worker.0,
             command: Some(command),
             cluster_id: self.id().to_string(),
+            lineage: Some(self.lineage_for(worker)),
         };
         let body = self
             .sealer

@@ -5,6 +5,7 @@
 //! that the catalog knows. A worker that no gateway asks any more joins again. A query asks for [`Cluster::client`] of the workers that
 //! hold its shards, whether they are known to live or not: the connection's own deadline tells.
 
+mod agreeing;
 mod asking;
 mod calls;
 mod joining;
@@ -34,10 +35,14 @@ use volary_node::tls::ClientTls;
 use crate::catalog::Catalog;
 use crate::config::Config;
 
+use agreeing::Agreements;
 use members::Members;
 
 /// An answer is of use to the one who asked only, and only now.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Until a worker is asked again that a statement waits for.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(50);
 
 /// The workers of the cluster.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub struct Cluster {
     /// Where this gateway listens.
     address: SocketAddr,
     members: Members,
+    agreements: Agreements,
     connections: Connections,
     known_fragments: KnownFragments,
     /// Seals what workers say before they know the cluster's key.
@@ -73,6 +79,7 @@ impl Cluster {
         };
         Arc::new(Self {
             members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
+            agreements: Agreements::default(),
             connections: Connections::new(&config.gather.connections(), tls, io),
             known_fragments: KnownFragments::new(),
             membership: Sealer::new(from_secret),
@@ -115,10 +122,43 @@ impl Cluster {
         (serves && !uri.is_empty()).then_some(uri)
     }
 
-    /// Which start of a worker is known; nothing of one that has neither joined nor answered.
-    pub fn instance(&self, worker: WorkerId) -> String {
-        let member = self.members.get(worker);
-        member.map(|member| member.instance).unwrap_or_default()
+    /// Which start of a worker takes rows of this catalog. If none is known to, because this gateway or the worker has just started,
+    /// the worker is asked.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE`, with its name, if it does not report within `timeout`; those of a worker that refuses to.
+    pub async fn instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
+        let mut last_error = None;
+        let reporting = async {
+            loop {
+                if let Some(member) = self.members.get(worker)
+                    && member.report.is_some_and(|report| report.adopted)
+                {
+                    return Ok(member.instance);
+                }
+                // It would refuse the rows.
+                self.refuse_conflicts()?;
+                match self.ask(worker).await.1 {
+                    Ok(()) => {}
+                    Err(error) if error.code() == ErrorCode::Unavailable => {
+                        last_error = Some(error);
+                        tokio::time::sleep(BETWEEN_QUESTIONS).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let reported = tokio::time::timeout(timeout, reporting).await;
+        reported.unwrap_or_else(|_| {
+            let text = format!(
+                "the worker has not reported since the gateway started, and {timeout:?} are over; start it, and run the statement again"
+            );
+            Err(match last_error {
+                Some(error) => Error::with_source(ErrorCode::Unavailable, text, error),
+                None => Error::unavailable(text),
+            }
+            .at(self.name(worker)))
+        })
     }
 
     /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
@@ -129,8 +169,9 @@ impl Cluster {
     /// Refuses what needs all of these workers if one of them has not answered for too long.
     ///
     /// # Errors
-    /// `UNAVAILABLE` with its name.
+    /// `UNAVAILABLE` with its name; those of [`Self::refuse_conflicts`].
     pub fn refuse_lost(&self, workers: &[WorkerId]) -> Result<()> {
+        self.refuse_conflicts()?;
         let missing = workers
             .iter()
             .find(|worker| self.members.is_missing(**worker));

@@ -4,16 +4,20 @@ mod stub_worker;
 
 use std::net::SocketAddr;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_gather::{Peers, Window};
+use volary_node::disk::LocalDisk;
 
 use super::*;
 use crate::catalog::access::Rights;
-use crate::catalog::{DefinitionKind, IfExists, RedbStore, TableDefinition};
+use crate::catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
 use crate::config;
+use crate::load::put;
 
 use stub_worker::StubWorker;
 
@@ -73,7 +77,9 @@ async fn quick_cluster() -> Fixture {
 async fn cluster_with(settings: config::Cluster, secret: Option<&str>) -> Fixture {
     let directory = std::env::temp_dir().join(format!("volary-cluster-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&directory).unwrap();
-    let store = RedbStore::open(&directory).await.unwrap();
+    let store = RedbStore::open(&directory, Arc::new(LocalDisk))
+        .await
+        .unwrap();
     let catalog = Catalog::open(Arc::new(store)).await.unwrap();
     let config = Config {
         secret: secret.map(str::to_owned),
@@ -462,4 +468,94 @@ async fn an_answer_of_somebody_else_is_not_believed() {
     stub.seal_with(cluster.sealer().clone());
     cluster.ask(WorkerId(1)).await.1.unwrap();
     assert_eq!(states(&cluster), [NodeState::Alive]);
+}
+
+/// A reference table on the stub's worker.
+async fn reference_table(catalog: &Catalog, worker: WorkerId) -> Arc<Table> {
+    let schema = Schema::new(vec![Field::new("k", DataType::Int64, false)]);
+    let definition = TableDefinition {
+        name: "eggs".to_owned(),
+        schema: Arc::new(schema),
+        kind: DefinitionKind::Reference,
+        sort_key: Vec::new(),
+    };
+    let by = Arc::new(Rights::open("kea"));
+    let created = catalog
+        .create_table(definition, &[worker], IfExists::Fail, &by)
+        .await;
+    created.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_that_keeps_other_rows_than_it_was_sent_fails_the_write() {
+    let fixture = quick_cluster().await;
+    let (cluster, worker) = (&fixture.cluster, WorkerId(1));
+    let stub = StubWorker::join(cluster).await;
+    let table = reference_table(&fixture.catalog, worker).await;
+    for (kept, is_right) in [(2, false), (3, true), (4, false)] {
+        stub.keep(kept);
+        let puts = put::open(cluster, PATIENCE, QueryId::new(), &table, WriteId(1));
+        let (sender, written) = puts.into_iter().next().unwrap();
+        let keys: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        let rows = RecordBatch::try_from_iter([("k", keys)]).unwrap();
+        sender.send(rows).await.unwrap();
+        drop(sender);
+        match timeout(PATIENCE, written).await.unwrap() {
+            Ok(_) => assert!(is_right, "{kept} rows are taken for 3"),
+            Err(error) => {
+                assert!(!is_right && error.code() == ErrorCode::Internal, "{error}");
+                let text = format!("was sent 3 rows and says that it keeps {kept}");
+                assert!(error.message().contains(&text), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_right_after_the_start_waits_until_the_worker_has_reported() {
+    let fixture = quick_cluster().await;
+    let stub = StubWorker::join(&fixture.cluster).await;
+    let cluster = fixture.started_again();
+    let worker = WorkerId(1);
+    let instance = cluster.instance(worker, PATIENCE).await;
+    assert_eq!(instance.unwrap(), "the first start");
+    let cluster = fixture.started_again();
+    stub.seal_with(Sealer::new(Key::random()));
+    let refused = cluster.instance(worker, PATIENCE).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::PermissionDenied, "{refused}");
+    let stranger = cluster.instance(WorkerId(7), Duration::from_millis(10));
+    let error = stranger.await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements() {
+    let fixture = quick_cluster().await;
+    let (cluster, catalog) = (&fixture.cluster, &fixture.catalog);
+    let stub = StubWorker::join(cluster).await;
+    let worker = WorkerId(1);
+    let own = catalog.state().lineage();
+    // It was left behind by this gateway's start, and has nothing that is later.
+    stub.report_with(|report| report.adopted = false);
+    cluster.ask(worker).await.1.unwrap();
+    cluster.refuse_conflicts().unwrap();
+    assert_eq!(cluster.lineage_for(worker).incarnation, own.incarnation);
+    assert!(!stub.last_question().set_aside);
+    // It has rows that no gateway of this catalog has sent it.
+    stub.report_with(|report| report.max_write = 9);
+    cluster.ask(worker).await.1.unwrap();
+    let error = cluster.refuse_conflicts().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::DataLoss);
+    for part in [
+        &cluster.name(worker),
+        "volary gateway recover",
+        "catalog.redb",
+    ] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert!(cluster.refuse_lost(&[]).is_err());
+    // Until the worker has given them up, or the catalog is another one.
+    stub.report_with(|report| report.adopted = true);
+    cluster.ask(worker).await.1.unwrap();
+    cluster.refuse_conflicts().unwrap();
 }

@@ -39,6 +39,7 @@ use super::settings::Limits;
 use super::{Caller, Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::access::{Privilege, Rights};
 use crate::catalog::{State, Table, View, listed};
+use crate::cluster::Cluster;
 use crate::gather::QueryContext;
 use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
@@ -54,6 +55,8 @@ pub struct StatementContext {
     pub catalog: Arc<State>,
     /// The statement.
     pub query_id: QueryId,
+    /// The workers.
+    cluster: Arc<Cluster>,
     /// When its planning began.
     pub started: Instant,
     /// What it sees.
@@ -93,6 +96,7 @@ impl StatementContext {
         let rights = catalog.access().now(session.rights())?;
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
+        let counted = (!statistics_exact).then(|| current.clone());
         let snapshot = snapshot.unwrap_or(current);
         let public = Arc::new(PublicSchema {
             catalog: Arc::clone(&catalog),
@@ -108,6 +112,9 @@ impl StatementContext {
         config.set_extension(Arc::new(QueryContext {
             query_id,
             snapshot: snapshot.clone(),
+            counted,
+            lineage: catalog.lineage(),
+            tables: Vec::new(),
             cluster: Arc::clone(&engine.cluster),
             config: engine.config.gather.clone(),
             memory: memory.bytes,
@@ -144,6 +151,7 @@ impl StatementContext {
             state,
             runtime_env: engine.memory.env(memory),
             catalog,
+            cluster: Arc::clone(&engine.cluster),
             query_id,
             started,
             snapshot,
@@ -271,6 +279,7 @@ impl StatementContext {
             let Some(name) = public_name(&name) else {
                 continue;
             };
+            self.cluster.refuse_conflicts()?;
             if let Some(version) = self.catalog.version_of(name) {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {

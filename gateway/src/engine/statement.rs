@@ -64,7 +64,11 @@ impl Engine {
         let catalog = self.catalog.state();
         let rights = catalog.access().now(session.rights())?;
         let key = StatementKey::of(session, &rights, sql);
-        let mut generic = self.generic_plans.find(&catalog, &key);
+        // In a conflict, planning says what is refused.
+        let may_find = !self.cluster.has_conflicts();
+        let mut generic = may_find
+            .then(|| self.generic_plans.find(&catalog, &key))
+            .flatten();
         if let Some(quick) = generic.take_if(|generic| generic.is_quick())
             && let Some(query) =
                 quick.query(self, session.caller(), parameters.as_ref(), query_id)?

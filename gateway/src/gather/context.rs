@@ -6,8 +6,10 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use volary_flight_proto::Error;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 
+use crate::catalog::Table;
 use crate::cluster::Cluster;
 use crate::config::Gather;
 
@@ -18,6 +20,13 @@ pub struct QueryContext {
     pub query_id: QueryId,
     /// What it sees.
     pub snapshot: Snapshot,
+    /// The writes whose rows the catalog had counted when the query was planned, where they are others than those that the query
+    /// sees: it has a ticket from before.
+    pub counted: Option<Snapshot>,
+    /// Which history of writes the catalog has.
+    pub lineage: Lineage,
+    /// The tables that a plan which is used again reads, as of this query. Empty where the plan has them.
+    pub tables: Vec<Arc<Table>>,
     /// The workers.
     pub cluster: Arc<Cluster>,
     /// Deadlines and sizes.

@@ -40,6 +40,7 @@ use volary_gather::stream::{FromMessage, WorkerStream, worker_stream};
 use volary_gather::{InTurns, Target};
 use volary_node::buckets::Buckets;
 
+use super::contents::ScannedTables;
 use super::context::QueryContext;
 use super::fragment::{Fragment, PreparedFragment};
 use super::relays::Relays;
@@ -246,11 +247,12 @@ impl GatherExec {
         announced: Option<&Announced>,
     ) -> Result<Vec<BoxStream<'static, volary_flight_proto::Result<T>>>> {
         let query = QueryContext::of(task)?;
+        let tables = ScannedTables::of(self.fragment.plan(), &query.tables)?;
         let streams = asked.iter().map(|target| {
             let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
             let (task, announced) = (Arc::clone(task), announced.cloned());
             let request = move || Ok(fragment.request(&query, &task, announced.as_ref())?);
-            worker_stream(request, target.clone())
+            worker_stream(request, tables.counted(target))
         });
         Ok(streams.collect())
     }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
+use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::announced::Announced;
 use volary_gather::flow::Flow;
@@ -23,6 +24,7 @@ use volary_gather::{Peers, Request, Target};
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
+use super::contents::ScannedTables;
 use super::context::QueryContext;
 use super::relays::Relays;
 use super::runtime_filter::{Narrowed, narrowed, place};
@@ -74,6 +76,8 @@ impl PreparedFragment {
 struct Filled {
     fragment: Arc<PreparedFragment>,
     parameters: Bytes,
+    /// What a part's ticket says of the writes that were counted; none where it is the query that says it.
+    counted: Option<Option<Snapshot>>,
 }
 
 impl Fragment {
@@ -154,6 +158,7 @@ impl Fragment {
         let filled = Filled {
             fragment: Arc::clone(fragment),
             parameters: parameters.encode_to_vec().into(),
+            counted: None,
         };
         Ok(Self {
             workers,
@@ -280,10 +285,12 @@ impl Fragment {
         let Filled {
             fragment,
             parameters,
+            ..
         } = match &self.filled {
             Some(filled) => filled.clone(),
             None => self.encoded(query, &self.plan, batch_rows)?,
         };
+        let tables = ScannedTables::of(&self.plan, &query.tables)?;
         let part = |target: &Target| FragmentTicket {
             query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
             cluster: query.cluster.id().short(),
@@ -291,8 +298,10 @@ impl Fragment {
             fragment_id: fragment.id.to_bytes(),
             fragment: Some(fragment.message.clone()),
             parameters: parameters.clone(),
-            scans: target.scans.clone(),
+            scans: tables.counted(target).scans,
             snapshot: Some(query.snapshot.clone()),
+            lineage: Some(query.lineage),
+            counted: query.counted.clone(),
             ..FragmentTicket::default()
         };
         Ok(targets.iter().map(part).collect())
@@ -316,6 +325,7 @@ impl Fragment {
             filled: Some(Filled {
                 fragment: Arc::new(fragment),
                 parameters: part.parameters,
+                counted: Some(part.counted),
             }),
             ..self.narrowed_by([])
         })
@@ -331,6 +341,7 @@ impl Fragment {
         Ok(Filled {
             parameters: fragment.encoded.parameters.encode_to_vec().into(),
             fragment: Arc::new(fragment),
+            counted: None,
         })
     }
 
@@ -391,6 +402,11 @@ impl Fragment {
         let question = Question {
             query_id: query.query_id,
             snapshot: query.snapshot.clone(),
+            counted: filled
+                .counted
+                .clone()
+                .unwrap_or_else(|| query.counted.clone()),
+            lineage: query.lineage,
             peers: Arc::clone(&query.cluster) as _,
             limits,
             fragment_id: fragment.id,

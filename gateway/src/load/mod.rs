@@ -188,14 +188,9 @@ impl Drop for AbortOnDrop {
 /// Aborts the write in the catalog, which is what makes it void, and tells the workers to delete its rows. A worker that is not
 /// reached learns of it with its next report.
 async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
-    match parts.catalog.abort_write(write).await {
-        Ok(true) => {}
+    if !parts.catalog.abort_write_at_last(write).await {
         // The statement was cancelled while it committed, and the commit was first: the rows are there to stay.
-        Ok(false) => return,
-        Err(error) => {
-            tracing::warn!(%write, %error, "a failed write stays open until the next start");
-            return;
-        }
+        return;
     }
     let telling = table.workers().iter().map(|worker| {
         let command = AbortWrite { write_id: write.0 };

@@ -51,83 +51,116 @@ pub fn open(
         .iter()
         .map(|worker| {
             let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-            let request = WriteRequest {
-                query_id: query_id.to_string(),
-                worker_id: worker.0,
-                write_id: write.0,
-                table: Some(table.description()),
-                cluster_id: cluster.id().to_string(),
-                instance: cluster.instance(*worker),
-                stream_id: Uuid::new_v4().to_string(),
+            let stream = PutStream {
+                cluster: Arc::clone(cluster),
+                worker: *worker,
+                table: Arc::clone(table),
+                query_id,
+                write,
+                idle,
             };
-            let cluster = Arc::clone(cluster);
-            let put = put(cluster, *worker, Arc::clone(table), request, receiver, idle);
-            (sender, Box::pin(put) as Put)
+            (sender, Box::pin(stream.put(receiver)) as Put)
         })
         .collect()
 }
 
-async fn put(
+/// A stream of rows to one worker.
+struct PutStream {
     cluster: Arc<Cluster>,
     worker: WorkerId,
     table: Arc<Table>,
-    request: WriteRequest,
-    mut rows: mpsc::Receiver<RecordBatch>,
+    query_id: QueryId,
+    write: WriteId,
     idle: Duration,
-) -> Result<(WorkerId, WriteResult)> {
-    // A row is for one worker of what may be thousands.
-    let Some(first) = rows.recv().await else {
-        return Ok((worker, WriteResult::default()));
-    };
-    let name = cluster.name(worker);
-    let sealed = cluster
-        .sealer()
-        .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
-    let progress = Arc::new(Mutex::new(Progress {
-        heard: Instant::now(),
-        waiting_since: None,
-    }));
-    let rows = HandedOver {
-        first: Some(first),
-        rows,
-        progress: Arc::clone(&progress),
-    };
-    let failed: Failed = Arc::default();
-    let messages = messages(&table, sealed, rows, Arc::clone(&failed));
-    let mut client = cluster
-        .client(worker, Window::Narrow)
-        .map_err(|error| error.at(&name))?;
-    let heard = Arc::clone(&progress);
-    let mut answer: BoxFuture<'static, Result<Option<PutResult>>> = Box::pin(async move {
-        let answered = client.do_put(messages).await;
-        let mut answers = answered.map_err(worker_error)?.into_inner();
-        let mut last = None;
-        // All but the last are empty: signs of life.
-        while let Some(answer) = answers.message().await.map_err(worker_error)? {
-            heard.lock().heard = Instant::now();
-            last = Some(answer);
-        }
-        Ok(last)
-    });
-    let answer = loop {
-        match tokio::time::timeout(idle / CHECKS_PER_TIMEOUT, &mut answer).await {
-            Ok(answer) => break answer.map_err(|error| error.at(&name))?,
-            Err(_) => progress.lock().check(idle, &name)?,
-        }
-    };
-    if let Some(error) = failed.lock().take() {
-        return Err(Error::from(error));
+}
+
+impl PutStream {
+    async fn request(&self) -> Result<WriteRequest> {
+        let (cluster, worker) = (&self.cluster, self.worker);
+        Ok(WriteRequest {
+            query_id: self.query_id.to_string(),
+            worker_id: worker.0,
+            write_id: self.write.0,
+            table: Some(self.table.description()),
+            cluster_id: cluster.id().to_string(),
+            instance: cluster.instance(worker, self.idle).await?,
+            stream_id: Uuid::new_v4().to_string(),
+            lineage: Some(cluster.lineage_for(worker)),
+        })
     }
-    let answer =
-        answer.ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
-    let result = WriteResult::decode(answer.app_metadata.clone()).map_err(|source| {
-        Error::with_source(
-            ErrorCode::Internal,
-            "the worker's answer cannot be decoded",
-            source,
-        )
-    })?;
-    Ok((worker, result))
+
+    async fn put(self, mut rows: mpsc::Receiver<RecordBatch>) -> Result<(WorkerId, WriteResult)> {
+        // A row is for one worker of what may be thousands.
+        let Some(first) = rows.recv().await else {
+            return Ok((self.worker, WriteResult::default()));
+        };
+        let (cluster, worker, idle) = (&self.cluster, self.worker, self.idle);
+        let name = cluster.name(worker);
+        let request = self.request().await?;
+        let sealed = cluster
+            .sealer()
+            .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
+        let progress = Arc::new(Mutex::new(Progress {
+            heard: Instant::now(),
+            waiting_since: None,
+            rows: 0,
+        }));
+        let rows = HandedOver {
+            first: Some(first),
+            rows,
+            progress: Arc::clone(&progress),
+        };
+        let failed: Failed = Arc::default();
+        let messages = messages(&self.table, sealed, rows, Arc::clone(&failed));
+        let mut client = cluster
+            .client(worker, Window::Narrow)
+            .map_err(|error| error.at(&name))?;
+        let heard = Arc::clone(&progress);
+        let mut answer: BoxFuture<'static, Result<Option<PutResult>>> = Box::pin(async move {
+            let answered = client.do_put(messages).await;
+            let mut answers = answered.map_err(worker_error)?.into_inner();
+            let mut last = None;
+            // All but the last are empty: signs of life.
+            while let Some(answer) = answers.message().await.map_err(worker_error)? {
+                heard.lock().heard = Instant::now();
+                last = Some(answer);
+            }
+            Ok(last)
+        });
+        let answer = loop {
+            match tokio::time::timeout(idle / CHECKS_PER_TIMEOUT, &mut answer).await {
+                Ok(answer) => break answer.map_err(|error| error.at(&name))?,
+                Err(_) => progress.lock().check(idle, &name)?,
+            }
+        };
+        if let Some(error) = failed.lock().take() {
+            return Err(Error::from(error));
+        }
+        let answer =
+            answer.ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
+        let result = WriteResult::decode(answer.app_metadata.clone()).map_err(|source| {
+            Error::with_source(
+                ErrorCode::Internal,
+                "the worker's answer cannot be decoded",
+                source,
+            )
+        })?;
+        let sent = progress.lock().rows;
+        check_kept(sent, &result).map_err(|error| error.at(&name))?;
+        Ok((worker, result))
+    }
+}
+
+/// A worker keeps all rows that it was sent, and no others.
+fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
+    let kept = result.shards.iter().map(|shard| shard.rows);
+    let kept = kept.fold(0, u64::saturating_add);
+    if kept == sent {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "the worker was sent {sent} rows and says that it keeps {kept}; nothing of the statement is kept; please report this"
+    )))
 }
 
 /// Why rows could not be encoded, if they could not.
@@ -165,6 +198,8 @@ struct Progress {
     heard: Instant,
     /// Since when there are rows that it does not take; none while it waits for rows.
     waiting_since: Option<Instant>,
+    /// Rows that it was handed.
+    rows: u64,
 }
 
 impl Progress {
@@ -203,8 +238,13 @@ impl Stream for HandedOver {
             Some(first) => Poll::Ready(Some(first)),
             None => self.rows.poll_recv(cx),
         };
-        let has_rows = matches!(next, Poll::Ready(Some(_)));
-        self.progress.lock().waiting_since = has_rows.then(Instant::now);
+        let mut progress = self.progress.lock();
+        progress.waiting_since = None;
+        if let Poll::Ready(Some(batch)) = &next {
+            progress.waiting_since = Some(Instant::now());
+            progress.rows += batch.num_rows() as u64;
+        }
+        drop(progress);
         next.map(|batch| batch.map(Ok))
     }
 }

@@ -44,8 +44,10 @@ pub struct Router {
     table: Arc<Table>,
     schema: SchemaRef,
     senders: Vec<Sender>,
-    /// One per worker, once the first rows tell how many of them make a batch.
-    coalescers: Vec<BatchCoalescer>,
+    /// Of each worker that has been given rows: few of thousands, where a write has few rows.
+    coalescers: Vec<Option<BatchCoalescer>>,
+    /// Rows that make a batch, once the first ones tell.
+    sent_rows: Option<usize>,
     /// By shard: the position of its worker among the senders.
     worker_of_shard: Vec<usize>,
     /// Where the next rows of a table without a shard key go, modulo the number of shards.
@@ -74,8 +76,9 @@ impl Router {
         Self {
             table,
             schema,
+            coalescers: senders.iter().map(|_| None).collect(),
             senders,
-            coalescers: Vec::new(),
+            sent_rows: None,
             worker_of_shard,
             next_shard: first_shard,
         }
@@ -96,20 +99,18 @@ impl Router {
         let mut columns = rows.columns().to_vec();
         columns.push(Arc::new(UInt32Array::from(shard_of_row)) as ArrayRef);
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(internal)?;
-        if self.coalescers.is_empty() {
-            let sent_rows = target_rows(&rows, SENT_BYTES);
-            let new = || BatchCoalescer::new(Arc::clone(&self.schema), sent_rows);
-            self.coalescers = self.senders.iter().map(|_| new()).collect();
-        }
+        let sent_rows = *self
+            .sent_rows
+            .get_or_insert_with(|| target_rows(&rows, SENT_BYTES));
         for (position, indices) in rows_of_worker.into_iter().enumerate() {
             if indices.is_empty() {
                 continue;
             }
             let part = take_record_batch(&rows, &UInt32Array::from(indices)).map_err(internal)?;
-            self.coalescers[position]
-                .push_batch(part)
-                .map_err(internal)?;
-            while let Some(batch) = self.coalescers[position].next_completed_batch() {
+            let coalescer = self.coalescers[position]
+                .get_or_insert_with(|| BatchCoalescer::new(Arc::clone(&self.schema), sent_rows));
+            coalescer.push_batch(part).map_err(internal)?;
+            while let Some(batch) = coalescer.next_completed_batch() {
                 send(&self.senders[position], compact(batch).map_err(internal)?).await?;
             }
         }
@@ -154,6 +155,9 @@ impl Router {
 
     async fn finish(mut self) -> Result<()> {
         for (coalescer, sender) in self.coalescers.iter_mut().zip(&self.senders) {
+            let Some(coalescer) = coalescer else {
+                continue;
+            };
             coalescer.finish_buffered_batch().map_err(internal)?;
             while let Some(batch) = coalescer.next_completed_batch() {
                 send(sender, compact(batch).map_err(internal)?).await?;

@@ -24,6 +24,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::catalog::{State, Table};
 use crate::fragment::{ShardScanExec, statement_parameter};
 use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
 use crate::planning::{table, targets};
@@ -95,6 +96,15 @@ impl GenericPlan {
     /// better than any generic one.
     pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>, reads_tables: bool) -> bool {
         only_gather(plan).is_some() || !reads_tables && is_constant(plan)
+    }
+
+    /// The tables that are read, as this state of the catalog has them.
+    pub fn tables(&self, catalog: &State) -> Vec<Arc<Table>> {
+        let scans = self.question.iter().flat_map(|question| &question.scans);
+        let scans = scans.filter_map(|scan| scan.downcast_ref::<ShardScanExec>());
+        scans
+            .filter_map(|scan| catalog.table_by_id(scan.table().id()).cloned())
+            .collect()
     }
 
     /// How many workers are asked, about.

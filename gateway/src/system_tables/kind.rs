@@ -99,6 +99,7 @@ impl Kind {
                 ("rows", Int64, false),
                 ("bytes", Int64, false),
                 ("visible", Boolean, false),
+                ("damage", Utf8, true),
             ],
             Self::Loads => &[
                 ("query_id", Utf8, false),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use futures::future::try_join_all;
 use prost::Message;
 use volary_flight_proto::control::{ListSegments, SegmentDescription, SegmentList, control};
@@ -51,6 +51,11 @@ pub(super) async fn rows(
         .filter(|row| state.is_seen_by(row.table, rights))
         .collect();
     let visible: BooleanArray = rows.iter().map(|row| Some(row.visible)).collect();
+    let damage = rows.iter().map(|row| {
+        let damage = row.segment.damage.as_str();
+        (!damage.is_empty()).then_some(damage)
+    });
+    let damage: StringArray = damage.collect();
     batch(
         Kind::Segments,
         vec![
@@ -62,6 +67,7 @@ pub(super) async fn rows(
             numbers(rows.iter().map(|row| row.segment.rows)),
             numbers(rows.iter().map(|row| row.segment.bytes)),
             Arc::new(visible),
+            Arc::new(damage),
         ],
     )
 }
@@ -101,6 +107,8 @@ fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<I
 mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
 
+    use volary_node::disk::LocalDisk;
+
     use super::*;
     use crate::catalog::{
         Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
@@ -119,7 +127,9 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("volary-segments-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir(&directory).unwrap();
-        let store = RedbStore::open(&directory).await.unwrap();
+        let store = RedbStore::open(&directory, Arc::new(LocalDisk))
+            .await
+            .unwrap();
         let catalog = Catalog::open(Arc::new(store)).await.unwrap();
         let address = "127.0.0.1:7201";
         let joined = catalog.register_worker(None, address, "0.1.0").await;

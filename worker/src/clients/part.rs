@@ -42,6 +42,7 @@ impl Part {
             .part
             .ok_or_else(|| Error::invalid("a ticket for a part of the rows that names none"))?;
         context.check_addressee_in_short(part.cluster, part.worker_id)?;
+        context.history.check(part.lineage.as_ref())?;
         let announced: Schema = ipc::schema_from_bytes(&ticket.announced)?;
         Ok(Self {
             query_id: part.query_id()?,

@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use parking_lot::Mutex;
 use prost::Message;
-use volary_flight_proto::fragment::{MemberRows, Parameters, ScanShards, ShardScan};
+use volary_flight_proto::fragment::{Expected, MemberRows, Parameters, ScanShards, ShardScan};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -24,7 +24,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use super::relay::Relaying;
 use crate::scan::{SegmentReaders, SegmentSource};
-use crate::storage::{Segment, Storage};
+use crate::storage::{Counted, Segment, Storage};
 
 /// Where the writer of segments begins another page of a column: Parquet's defaults.
 const PAGE_ROWS: u64 = 20_000;
@@ -35,8 +35,10 @@ const PAGE_BYTES: u64 = 1 << 20;
 pub struct Bindings {
     /// What is seen.
     pub snapshot: Snapshot,
-    /// The shards, by scan.
+    /// The shards, by scan, and what the catalog has counted of them.
     pub scans: Vec<ScanShards>,
+    /// The writes that it has counted; none: those of the snapshot.
+    pub counted: Option<Snapshot>,
     /// The encoded values, by parameter.
     pub values: Vec<Bytes>,
 }
@@ -59,6 +61,7 @@ impl Bindings {
                 .snapshot
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
             scans: ticket.scans,
+            counted: ticket.counted,
             values: parameters.values,
         })
     }
@@ -79,6 +82,8 @@ pub struct Binder {
     /// For leaves that are other workers' rows.
     relaying: Option<Relaying>,
     max_partitions: usize,
+    /// Segments of at most this size are compared with their checksums when they are first needed.
+    check_bytes: u64,
     segments: Mutex<Vec<Arc<Segment>>>,
 }
 
@@ -109,6 +114,7 @@ impl Binder {
             partitions,
             relaying: None,
             max_partitions,
+            check_bytes: 0,
             segments: Mutex::new(Vec::new()),
         }
     }
@@ -117,6 +123,15 @@ impl Binder {
     #[must_use]
     pub fn relaying(self, relaying: Option<Relaying>) -> Self {
         Self { relaying, ..self }
+    }
+
+    /// The same, which compares segments of at most so many bytes with their checksums when they are first needed.
+    #[must_use]
+    pub fn checking(self, check_bytes: usize) -> Self {
+        Self {
+            check_bytes: check_bytes as u64,
+            ..self
+        }
     }
 
     /// The rows of the ticket's members.
@@ -183,26 +198,26 @@ impl Binder {
     fn files(&self, scan: &ShardScan) -> Result<Files> {
         let table = TableId(scan.table_id);
         let at = |error: Error| error.at(format!("table {}", scan.table_name));
+        let shards = self.bindings.scans.get(scan.ordinal as usize);
         if scan.reference {
             let mut files = Files::new(1);
-            self.add_files(table, 0, &mut files, 0).map_err(at)?;
+            let expected = shards.and_then(|shards| shards.expected(0));
+            self.add_files(table, 0, expected, &mut files, 0)
+                .map_err(at)?;
             return Ok(files);
         }
-        let shards = self
-            .bindings
-            .scans
-            .get(scan.ordinal as usize)
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "the ticket does not say which shards of table {} to read",
-                    scan.table_name
-                ))
-            })?;
+        let shards = shards.ok_or_else(|| {
+            Error::invalid(format!(
+                "the ticket does not say which shards of table {} to read",
+                scan.table_name
+            ))
+        })?;
         let mut files = Files::new(self.partitions);
-        for shard in &shards.shards {
+        for (position, shard) in shards.shards.iter().enumerate() {
             // Every shard of the ticket has a partition.
             if let Some(partition) = self.partition_of_shard.get(shard) {
-                self.add_files(table, *shard, &mut files, *partition)
+                let expected = shards.expected(position);
+                self.add_files(table, *shard, expected, &mut files, *partition)
                     .map_err(at)?;
             }
         }
@@ -213,22 +228,30 @@ impl Binder {
         &self,
         table: TableId,
         shard: u32,
+        expected: Option<Expected>,
         files: &mut Files,
         partition: usize,
     ) -> Result<()> {
-        let segments = self
-            .storage
-            .segments(table, shard, &self.bindings.snapshot)?;
+        let Bindings {
+            snapshot, counted, ..
+        } = &self.bindings;
+        let counted = expected.map(|expected| Counted {
+            expected,
+            by: counted.as_ref().unwrap_or(snapshot),
+        });
+        let segments = self.storage.segments(table, shard, snapshot, counted)?;
         for segment in &segments {
+            segment.check_once(self.check_bytes)?;
             files.have_pages |= segment.rows() > PAGE_ROWS || segment.bytes() > PAGE_BYTES;
-            files.groups[partition].push(PartitionedFile::new_from_meta(ObjectMeta {
+            let file = PartitionedFile::new_from_meta(ObjectMeta {
                 location: segment.object_path()?,
                 // A segment never changes, so that a fixed time keeps what is cached of it valid.
                 last_modified: DateTime::<Utc>::UNIX_EPOCH,
                 size: segment.bytes(),
                 e_tag: None,
                 version: None,
-            }));
+            });
+            files.groups[partition].push(file.with_extension(Arc::clone(segment)));
         }
         self.segments.lock().extend(segments);
         Ok(())

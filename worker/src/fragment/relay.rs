@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use volary_flight_proto::fragment::{Fragment, FragmentId, MemberRows, Relayed};
 use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -36,6 +37,8 @@ pub struct Relaying {
     relayed: Relayed,
     query_id: QueryId,
     snapshot: Snapshot,
+    counted: Option<Snapshot>,
+    lineage: Lineage,
     parameters: Bytes,
     members: Vec<Target>,
     addresses: BTreeMap<WorkerId, String>,
@@ -75,6 +78,8 @@ impl Relaying {
                 .snapshot
                 .clone()
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
+            counted: ticket.counted.clone(),
+            lineage: ticket.lineage.unwrap_or_default(),
             parameters: ticket.parameters.clone(),
             members: members.collect(),
             addresses: addresses.collect(),
@@ -94,6 +99,8 @@ impl Relaying {
             announced: None,
             query_id: self.query_id,
             snapshot: self.snapshot.clone(),
+            counted: self.counted.clone(),
+            lineage: self.lineage,
             peers: Arc::new(MemberPeers {
                 context: Arc::clone(context),
                 addresses: self.addresses.clone(),

@@ -236,6 +236,7 @@ fn bind(
         Bindings::of(ticket)?,
         target_partitions,
     )
+    .checking(context.config.storage.check_on_open.bytes())
     .relaying(relaying);
     let plan = decode(&fragment.plan, &binder, &task)?;
     let buckets = buckets(settings, plan.schema().fields().len())?;

@@ -9,11 +9,13 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use volary_flight_proto::control::{Report, WorkerReport};
 use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::Purpose;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::context::WorkerContext;
-use crate::storage::{Collected, Storage};
+use crate::history::History;
+use crate::storage::Collected;
 
 use super::trouble::Trouble;
 
@@ -63,15 +65,22 @@ impl Reports {
     }
 
     /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what it says is garbage.
-    pub async fn answer(&self, question: Report) -> Bytes {
+    /// What it says is garbage is deleted only if it is of the history that the rows here belong to.
+    pub async fn answer(&self, question: Report, lineage: Option<Lineage>) -> Bytes {
         {
             let mut questions = self.questions.lock();
             questions.asked.times = questions.asked.times.wrapping_add(1);
             questions.asked.every = Duration::from_millis(u64::from(question.next_ms));
             questions.trouble.note(None);
         }
-        let collected = self.collect(question).await;
         let context = &self.context;
+        let adopted = context.history.check(lineage.as_ref()).is_ok();
+        let collected = self.collect(question, lineage).await;
+        let incarnations = if adopted {
+            Vec::new()
+        } else {
+            context.history.incarnations()
+        };
         let totals = context.storage.totals();
         let running = context.admission.running() + context.relaying.running();
         let report = WorkerReport {
@@ -85,16 +94,20 @@ impl Reports {
             collected_writes: collected.into_iter().map(|write| write.0).collect(),
             draining: self.draining.load(Ordering::Relaxed),
             clients_uri: context.clients_uri.clone(),
+            incarnations,
+            max_write: totals.max_write.map_or(0, |write| write.0),
+            unproven: context.storage.unproven(),
+            adopted,
         };
         context
             .sealer
             .seal(Purpose::Membership, &report, ANSWER_LIFETIME)
     }
 
-    async fn collect(&self, question: Report) -> Vec<WriteId> {
+    async fn collect(&self, question: Report, lineage: Option<Lineage>) -> Vec<WriteId> {
         let mut garbage = self.garbage.lock().await;
         garbage.take_collected().await;
-        garbage.collect(&self.context.storage, question);
+        garbage.collect(&self.context, question, lineage);
         garbage.collected.clone()
     }
 
@@ -159,12 +172,29 @@ impl Garbage {
         self.collected = collected.writes;
     }
 
-    fn collect(&mut self, storage: &Storage, question: Report) {
+    fn collect(&mut self, context: &WorkerContext, question: Report, lineage: Option<Lineage>) {
         if self.collecting.is_some() {
             return;
         }
-        let storage = storage.clone();
-        let work = move || storage.collect(&question);
+        let (storage, history) = (context.storage.clone(), Arc::clone(&context.history));
+        let work = move || match agree(&history, &question, lineage.as_ref()) {
+            Ok(()) => storage.collect(&question),
+            // Not the worker's trouble: the gateway says what it is.
+            Err(error) if error.code() == ErrorCode::Unavailable => Collected::default(),
+            Err(error) => Collected {
+                failure: Some(error),
+                ..Collected::default()
+            },
+        };
         self.collecting = Some(tokio::task::spawn_blocking(work));
+    }
+}
+
+/// Whether the question is of the history that the rows here belong to; what is not of the question's is set aside first, if it
+/// says so.
+fn agree(history: &History, question: &Report, lineage: Option<&Lineage>) -> Result<()> {
+    match lineage {
+        Some(lineage) if question.set_aside => history.set_aside(lineage),
+        lineage => history.adopt(lineage),
     }
 }

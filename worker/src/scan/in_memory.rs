@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::reads::{MOST_AT_ONCE, read_cached};
+use crate::page_checksums::PageChecksums;
 
 /// The columns of a segment that are read.
 pub(super) struct InMemory<'a> {
@@ -104,13 +105,21 @@ impl ChunkReader for Chunk {
 }
 
 /// The bloom filter of a column. `None` if it is not in memory, or damaged: then nothing is excluded by it.
-pub(super) fn bloom_filter(column: &ColumnChunkMetaData, file: &File) -> Option<Sbbf> {
+pub(super) fn bloom_filter(
+    column: &ColumnChunkMetaData,
+    file: &File,
+    checksums: Option<&PageChecksums>,
+) -> Option<Sbbf> {
     let start = u64::try_from(column.bloom_filter_offset()?).ok()?;
     let length = u64::try_from(column.bloom_filter_length()?).ok()?;
     if length > MOST_AT_ONCE {
         return None;
     }
-    let bytes = read_cached(file, &(start..start.saturating_add(length)))?;
+    let range = start..start.saturating_add(length);
+    let bytes = read_cached(file, &range)?;
+    if checksums.is_some_and(|checksums| checksums.check(&range, &bytes).is_err()) {
+        return None;
+    }
     Sbbf::read_from_column_chunk(column, &Chunk { start, bytes })
         .ok()
         .flatten()

@@ -3,6 +3,9 @@
 //! An object store leaves each read to a thread that may block, and wakes up again when it is done: for the few pages of a small
 //! answer, that takes longer than the reading. What the system has in memory is read here, at once; all else goes
 //! its way.
+//!
+//! What was read is compared with its checksums before it is used: pages and bloom filters with those in the file's metadata,
+//! the metadata with that in the shard's manifest.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -28,8 +31,11 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use rustix::io::{ReadWriteFlags, preadv2};
+
+use crate::page_checksums::{Damaged, PageChecksums};
+use crate::storage::Segment;
 
 /// More than this is worth a thread of its own.
 pub(super) const MOST_AT_ONCE: u64 = 512 << 10;
@@ -54,13 +60,7 @@ impl SegmentReaders {
 
     /// What is known of the file; `None` if it was not read yet.
     pub(super) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
-        let known = self.metadata.get(&file.location)?;
-        if !known.is_valid_for(file) {
-            return None;
-        }
-        let known = known.file_metadata.as_any();
-        let known = known.downcast_ref::<CachedParquetMetaData>()?;
-        Some(Arc::clone(known.parquet_metadata()))
+        metadata_at_hand(self.metadata.as_ref(), file)
     }
 
     /// Opens the file.
@@ -77,6 +77,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
         metadata_size_hint: Option<usize>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> DfResult<Box<dyn AsyncFileReader + Send>> {
+        let segment = file.extension::<Arc<Segment>>().map(Arc::clone);
         let file = file.object_meta;
         let path = self.paths.path_to_filesystem(&file.location)?;
         let scanned = MetricBuilder::new(metrics)
@@ -89,6 +90,8 @@ impl ParquetFileReaderFactory for SegmentReaders {
             metadata_size_hint,
             file,
             path,
+            segment,
+            page_checksums: None,
             opened: None,
             scanned,
         }))
@@ -101,6 +104,10 @@ struct SegmentReader {
     metadata_size_hint: Option<usize>,
     file: ObjectMeta,
     path: PathBuf,
+    /// Whose file it is.
+    segment: Option<Arc<Segment>>,
+    /// Once they were looked for; none in a file of a release that took none.
+    page_checksums: Option<Option<PageChecksums>>,
     opened: Option<File>,
     scanned: Count,
 }
@@ -123,6 +130,110 @@ impl SegmentReader {
         self.opened = Some(file);
         read
     }
+}
+
+impl SegmentReader {
+    async fn read(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+        let read = match self.at_hand(&ranges) {
+            Some(read) => at_its_turn(read).await?,
+            None => {
+                let read = self.store.get_ranges(&self.file.location, &ranges).await;
+                read.map_err(|error| ParquetError::External(Box::new(error)))?
+            }
+        };
+        if self.page_checksums.is_none() {
+            let metadata = self.metadata(None).await?;
+            self.note_page_checksums(&metadata)?;
+        }
+        if let Some(Some(checksums)) = &self.page_checksums {
+            let compared = checksums.check_all(&ranges, &read);
+            compared.map_err(|damaged| self.damaged(damaged))?;
+        }
+        Ok(read)
+    }
+
+    async fn metadata(
+        &mut self,
+        options: Option<&ArrowReaderOptions>,
+    ) -> Result<Arc<ParquetMetaData>> {
+        let page_index = options.map(ArrowReaderOptions::column_index_policy);
+        if !self.is_at_hand(page_index) {
+            self.check_tail().await?;
+        }
+        let metadata = DFParquetMetadata::new(&self.store, &self.file)
+            .with_file_metadata_cache(Some(Arc::clone(&self.metadata)))
+            .with_metadata_size_hint(self.metadata_size_hint)
+            .with_page_index_policy(page_index);
+        let fetched = metadata.fetch_metadata().await;
+        fetched.map_err(|error| {
+            let failed = format!("the metadata of {} cannot be read", self.path.display());
+            ParquetError::External(Box::new(error.context(failed)))
+        })
+    }
+
+    /// Whether the metadata is in memory, so that nothing of the file is read for it.
+    fn is_at_hand(&self, page_index: Option<PageIndexPolicy>) -> bool {
+        let known = metadata_at_hand(self.metadata.as_ref(), &self.file);
+        known.is_some_and(|known| {
+            page_index == Some(PageIndexPolicy::Skip)
+                || known.column_index().is_some() && known.offset_index().is_some()
+        })
+    }
+
+    /// Compares the file's metadata and indexes with their checksum, before anything believes them.
+    async fn check_tail(&self) -> Result<()> {
+        let checksums = self
+            .segment
+            .as_ref()
+            .and_then(|segment| segment.checksums());
+        let Some(checksums) = checksums else {
+            return Ok(());
+        };
+        let start = self.file.size.saturating_sub(checksums.tail_bytes);
+        let tail = self
+            .store
+            .get_range(&self.file.location, start..self.file.size)
+            .await;
+        let tail = tail.map_err(|error| ParquetError::External(Box::new(error)))?;
+        if checksums.are_those_of_tail(&tail) {
+            return Ok(());
+        }
+        let what = format!("its last {} bytes do not have their checksum", tail.len());
+        Err(self.damaged(Damaged(what)))
+    }
+
+    fn note_page_checksums(&mut self, metadata: &ParquetMetaData) -> Result<()> {
+        if self.page_checksums.is_none() {
+            let known = PageChecksums::of(metadata);
+            self.page_checksums = Some(known.map_err(|damaged| self.damaged(damaged))?);
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, damaged: Damaged) -> ParquetError {
+        damaged_segment(self.segment.as_ref(), damaged)
+    }
+}
+
+/// The error for a segment whose file is not as it was written; no later query reads it.
+pub(super) fn damaged_segment(segment: Option<&Arc<Segment>>, damaged: Damaged) -> ParquetError {
+    match segment {
+        Some(segment) => ParquetError::External(Box::new(segment.note_damage(damaged.0))),
+        None => ParquetError::External(Box::new(damaged)),
+    }
+}
+
+fn metadata_at_hand(
+    metadata: &FileMetadataCache,
+    file: &ObjectMeta,
+) -> Option<Arc<ParquetMetaData>> {
+    let known = metadata.get(&file.location)?;
+    if !known.is_valid_for(file) {
+        return None;
+    }
+    let known = known.file_metadata.as_any();
+    let known = known.downcast_ref::<CachedParquetMetaData>()?;
+    Some(Arc::clone(known.parquet_metadata()))
 }
 
 /// `None` if a part of it would have to be waited for, or cannot be read.
@@ -149,24 +260,13 @@ async fn at_its_turn<T>(read: T) -> Result<T> {
 
 impl AsyncFileReader for SegmentReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
-        if let Some(read) = self.at_hand(std::slice::from_ref(&range)) {
-            let bytes = read.into_iter().next().unwrap_or_default();
-            return at_its_turn(bytes).boxed();
-        }
-        let read = self.store.get_range(&self.file.location, range);
-        read.map_err(|error| ParquetError::External(Box::new(error)))
+        let read = self.read(vec![range]);
+        read.map_ok(|read| read.into_iter().next().unwrap_or_default())
             .boxed()
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
-        if let Some(read) = self.at_hand(&ranges) {
-            return at_its_turn(read).boxed();
-        }
-        async move {
-            let read = self.store.get_ranges(&self.file.location, &ranges).await;
-            read.map_err(|error| ParquetError::External(Box::new(error)))
-        }
-        .boxed()
+        self.read(ranges).boxed()
     }
 
     fn get_metadata<'a>(
@@ -174,16 +274,9 @@ impl AsyncFileReader for SegmentReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
         async move {
-            let page_index = options.map(ArrowReaderOptions::column_index_policy);
-            let metadata = DFParquetMetadata::new(&self.store, &self.file)
-                .with_file_metadata_cache(Some(Arc::clone(&self.metadata)))
-                .with_metadata_size_hint(self.metadata_size_hint)
-                .with_page_index_policy(page_index);
-            let fetched = metadata.fetch_metadata().await;
-            fetched.map_err(|error| {
-                let failed = format!("the metadata of {} cannot be read", self.path.display());
-                ParquetError::External(Box::new(error.context(failed)))
-            })
+            let metadata = self.metadata(options).await?;
+            self.note_page_checksums(&metadata)?;
+            Ok(metadata)
         }
         .boxed()
     }

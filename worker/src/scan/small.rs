@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
+use datafusion::datasource::listing::PartitionedFile;
 use datafusion::error::Result;
 use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
@@ -16,7 +17,6 @@ use datafusion::physical_plan::filter::batch_filter;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, PruningMetrics,
 };
-use object_store::ObjectMeta;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
@@ -26,7 +26,9 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use super::in_memory::{Chunk, InMemory, bloom_filter};
 use super::layout::Layout;
 use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
-use super::reads::{MOST_AT_ONCE, SegmentReaders, read_cached};
+use super::reads::{self, MOST_AT_ONCE, SegmentReaders, read_cached};
+use crate::page_checksums::{Damaged, PageChecksums};
+use crate::storage;
 
 /// In larger segments it may pay to read some pages only, or some columns only for some rows.
 const MOST_ROWS: i64 = 32 << 10;
@@ -136,7 +138,9 @@ impl SmallSegments {
     ///
     /// # Errors
     /// If the file is damaged.
-    pub(super) fn open(self: &Arc<Self>, file: &ObjectMeta) -> Result<Segment> {
+    pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<Segment> {
+        let segment = file.extension::<Arc<storage::Segment>>();
+        let file = &file.object_meta;
         let Some(metadata) = self.readers.metadata_at_hand(file) else {
             return Ok(Segment::Large);
         };
@@ -169,17 +173,29 @@ impl SmallSegments {
         let Ok(opened) = self.readers.open(file) else {
             return Ok(Segment::Large);
         };
+        let damaged_segment =
+            |what: Damaged| damaged(&file.location, reads::damaged_segment(segment, what));
+        let checksums = PageChecksums::of(&metadata).map_err(damaged_segment)?;
         if let Some(predicate) = &pruning
-            && self.is_excluded_by_bloom_filters(predicate, &statistics, &opened)
+            && self.is_excluded_by_bloom_filters(
+                predicate,
+                &statistics,
+                &opened,
+                checksums.as_ref(),
+            )
         {
             return Ok(self.excluded());
         }
         let mut chunks = Vec::with_capacity(columns.leaves.len());
         for (start, length) in ranges {
-            match read_cached(&opened, &(start..start.saturating_add(length))) {
-                Some(bytes) => chunks.push(Arc::new(Chunk { start, bytes })),
-                None => return Ok(Segment::Large),
+            let range = start..start.saturating_add(length);
+            let Some(bytes) = read_cached(&opened, &range) else {
+                return Ok(Segment::Large);
+            };
+            if let Some(checksums) = &checksums {
+                checksums.check(&range, &bytes).map_err(damaged_segment)?;
             }
+            chunks.push(Arc::new(Chunk { start, bytes }));
         }
         let rows = usize::try_from(row_group.num_rows()).unwrap_or_default();
         let in_memory = InMemory {
@@ -232,11 +248,12 @@ impl SmallSegments {
         predicate: &PruningPredicate,
         statistics: &RowGroupStatistics<'_>,
         file: &File,
+        checksums: Option<&PageChecksums>,
     ) -> bool {
         if statistics.row_group.num_rows() < TINY_ROWS {
             return false;
         }
-        let read = |column: &ColumnChunkMetaData| bloom_filter(column, file);
+        let read = |column: &ColumnChunkMetaData| bloom_filter(column, file, checksums);
         let Some(filters) = bloom_filters(predicate, statistics, read) else {
             return false;
         };

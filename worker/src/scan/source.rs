@@ -186,7 +186,7 @@ impl MorselPlanner for Unopened {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         // A part of a file is none of ours.
         let segment = match &self.file.range {
-            None => self.small.open(&self.file.object_meta)?,
+            None => self.small.open(&self.file)?,
             Some(_) => Segment::Large,
         };
         Ok(match segment {

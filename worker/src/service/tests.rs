@@ -6,10 +6,14 @@ use volary_flight_proto::control::{AbortWrite, DropTable, Report, WorkerReport};
 use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{Connections, KnownFragments};
+use volary_node::DataDir;
 use volary_node::admission::{Admission, Place};
+use volary_node::data_dir::Role;
+use volary_node::disk::LocalDisk;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
 
@@ -17,7 +21,8 @@ use super::*;
 use crate::config::{Config, Execution};
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
-use crate::storage::Storage;
+use crate::history::History;
+use crate::storage::{ChecksummedFile, Storage};
 
 const TABLE: TableId = TableId(5);
 /// Which start of the worker it is.
@@ -46,14 +51,17 @@ fn worker_with(execution: Execution) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
     let kept_fragments = execution.kept_fragments.bytes();
+    let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
+    let data_dir = DataDir::open(&dir.path().join("node"), Role::Worker).unwrap();
     let context = WorkerContext {
+        history: Arc::new(History::new(Arc::new(data_dir), storage.clone())),
         id: WorkerId(3),
         cluster_id: ClusterId::new(),
         config: Config {
             execution,
             ..Config::default()
         },
-        storage: Storage::open(dir.path()).unwrap(),
+        storage,
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
         environments: Environments::default(),
         fragments: KeptFragments::new(kept_fragments),
@@ -122,10 +130,20 @@ impl Worker {
     }
 
     async fn control(&self, cluster_id: ClusterId, command: control::Command) -> Result<Bytes> {
+        self.control_as(cluster_id, command, None).await
+    }
+
+    async fn control_as(
+        &self,
+        cluster_id: ClusterId,
+        command: control::Command,
+        lineage: Option<Lineage>,
+    ) -> Result<Bytes> {
         let control = Control {
             worker_id: self.context().id.0,
             command: Some(command),
             cluster_id: cluster_id.to_string(),
+            lineage,
         };
         let body = self.seal(Purpose::Control, &control);
         self.service.control(&body).await
@@ -138,6 +156,7 @@ impl Worker {
             last_table: TABLE.0,
             aborted_writes: aborted.iter().map(|write| write.0).collect(),
             next_ms: 1000,
+            ..Report::default()
         };
         let question = control::Command::Report(question);
         let asked = self.control(self.context().cluster_id, question);
@@ -164,8 +183,10 @@ impl Worker {
     /// Keeps a segment of a table, of a row.
     fn keep(&self, table: TableId, write: WriteId) {
         let storage = &self.context().storage;
-        let (segment, _) = storage.create(table, 0, write).unwrap();
-        storage.add(table, vec![segment.complete(1, 0)]).unwrap();
+        let (segment, file) = storage.create(table, 0, write).unwrap();
+        let checksums = ChecksummedFile::new(file.try_clone().unwrap()).checksums();
+        let segment = segment.complete(&file, 1, checksums).unwrap();
+        storage.add(table, vec![segment]).unwrap();
     }
 
     /// Takes the only place.
@@ -408,9 +429,56 @@ async fn a_question_that_another_cluster_has_sealed_is_not_answered() {
         worker_id: worker.context().id.0,
         command: Some(control::Command::Report(Report::default())),
         cluster_id: worker.context().cluster_id.to_string(),
+        lineage: None,
     };
     let stranger = Sealer::new(Key::random());
     let body = stranger.seal(Purpose::Control, &question, PATIENCE);
     let error = worker.service.control(&body).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
+    let worker = worker();
+    let own = worker.context().cluster_id;
+    let first = Lineage {
+        incarnation: 10,
+        ancestor: 0,
+        from_write: 1,
+    };
+    worker.context().history.adopt(Some(&first)).unwrap();
+    worker.keep(TABLE, WriteId(5));
+    let restored = Lineage {
+        incarnation: 20,
+        ancestor: 10,
+        from_write: 4,
+    };
+    let drop_table = control::Command::DropTable(DropTable { table_id: TABLE.0 });
+    let abort = control::Command::AbortWrite(AbortWrite { write_id: 5 });
+    for command in [drop_table, abort] {
+        let refused = worker.control_as(own, command, Some(restored)).await;
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::Unavailable);
+    }
+    let ticket = FragmentTicket {
+        lineage: Some(restored),
+        ..worker.ticket()
+    };
+    let refused = worker.redeem(&ticket).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    let question = control::Command::Report(Report {
+        last_table: TABLE.0,
+        aborted_writes: vec![5],
+        ..Report::default()
+    });
+    let answer = worker
+        .control_as(own, question, Some(restored))
+        .await
+        .unwrap();
+    let sealer = &worker.context().sealer;
+    let report: WorkerReport = sealer.open(Purpose::Membership, &answer).unwrap();
+    assert!(!report.adopted);
+    assert_eq!(report.incarnations[0].id, 10);
+    assert_eq!((report.max_write, report.rows), (5, 1));
+    // That of its own history is.
+    worker.report_that_has_collected(&[WriteId(5)]).await;
 }

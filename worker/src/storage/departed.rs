@@ -1,14 +1,20 @@
 //! Tables and writes that are gone, so that rows that are still on their way are not added to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::write::DESCRIPTOR_LIFETIME;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// How many aborted writes are remembered, the latest ones. Only those matter whose rows were on their way when they were
-/// aborted.
-const REMEMBERED_WRITES: usize = 64 * 1024;
+/// For how long an aborted write is remembered at least. Rows of it that come later are refused by their descriptor, which
+/// has expired even if the gateway's clock is ahead by its lifetime.
+const REMEMBERED_FOR: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
+
+/// Aborted writes that are remembered at the most: some 100 bytes each.
+const MOST_REMEMBERED: usize = 1 << 20;
 
 /// What was dropped and aborted since the worker started, and what the gateway said of it.
 #[derive(Debug, Default)]
@@ -22,16 +28,83 @@ struct State {
     live_tables: BTreeSet<TableId>,
     /// None before the gateway's first answer. Ids begin with 1.
     last_table: Option<TableId>,
-    aborted_writes: BTreeSet<WriteId>,
+    aborted: Aborted,
+    /// Streams of rows that are being kept, by their write.
+    running: BTreeMap<WriteId, usize>,
+}
+
+/// Aborted writes, in the order in which they were aborted. A write that began long ago has a small number, and may be
+/// aborted last: so the number says nothing about which one to forget.
+#[derive(Debug, Default)]
+struct Aborted {
+    known: BTreeSet<WriteId>,
+    by_time: VecDeque<(Instant, WriteId)>,
+    /// Every write up to this one counts as aborted: it, or a later one, had to be forgotten too early.
+    floor: Option<WriteId>,
+}
+
+/// A stream of rows that is being kept. As long as it lives, an abort of its write is not forgotten.
+#[derive(Debug)]
+pub struct RunningWrite {
+    write: WriteId,
+    departed: Arc<Departed>,
+}
+
+impl Drop for RunningWrite {
+    fn drop(&mut self) {
+        let mut state = self.departed.0.lock();
+        if let Some(count) = state.running.get_mut(&self.write) {
+            *count -= 1;
+            if *count == 0 {
+                state.running.remove(&self.write);
+            }
+        }
+    }
 }
 
 impl State {
     fn tells_of(&self, table: TableId) -> bool {
         self.last_table.is_some_and(|last| table <= last) && !self.live_tables.contains(&table)
     }
+
+    /// Forgets aborted writes that are old, and the oldest if they are too many.
+    fn forget_aborted(&mut self, now: Instant, most: usize) {
+        let mut unchecked = self.aborted.by_time.len();
+        while let Some((time, write)) = self.aborted.by_time.front().copied() {
+            let is_old = now.saturating_duration_since(time) > REMEMBERED_FOR;
+            let are_too_many = self.aborted.known.len() > most;
+            if !(is_old || are_too_many) || unchecked == 0 {
+                return;
+            }
+            unchecked -= 1;
+            self.aborted.by_time.pop_front();
+            if self.running.contains_key(&write) {
+                self.aborted.by_time.push_back((now, write));
+                continue;
+            }
+            self.aborted.known.remove(&write);
+            if !is_old {
+                self.aborted.floor = self.aborted.floor.max(Some(write));
+            }
+        }
+    }
 }
 
 impl Departed {
+    /// Begins to keep rows of a write.
+    ///
+    /// # Errors
+    /// `CANCELLED` if the write was aborted.
+    pub(super) fn begin(self: &Arc<Self>, write: WriteId) -> Result<RunningWrite> {
+        let mut state = self.0.lock();
+        check_write(&state, write)?;
+        *state.running.entry(write).or_default() += 1;
+        Ok(RunningWrite {
+            write,
+            departed: Arc::clone(self),
+        })
+    }
+
     /// # Errors
     /// `NOT_FOUND` if the table was dropped.
     pub(super) fn check_table(&self, table: TableId) -> Result<()> {
@@ -47,13 +120,7 @@ impl Departed {
     /// # Errors
     /// `CANCELLED` if the write was aborted.
     pub(super) fn check_write(&self, write: WriteId) -> Result<()> {
-        if self.0.lock().aborted_writes.contains(&write) {
-            return Err(Error::new(
-                ErrorCode::Cancelled,
-                format!("write {write} was aborted; run the statement again"),
-            ));
-        }
-        Ok(())
+        check_write(&self.0.lock(), write)
     }
 
     pub(super) fn drop_table(&self, table: TableId) {
@@ -61,11 +128,17 @@ impl Departed {
     }
 
     pub(super) fn abort_writes(&self, writes: &BTreeSet<WriteId>) {
+        self.abort_writes_at(writes, Instant::now(), MOST_REMEMBERED);
+    }
+
+    fn abort_writes_at(&self, writes: &BTreeSet<WriteId>, now: Instant, most: usize) {
         let mut state = self.0.lock();
-        state.aborted_writes.extend(writes);
-        while state.aborted_writes.len() > REMEMBERED_WRITES {
-            state.aborted_writes.pop_first();
+        for write in writes {
+            if state.aborted.known.insert(*write) {
+                state.aborted.by_time.push_back((now, *write));
+            }
         }
+        state.forget_aborted(now, most);
     }
 
     /// Notes which of the tables up to `last` exist.
@@ -82,5 +155,67 @@ impl Departed {
         for table in told {
             state.dropped_tables.remove(&table);
         }
+    }
+}
+
+fn check_write(state: &State, write: WriteId) -> Result<()> {
+    let is_running = state.running.contains_key(&write);
+    let is_below_floor = !is_running && state.aborted.floor.is_some_and(|floor| write <= floor);
+    if is_below_floor || state.aborted.known.contains(&write) {
+        return Err(Error::new(
+            ErrorCode::Cancelled,
+            format!("write {write} was aborted; run the statement again"),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writes(ids: impl IntoIterator<Item = u64>) -> BTreeSet<WriteId> {
+        ids.into_iter().map(WriteId).collect()
+    }
+
+    #[test]
+    fn an_abort_is_remembered_as_long_as_rows_may_come_and_not_for_ever() {
+        let departed = Arc::new(Departed::default());
+        let begun = Instant::now();
+        departed.abort_writes_at(&writes([5]), begun, 10);
+        let later = begun + REMEMBERED_FOR;
+        departed.abort_writes_at(&writes([7]), later, 10);
+        assert!(departed.check_write(WriteId(5)).is_err());
+        departed.abort_writes_at(&writes([8]), later + Duration::from_secs(1), 10);
+        departed.check_write(WriteId(5)).unwrap();
+        assert!(departed.check_write(WriteId(7)).is_err());
+    }
+
+    #[test]
+    fn an_abort_is_remembered_as_long_as_rows_of_the_write_are_being_kept() {
+        let departed = Arc::new(Departed::default());
+        let running = departed.begin(WriteId(5)).unwrap();
+        let begun = Instant::now();
+        departed.abort_writes_at(&writes([5]), begun, 10);
+        let later = begun + 10 * REMEMBERED_FOR;
+        departed.abort_writes_at(&writes(10..30), later, 10);
+        assert!(departed.check_write(WriteId(5)).is_err());
+        drop(running);
+        departed.abort_writes_at(&writes([40]), later + 2 * REMEMBERED_FOR, 10);
+        assert!(departed.check_write(WriteId(30)).is_ok());
+    }
+
+    #[test]
+    fn writes_that_had_to_be_forgotten_early_count_as_aborted() {
+        let departed = Arc::new(Departed::default());
+        let open = departed.begin(WriteId(3)).unwrap();
+        departed.abort_writes_at(&writes(10..25), Instant::now(), 10);
+        // 10 to 14 were forgotten.
+        for write in [2, 10, 14, 20] {
+            assert!(departed.begin(WriteId(write)).is_err(), "{write}");
+        }
+        departed.check_write(WriteId(3)).unwrap();
+        drop(open);
+        assert!(departed.begin(WriteId(25)).is_ok());
     }
 }

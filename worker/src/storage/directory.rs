@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, Result};
+use volary_node::disk::{Disk, SharedDisk};
 use volary_node::durable;
 
-/// The file that says that a table is dropped.
+/// The file that says that a table is dropped. What is left of such a table is deleted when a gateway says so, too.
 pub(super) const DROPPED_FILE: &str = "dropped";
 
 /// The directory of a table. Its segments hold it, so that the directory of a dropped table goes with the last of them.
@@ -19,15 +20,17 @@ pub(super) struct TableDirectory {
     table: TableId,
     root: PathBuf,
     path: PathBuf,
+    disk: SharedDisk,
     dropped: AtomicBool,
     /// The shards whose directories this process has made durable, whoever created them.
     synced: Mutex<BTreeSet<u32>>,
 }
 
 impl TableDirectory {
-    pub(super) fn new(root: &Path, table: TableId) -> Self {
+    pub(super) fn new(root: &Path, table: TableId, disk: SharedDisk) -> Self {
         Self {
             table,
+            disk,
             root: root.to_owned(),
             path: root.join(table.0.to_string()),
             dropped: AtomicBool::new(false),
@@ -41,6 +44,15 @@ impl TableDirectory {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn disk(&self) -> &dyn Disk {
+        self.disk.as_ref()
+    }
+
+    /// The path of a file of a shard, relative to the data directory.
+    pub(super) fn relative_path(&self, shard: u32, file: &str) -> String {
+        format!("tables/{}/{shard}/{file}", self.table.0)
     }
 
     pub(super) fn shard_path(&self, shard: u32) -> PathBuf {
@@ -65,8 +77,8 @@ impl TableDirectory {
         if new.is_empty() {
             return Ok(());
         }
-        durable::sync_directory(&self.root)?;
-        durable::sync_directory(&self.path)?;
+        durable::sync_directory(self.disk(), &self.root)?;
+        durable::sync_directory(self.disk(), &self.path)?;
         synced.extend(new);
         Ok(())
     }
@@ -77,7 +89,7 @@ impl TableDirectory {
         if !self.path.exists() {
             return Ok(());
         }
-        durable::replace_file(&self.path.join(DROPPED_FILE), b"")
+        durable::replace_file(self.disk(), &self.path.join(DROPPED_FILE), b"")
     }
 }
 

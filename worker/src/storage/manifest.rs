@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::disk::Disk;
 use volary_node::durable;
 
-/// The format of manifests. A worker refuses a newer one.
-const FORMAT: u32 = 1;
-const FILE: &str = "manifest.json";
+use super::checksums::Checksums;
+
+/// The format of manifests. A worker refuses a newer one. Manifests of format 1 have no checksum, and no checksums of
+/// segments.
+const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
+pub(super) const FILE: &str = "manifest.json";
 
 /// The segments of a shard.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +35,9 @@ pub(super) struct Entry {
     pub(super) write_id: WriteId,
     pub(super) rows: u64,
     pub(super) bytes: u64,
+    /// None if a release wrote it that took no checksums.
+    #[serde(flatten)]
+    pub(super) checksums: Option<Checksums>,
 }
 
 impl Manifest {
@@ -84,24 +91,18 @@ impl Manifest {
     ///
     /// # Errors
     /// Those of the file system. The manifest may have been replaced nevertheless: see [`Self::is_on_disk`].
-    pub(super) fn write(&self, directory: &Path) -> Result<()> {
-        durable::replace_file(&path(directory), &self.to_text()?)
+    pub(super) fn write(&self, disk: &dyn Disk, directory: &Path) -> Result<()> {
+        durable::replace_file(disk, &path(directory), &durable::to_json(self)?)
     }
 
     /// Whether the manifest in a shard's directory is this one, so that its files must be kept.
     pub(super) fn is_on_disk(&self, directory: &Path) -> bool {
-        match (fs::read(path(directory)), self.to_text()) {
+        match (fs::read(path(directory)), durable::to_json(self)) {
             (Ok(found), Ok(ours)) => found == ours,
             (Err(source), _) if source.kind() == std::io::ErrorKind::NotFound => false,
             // Garbage is better than a manifest that names what is not there.
             _ => true,
         }
-    }
-
-    fn to_text(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec_pretty(self).map_err(|source| {
-            Error::with_source(ErrorCode::Internal, "cannot encode a manifest", source)
-        })
     }
 }
 
@@ -116,17 +117,61 @@ fn is_plain(file: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use volary_node::disk::LocalDisk;
+
     use super::*;
 
-    #[test]
-    fn a_manifest_has_its_text() {
-        let segment = Entry {
+    fn entry(checksums: Option<Checksums>) -> Entry {
+        Entry {
             file: "a.parquet".to_owned(),
             write_id: WriteId(7),
             rows: 3,
             bytes: 4096,
+            checksums,
+        }
+    }
+
+    #[test]
+    fn a_manifest_has_its_text() {
+        let checksums = Checksums {
+            blake3: "af".to_owned(),
+            tail_bytes: 512,
+            tail_crc32: 99,
         };
-        let manifest = Manifest::new(TableId(5), 2, vec![segment]);
+        let manifest = Manifest::new(TableId(5), 2, vec![entry(Some(checksums)), entry(None)]);
+        let text = r#"{
+  "format": 2,
+  "table_id": 5,
+  "shard": 2,
+  "segments": [
+    {
+      "file": "a.parquet",
+      "write_id": 7,
+      "rows": 3,
+      "bytes": 4096,
+      "blake3": "af",
+      "tail_bytes": 512,
+      "tail_crc32": 99
+    },
+    {
+      "file": "a.parquet",
+      "write_id": 7,
+      "rows": 3,
+      "bytes": 4096
+    }
+  ],
+  "checksum": "99600ba90e2b7df72524e4aba15969c878b47a7becd57c86afd1aed426f3d56c"
+}"#;
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(path(directory.path()), text).unwrap();
+        let read = Manifest::read(directory.path(), TableId(5), 2).unwrap();
+        assert_eq!(read, Some(manifest));
+        read.unwrap().write(&LocalDisk, directory.path()).unwrap();
+        assert_eq!(fs::read_to_string(path(directory.path())).unwrap(), text);
+    }
+
+    #[test]
+    fn a_manifest_of_the_first_format_is_read() {
         let text = r#"{
   "format": 1,
   "table_id": 5,
@@ -143,8 +188,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(path(directory.path()), text).unwrap();
         let read = Manifest::read(directory.path(), TableId(5), 2).unwrap();
-        assert_eq!(read, Some(manifest));
-        read.unwrap().write(directory.path()).unwrap();
-        assert_eq!(fs::read_to_string(path(directory.path())).unwrap(), text);
+        assert_eq!(read.unwrap().segments, [entry(None)]);
     }
 }

@@ -3,24 +3,33 @@
 //! ```text
 //! <data directory>/tables/<table id>/<shard>/manifest.json            names the shard's segments; replaced atomically
 //!                                           /<write id>-<uuid>.parquet a segment; never changed
-//!                        /<table id>/dropped                           the table is gone, the rest is garbage
+//!                        /<table id>/dropped                           the table is being deleted
+//!                 /lost/                                               rows that the catalog does not have any more
 //! ```
 //!
-//! A manifest is the truth: a file that it does not name is garbage. So a write first makes its files and their directories
-//! durable and then the manifests that name them, a removal first replaces the manifest and then deletes files; a crash in
-//! between leaves garbage, which [`Storage::open`] removes. The file of a segment that a scan still uses is deleted when the
-//! scan ends.
+//! A query reads what the manifests name. A write first makes its files and their directories durable and then the manifests
+//! that name them; a removal first replaces the manifest and then deletes files; a crash in between leaves files that no
+//! manifest names. So does a manifest that is lost, or that an older one has replaced. Which of the two it is, the catalog
+//! tells: it has counted the acknowledged rows of each shard ([`Counted`]). A query of a shard that does not hold exactly
+//! these rows fails, and a file that no manifest names is deleted only where the shard has all of them without it. The file
+//! of a segment that a scan still uses is deleted when the scan ends.
 
+mod checksums;
 mod departed;
 mod directory;
+mod lost;
 mod manifest;
 mod open;
 mod segment;
+mod shard;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use checksums::{ChecksummedFile, Checksums};
+pub use departed::RunningWrite;
 pub use segment::{NewSegment, Segment};
+pub use shard::Counted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,14 +37,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use volary_flight_proto::control::{Report, SegmentDescription, SegmentList};
+use volary_flight_proto::control::{
+    Report, SegmentDescription, SegmentList, ShardContent, ShardName,
+};
+use volary_flight_proto::fragment::Expected;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::tally::Tally;
 use volary_flight_proto::{Error, Result};
+use volary_node::disk::SharedDisk;
 use volary_node::durable;
 
 use departed::Departed;
+use directory::TableDirectory;
+use lost::LostDirectory;
 use table::Table;
+
+/// Shards that a report asks about at the most: the others wait for the next one.
+const MOST_UNPROVEN: usize = 1000;
+
+/// The directory of all tables, in the data directory.
+const TABLES: &str = "tables";
 
 /// All shards of this worker. Clones are the same shards.
 #[derive(Debug, Clone)]
@@ -43,8 +65,9 @@ pub struct Storage(Arc<Shards>);
 
 #[derive(Debug)]
 struct Shards {
-    /// `<data directory>/tables`, absolute.
-    root: PathBuf,
+    /// Absolute.
+    data_dir: PathBuf,
+    disk: SharedDisk,
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     departed: Arc<Departed>,
 }
@@ -58,6 +81,8 @@ pub struct Totals {
     pub rows: u64,
     /// Bytes of the segments' files.
     pub bytes: u64,
+    /// The highest write of which there is a file; none if there is no file.
+    pub max_write: Option<WriteId>,
 }
 
 /// What became of a gateway's list of garbage.
@@ -70,41 +95,65 @@ pub struct Collected {
 }
 
 impl Storage {
-    /// Opens the shards of a data directory and removes what no manifest names. A segment that is missing or has another size
-    /// than its manifest says is logged; the queries that would see it fail, others do not. May block.
+    /// Opens the shards of a data directory on this disk. A manifest or a segment that is missing or damaged is logged; the
+    /// queries that need it fail, others do not. May block.
     ///
     /// # Errors
-    /// `DATA_LOSS` for a damaged manifest, `INVALID_ARGUMENT` for one of a newer release, and those of the file system; each
-    /// names the file.
-    pub fn open(data_dir: &Path) -> Result<Self> {
-        let root = data_dir
+    /// `INVALID_ARGUMENT` for a manifest of a newer release, and those of the file system; each names the file.
+    pub fn open(data_dir: &Path, disk: SharedDisk) -> Result<Self> {
+        let data_dir = data_dir
             .canonicalize()
-            .map_err(|source| Error::io(format!("cannot open {}", data_dir.display()), source))?
-            .join("tables");
-        durable::create_directory(&root)?;
+            .map_err(|source| Error::io(format!("cannot open {}", data_dir.display()), source))?;
+        let root = data_dir.join(TABLES);
+        durable::create_directory(disk.as_ref(), &root)?;
         let departed = Arc::new(Departed::default());
-        let tables = open::read_tables(&root, &departed)?;
+        let tables = open::read_tables(&root, &disk, &departed)?;
         Ok(Self(Arc::new(Shards {
-            root,
+            data_dir,
+            disk,
             tables: RwLock::new(tables),
             departed,
         })))
     }
 
     /// The segments of a shard whose rows the snapshot sees, by write. A shard that nobody wrote to has none. The shard of a
-    /// reference table is 0.
+    /// reference table is 0. `counted`: what the catalog says of the shard.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped; `DATA_LOSS`, with the file, if one of the segments is missing or damaged.
+    /// `NOT_FOUND` if the table was dropped; `DATA_LOSS`, with the file, if one of the segments is missing or damaged, or the
+    /// shard does not hold the rows that were counted.
     pub fn segments(
         &self,
         table: TableId,
         shard: u32,
         snapshot: &Snapshot,
+        counted: Option<Counted<'_>>,
     ) -> Result<Vec<Arc<Segment>>> {
         self.0.departed.check_table(table)?;
-        let table = self.0.tables.read().get(&table).cloned();
-        table.map_or_else(|| Ok(Vec::new()), |table| table.segments(shard, snapshot))
+        let known = self.0.tables.read().get(&table).cloned();
+        match (known, counted) {
+            (Some(known), _) => known.segments(shard, snapshot, counted),
+            (None, Some(counted)) if counted.differs(&[]).is_some() => {
+                // It may have been dropped meanwhile.
+                self.0.departed.check_table(table)?;
+                Err(table::other_rows(
+                    &format!("shard {shard} of table {table}"),
+                    &format!("{TABLES}/{}/{shard}/{}", table.0, manifest::FILE),
+                    false,
+                    counted.expected,
+                    0,
+                ))
+            }
+            (None, _) => Ok(Vec::new()),
+        }
+    }
+
+    /// Begins to keep rows of a write: as long as the guard lives, an abort of the write is not forgotten.
+    ///
+    /// # Errors
+    /// `CANCELLED` if the write was aborted.
+    pub fn begin(&self, write: WriteId) -> Result<RunningWrite> {
+        self.0.departed.begin(write)
     }
 
     /// Creates the file of a new segment. It is deleted again unless the segment is [added](Self::add). May block.
@@ -170,7 +219,55 @@ impl Storage {
             Ok(()) => collected.writes = aborted.into_iter().collect(),
             Err(error) => collected.failure = Some(error),
         }
+        if let Some(snapshot) = &question.snapshot {
+            for content in &question.contents {
+                let proven = self.prove(content, snapshot);
+                collected.failure = proven.err().or(collected.failure);
+            }
+        }
         collected
+    }
+
+    /// The shards with files that no manifest names, and that may or may not be garbage.
+    pub fn unproven(&self) -> Vec<ShardName> {
+        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
+        let unproven = tables.iter().flat_map(|table| {
+            let table_id = table.directory().table().0;
+            let shards = table.unproven().into_iter();
+            shards.map(move |shard| ShardName { table_id, shard })
+        });
+        unproven.take(MOST_UNPROVEN).collect()
+    }
+
+    /// Moves the rows of writes from `from` on to where nobody reads them: their number. `incarnation`: that of the catalog
+    /// which does not have them. May block.
+    ///
+    /// # Errors
+    /// Those of the file system: some of the rows are still there.
+    pub fn set_aside(&self, from: WriteId, incarnation: u32) -> Result<u64> {
+        let lost = LostDirectory::new(&self.0.data_dir, incarnation);
+        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
+        let mut rows = 0;
+        for table in tables {
+            rows += table.set_aside(from, &lost)?;
+        }
+        Ok(rows)
+    }
+
+    fn prove(&self, content: &ShardContent, snapshot: &Snapshot) -> Result<()> {
+        let Some(ShardName { table_id, shard }) = content.shard else {
+            return Ok(());
+        };
+        let table = self.0.tables.read().get(&TableId(table_id)).cloned();
+        let Some(table) = table else {
+            return Ok(());
+        };
+        let tally = content.tally.map(Tally);
+        let counted = Counted {
+            expected: tally.map_or(Expected::Rows(content.rows), Expected::Tally),
+            by: snapshot,
+        };
+        table.prove(shard, counted)
     }
 
     /// All segments, by table, shard and write.
@@ -184,6 +281,7 @@ impl Storage {
                 file: segment.relative_path(),
                 rows: segment.rows(),
                 bytes: segment.bytes(),
+                damage: segment.damage().unwrap_or_default().to_owned(),
             });
         });
         list
@@ -197,10 +295,19 @@ impl Storage {
             totals.rows += segment.rows();
             totals.bytes += segment.bytes();
         });
+        let tables = self.0.tables.read();
+        totals.max_write = tables.values().filter_map(|table| table.max_write()).max();
         totals
     }
 
-    fn for_each(&self, mut visit: impl FnMut(&Segment)) {
+    /// All segments, as of now.
+    pub fn all_segments(&self) -> Vec<Arc<Segment>> {
+        let mut all = Vec::new();
+        self.for_each(|segment| all.push(Arc::clone(segment)));
+        all
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(&Arc<Segment>)) {
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
         for table in tables {
             table.for_each(&mut visit);
@@ -227,8 +334,10 @@ impl Storage {
         let mut tables = self.0.tables.write();
         self.0.departed.check_table(id)?;
         let table = tables.entry(id).or_insert_with(|| {
+            let (root, disk) = (self.0.data_dir.join(TABLES), Arc::clone(&self.0.disk));
+            let directory = Arc::new(TableDirectory::new(&root, id, disk));
             let departed = Arc::clone(&self.0.departed);
-            Arc::new(Table::new(&self.0.root, id, BTreeMap::new(), departed))
+            Arc::new(Table::with_directory(directory, BTreeMap::new(), departed))
         });
         Ok(Arc::clone(table))
     }

@@ -1,4 +1,8 @@
 //! What a worker finds when it starts.
+//!
+//! Nothing is deleted here but temporary files: a manifest that is missing, damaged or too old makes files look like garbage
+//! that are the only copy of acknowledged rows. What no manifest names is kept as an orphan, until the gateway says what the
+//! shard holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,38 +12,32 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use volary_flight_proto::ids::TableId;
-use volary_flight_proto::{Error, Result};
-use volary_node::durable;
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::disk::SharedDisk;
 
 use super::departed::Departed;
 use super::directory::{DROPPED_FILE, TableDirectory};
-use super::manifest::Manifest;
-use super::segment::Segment;
-use super::table::{Segments, Table};
+use super::manifest::{self, Manifest};
+use super::segment::{Segment, write_of};
+use super::shard::{Fault, Orphan, Shard};
+use super::table::Table;
 
-/// Reads the tables below `root` and removes what no manifest names.
+/// What `durable::replace_file` writes a manifest into before it takes its place.
+const TEMPORARY_FILE: &str = "manifest.tmp";
+
+/// Reads the tables below `root`.
 pub(super) fn read_tables(
     root: &Path,
+    disk: &SharedDisk,
     departed: &Arc<Departed>,
 ) -> Result<BTreeMap<TableId, Arc<Table>>> {
     let mut tables = BTreeMap::new();
-    for id in numbered_directories(root)? {
+    for id in numbered_directories(root, &[])? {
         let id = TableId(id);
-        let directory = TableDirectory::new(root, id);
-        if directory.path().join(DROPPED_FILE).exists() {
-            departed.drop_table(id);
-            let path = directory.path();
-            fs::remove_dir_all(path)
-                .map_err(|source| Error::io(format!("cannot delete {}", path.display()), source))?;
-            continue;
-        }
-        let directory = Arc::new(directory);
+        let directory = Arc::new(TableDirectory::new(root, id, Arc::clone(disk)));
         let mut shards = BTreeMap::new();
-        for shard in numbered_directories(directory.path())? {
-            let segments = read_shard(&directory, shard)?;
-            if !segments.is_empty() {
-                shards.insert(shard, segments);
-            }
+        for shard in numbered_directories(directory.path(), &[DROPPED_FILE])? {
+            shards.insert(shard, read_shard(&directory, shard)?);
         }
         let table = Table::with_directory(directory, shards, Arc::clone(departed));
         tables.insert(id, Arc::new(table));
@@ -47,40 +45,58 @@ pub(super) fn read_tables(
     Ok(tables)
 }
 
-fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Segments> {
+fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
     let path = directory.shard_path(shard);
-    let manifest = Manifest::read(&path, directory.table(), shard)?;
-    let entries = manifest
-        .map(|manifest| manifest.segments)
-        .unwrap_or_default();
+    let (entries, mut fault) = match Manifest::read(&path, directory.table(), shard) {
+        Ok(Some(manifest)) => (manifest.segments, None),
+        Ok(None) => (Vec::new(), Some(Fault::NoManifest)),
+        Err(error) if error.code() == ErrorCode::DataLoss => {
+            tracing::error!(%error, "a manifest is damaged: queries that need its shard will fail");
+            let damaged = Fault::Damaged(error.message().to_owned());
+            (Vec::new(), Some(damaged))
+        }
+        // A newer release wrote it, or the disk fails: starting without it would not end well.
+        Err(error) => return Err(error),
+    };
     let named: BTreeSet<OsString> = entries
         .iter()
         .map(|entry| entry.file.clone().into())
         .collect();
-    let manifest_file = super::manifest::path(&path);
-    let garbage: Vec<_> = entries_of(&path)?
-        .into_iter()
-        .filter(|entry| !named.contains(entry))
-        .map(|entry| path.join(entry))
-        .filter(|file| *file != manifest_file)
-        .collect();
-    if !garbage.is_empty() {
-        // The manifest may have been replaced just before a crash: an older one must not come back when the files are gone.
-        durable::sync_directory(&path)?;
+    let mut orphans = Vec::new();
+    for name in entries_of(&path)? {
+        if named.contains(&name) || name == manifest::FILE {
+            continue;
+        }
+        let file = path.join(&name);
+        if name == TEMPORARY_FILE {
+            fs::remove_file(&file)
+                .map_err(|source| Error::io(format!("cannot delete {}", file.display()), source))?;
+        } else if let Some(write) = name.to_str().and_then(write_of) {
+            tracing::info!(file = %file.display(), "a segment that no manifest names is kept until the gateway says what its shard holds");
+            orphans.push(Orphan { path: file, write });
+        } else {
+            warn_of_stranger(&file);
+        }
     }
-    for file in garbage {
-        tracing::info!(file = %file.display(), "removing a file that no manifest names");
-        fs::remove_file(&file)
-            .map_err(|source| Error::io(format!("cannot delete {}", file.display()), source))?;
+    if orphans.is_empty() && matches!(fault, Some(Fault::NoManifest)) {
+        fault = None; // an empty directory: a write began and wrote nothing
     }
-    Ok(entries
+    let segments = entries
         .into_iter()
         .map(|entry| Arc::new(Segment::open(directory, shard, entry)))
-        .collect())
+        .collect();
+    Ok(Shard {
+        segments,
+        orphans,
+        fault,
+    })
 }
 
 /// The directories whose name is a number. Others are not ours, and stay.
-fn numbered_directories<T: FromStr + ToString + Ord>(path: &Path) -> Result<BTreeSet<T>> {
+fn numbered_directories<T: FromStr + ToString + Ord>(
+    path: &Path,
+    others: &[&str],
+) -> Result<BTreeSet<T>> {
     let mut numbers = BTreeSet::new();
     for name in entries_of(path)? {
         let number = name.to_str().and_then(|name| name.parse::<T>().ok());
@@ -88,13 +104,18 @@ fn numbered_directories<T: FromStr + ToString + Ord>(path: &Path) -> Result<BTre
             Some(number) => {
                 numbers.insert(number);
             }
-            None => tracing::warn!(
-                path = %path.join(&name).display(),
-                "this is nothing of Volary's and is left alone; the directory belongs to the worker"
-            ),
+            None if others.iter().any(|other| name == *other) => {}
+            None => warn_of_stranger(&path.join(&name)),
         }
     }
     Ok(numbers)
+}
+
+fn warn_of_stranger(path: &Path) {
+    tracing::warn!(
+        path = %path.display(),
+        "this is nothing of Volary's and is left alone; the directory belongs to the worker"
+    );
 }
 
 fn entries_of(path: &Path) -> Result<Vec<OsString>> {

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::checksums::Checksums;
 use super::directory::TableDirectory;
 use super::manifest::Entry;
 
@@ -20,8 +21,12 @@ pub struct Segment {
     write: WriteId,
     rows: u64,
     bytes: u64,
-    /// What is wrong with the file.
-    damage: Option<String>,
+    /// None if a release wrote it that took none.
+    checksums: Option<Checksums>,
+    /// What is wrong with the file, once it is found out.
+    damage: OnceLock<String>,
+    /// Whether the file was compared with its checksum, or written, since the worker started.
+    is_checked: AtomicBool,
 }
 
 /// A segment whose file is being written. Dropping it deletes the file.
@@ -47,9 +52,10 @@ impl NewSegment {
         shard: u32,
         write: WriteId,
     ) -> Result<(Self, File)> {
-        let name = format!("{}-{}.parquet", write.0, Uuid::now_v7().simple());
+        let name = file_name(write);
         let path = directory.create_shard(shard)?.join(&name);
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create_new(true)
             .open(&path)
@@ -72,32 +78,57 @@ impl NewSegment {
         &self.file.path
     }
 
-    /// The segment, when its file is complete and has so many rows and bytes.
-    pub fn complete(self, rows: u64, bytes: u64) -> Segment {
-        Segment {
+    /// The segment, once its file is complete, with so many rows and these checksums. Makes the file durable. May block.
+    ///
+    /// # Errors
+    /// Those of the file system, with the file.
+    pub fn complete(self, file: &File, rows: u64, checksums: Checksums) -> Result<Segment> {
+        let disk = self.file.directory.disk();
+        let synced = disk.sync_file(file, &self.file.path);
+        let metadata = synced.and_then(|()| file.metadata()).map_err(|source| {
+            let what = format!("cannot write segment {}", self.file.path.display());
+            Error::io(what, source)
+        })?;
+        Ok(Segment {
             file: self.file,
             shard: self.shard,
             write: self.write,
             rows,
-            bytes,
-            damage: None,
-        }
+            bytes: metadata.len(),
+            checksums: Some(checksums),
+            damage: OnceLock::new(),
+            is_checked: AtomicBool::new(true),
+        })
     }
+}
+
+/// What the file of a segment of this write is called.
+fn file_name(write: WriteId) -> String {
+    format!("{}-{}.parquet", write.0, Uuid::now_v7().simple())
+}
+
+/// The write of a segment's file, by its name; none if it is no segment's.
+pub(super) fn write_of(file_name: &str) -> Option<WriteId> {
+    let (write, id) = file_name.strip_suffix(".parquet")?.split_once('-')?;
+    Uuid::try_parse(id).ok()?;
+    write.parse().ok().map(WriteId)
 }
 
 impl Segment {
     /// A segment that a manifest names.
     pub(super) fn open(directory: &Arc<TableDirectory>, shard: u32, entry: Entry) -> Self {
         let path = directory.shard_path(shard).join(&entry.file);
-        let damage = match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() == entry.bytes => None,
-            Ok(metadata) => Some(format!(
-                "has {} bytes instead of {}",
+        let damage = OnceLock::new();
+        let found = match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() == entry.bytes => Ok(()),
+            Ok(metadata) => damage.set(format!(
+                "it has {} bytes instead of {}",
                 metadata.len(),
                 entry.bytes
             )),
-            Err(error) => Some(format!("cannot be opened ({error})")),
+            Err(error) => damage.set(format!("it cannot be opened: {error}")),
         };
+        debug_assert!(found.is_ok(), "nothing was set before");
         let segment = Self {
             file: SegmentFile {
                 directory: Arc::clone(directory),
@@ -109,7 +140,9 @@ impl Segment {
             write: entry.write_id,
             rows: entry.rows,
             bytes: entry.bytes,
+            checksums: entry.checksums,
             damage,
+            is_checked: AtomicBool::new(false),
         };
         if let Err(error) = segment.check() {
             tracing::error!(%error, "a segment is damaged: queries that need it will fail");
@@ -149,12 +182,71 @@ impl Segment {
 
     /// The file, relative to the data directory.
     pub fn relative_path(&self) -> String {
-        format!(
-            "tables/{}/{}/{}",
-            self.table().0,
-            self.shard,
-            self.file.name
-        )
+        self.file
+            .directory
+            .relative_path(self.shard, &self.file.name)
+    }
+
+    /// The checksums of the file; none if a release wrote it that took none.
+    pub fn checksums(&self) -> Option<&Checksums> {
+        self.checksums.as_ref()
+    }
+
+    /// What is known to be wrong with the file.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    /// Compares the file with its checksum, if that was not done since the worker started and the file has at most
+    /// `most_bytes`. May block.
+    ///
+    /// # Errors
+    /// `DATA_LOSS`, with the file, if it has another content than when it was written, or cannot be read.
+    pub fn check_once(&self, most_bytes: u64) -> Result<()> {
+        if self.bytes > most_bytes || self.is_checked.load(Ordering::Acquire) {
+            return self.check();
+        }
+        self.check_content(|_| ())
+    }
+
+    /// Compares the file with its checksum. `pace` is told of each step's bytes, and may wait. May block.
+    ///
+    /// # Errors
+    /// As [`Self::check_once`].
+    pub fn check_content(&self, pace: impl FnMut(usize)) -> Result<()> {
+        self.check()?;
+        let Some(checksums) = &self.checksums else {
+            return Ok(());
+        };
+        let damage = match checksums.are_those_of(&self.file.path, pace) {
+            Ok(true) => {
+                self.is_checked.store(true, Ordering::Release);
+                return Ok(());
+            }
+            Ok(false) => "it does not have its BLAKE3 hash".to_owned(),
+            // Its table was dropped while it was read.
+            Err(_) if !self.file.is_named.load(Ordering::Acquire) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("it cannot be opened: {error}")
+            }
+            // Too many open files, for example: that says nothing about this one.
+            Err(error) => {
+                let what = format!("cannot read segment {}", self.relative_path());
+                return Err(Error::io(what, error));
+            }
+        };
+        Err(self.note_damage(damage))
+    }
+
+    /// Notes that the file is not as it was written, and returns the error that all queries of it get from here on.
+    pub fn note_damage(&self, damage: String) -> Error {
+        let is_news = self.damage.set(damage).is_ok();
+        let error = self.check().err();
+        let error = error.unwrap_or_else(|| Error::internal("damage that was noted is gone"));
+        if is_news {
+            tracing::error!(%error, "a segment is damaged: queries that need it fail");
+        }
+        error
     }
 
     /// The file, as the object store of the local file system names it.
@@ -175,13 +267,13 @@ impl Segment {
     }
 
     /// # Errors
-    /// `DATA_LOSS` if the file was missing or had another size when the worker started.
+    /// `DATA_LOSS` if the file is known to be missing or damaged.
     pub(super) fn check(&self) -> Result<()> {
-        self.damage.as_ref().map_or(Ok(()), |damage| {
+        self.damage.get().map_or(Ok(()), |damage| {
             Err(Error::new(
                 ErrorCode::DataLoss,
                 format!(
-                    "shard {} of table {}: segment {} {damage}; restore it from a backup and restart the worker",
+                    "shard {} of table {}: segment {} is damaged or missing ({damage}); restore the file from a backup and restart the worker",
                     self.shard,
                     self.table(),
                     self.relative_path()
@@ -197,6 +289,16 @@ impl Segment {
             write_id: self.write,
             rows: self.rows,
             bytes: self.bytes,
+            checksums: self.checksums.clone(),
+        }
+    }
+
+    /// Deletes the file of an aborted write before a manifest without it is there: the room of a full disk may be needed for the
+    /// manifest. No query reads rows of the write, so that a manifest that still names the file does no harm.
+    pub(super) fn delete_early(&self) {
+        self.mark_garbage();
+        if let Err(error) = fs::remove_file(&self.file.path) {
+            tracing::debug!(path = %self.file.path.display(), %error, "the file of an aborted write cannot be deleted yet");
         }
     }
 

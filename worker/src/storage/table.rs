@@ -1,24 +1,25 @@
 //! The shards of one table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::fragment::Expected;
+use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::durable;
 
 use super::departed::Departed;
 use super::directory::TableDirectory;
+use super::lost::LostDirectory;
 use super::manifest::{self, Manifest};
 use super::segment::Segment;
+use super::shard::{Counted, Fault, Orphan, Segments, Shard};
 
 /// Manifests that are replaced at the same time: each waits for the disk, which makes several durable at once.
 const MANIFESTS_AT_ONCE: usize = 8;
-
-pub(super) type Segments = Vec<Arc<Segment>>;
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -26,24 +27,14 @@ pub(super) struct Table {
     departed: Arc<Departed>,
     /// Held by who replaces manifests.
     writer: Mutex<()>,
-    /// What the manifests name, by write. Held for moments only.
-    shards: RwLock<BTreeMap<u32, Segments>>,
+    /// Held for moments only.
+    shards: RwLock<BTreeMap<u32, Shard>>,
 }
 
 impl Table {
-    pub(super) fn new(
-        root: &Path,
-        id: TableId,
-        shards: BTreeMap<u32, Segments>,
-        departed: Arc<Departed>,
-    ) -> Self {
-        let directory = Arc::new(TableDirectory::new(root, id));
-        Self::with_directory(directory, shards, departed)
-    }
-
     pub(super) fn with_directory(
         directory: Arc<TableDirectory>,
-        shards: BTreeMap<u32, Segments>,
+        shards: BTreeMap<u32, Shard>,
         departed: Arc<Departed>,
     ) -> Self {
         Self {
@@ -58,21 +49,64 @@ impl Table {
         &self.directory
     }
 
-    pub(super) fn segments(&self, shard: u32, snapshot: &Snapshot) -> Result<Segments> {
-        let shards = self.shards.read();
-        let seen = shards
-            .get(&shard)
-            .into_iter()
-            .flatten()
-            .filter(|segment| snapshot.sees(segment.write()));
-        seen.map(|segment| segment.check().map(|()| Arc::clone(segment)))
-            .collect()
+    pub(super) fn segments(
+        &self,
+        shard: u32,
+        snapshot: &Snapshot,
+        counted: Option<Counted<'_>>,
+    ) -> Result<Segments> {
+        let was_faulty;
+        let seen = {
+            let shards = self.shards.read();
+            let known = shards.get(&shard);
+            was_faulty = known.is_some_and(|known| known.fault.is_some());
+            if let Some(Fault::Damaged(damage)) = known.and_then(|known| known.fault.as_ref()) {
+                return Err(self.damaged(shard, damage));
+            }
+            let segments = known.map_or(&[][..], |known| &known.segments);
+            match counted.and_then(|counted| Some((counted, counted.differs(segments)?))) {
+                Some((counted, rows)) => Err((counted, rows)),
+                None => Ok(segments
+                    .iter()
+                    .filter(|segment| snapshot.sees(segment.write()))
+                    .map(|segment| segment.check().map(|()| Arc::clone(segment)))
+                    .collect::<Result<_>>()?),
+            }
+        };
+        if was_faulty && counted.is_some() && seen.is_ok() {
+            self.note_right_rows(shard);
+        }
+        match seen {
+            Ok(segments) => Ok(segments),
+            Err((counted, rows)) => {
+                // It may have been dropped meanwhile.
+                self.departed.check_table(self.directory.table())?;
+                Err(self.note_other_rows(shard, counted, rows))
+            }
+        }
     }
 
-    pub(super) fn for_each(&self, visit: &mut impl FnMut(&Segment)) {
-        for segment in self.shards.read().values().flatten() {
-            visit(segment);
+    pub(super) fn for_each(&self, visit: &mut impl FnMut(&Arc<Segment>)) {
+        for shard in self.shards.read().values() {
+            shard.segments.iter().for_each(&mut *visit);
         }
+    }
+
+    /// The highest write of which there is a file.
+    pub(super) fn max_write(&self) -> Option<WriteId> {
+        let shards = self.shards.read();
+        let writes = shards.values().flat_map(|shard| {
+            let named = shard.segments.iter().map(|segment| segment.write());
+            named.chain(shard.orphans.iter().map(|orphan| orphan.write))
+        });
+        writes.max()
+    }
+
+    /// Shards with files that may be garbage.
+    pub(super) fn unproven(&self) -> Vec<u32> {
+        let shards = self.shards.read();
+        let unproven = shards.iter().filter(|(_, shard)| !shard.orphans.is_empty());
+        unproven.map(|(shard, _)| *shard).collect()
     }
 
     pub(super) fn add(&self, segments: Vec<Segment>) -> Result<()> {
@@ -91,29 +125,115 @@ impl Table {
         let changes: Vec<(u32, Segments)> = {
             let shards = self.shards.read();
             let with_old = |(shard, mut new): (u32, Segments)| {
-                new.extend(shards.get(&shard).into_iter().flatten().cloned());
+                if let Some(known) = shards.get(&shard) {
+                    self.refuse_fault(shard, known)?;
+                    new.extend(known.segments.iter().cloned());
+                }
                 // Stable: the segments of a write keep their order.
                 new.sort_by_key(|segment| segment.write());
-                (shard, new)
+                Ok((shard, new))
             };
-            added.into_iter().map(with_old).collect()
+            added.into_iter().map(with_old).collect::<Result<_>>()?
         };
         self.directory
             .sync_shards(changes.iter().map(|(shard, _)| *shard))?;
         for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))
     }
 
+    /// Removes the rows of aborted writes.
     pub(super) fn remove_writes(&self, writes: &BTreeSet<WriteId>) -> Result<()> {
-        let is_removed = |segment: &Arc<Segment>| writes.contains(&segment.write());
         let _writer = self.writer.lock();
+        let mut orphans = Vec::new();
+        let mut removed = Vec::new();
         let mut changes = Vec::new();
-        for (shard, segments) in self.shards.read().iter() {
-            if segments.iter().any(is_removed) {
-                let kept = segments.iter().filter(|segment| !is_removed(segment));
-                changes.push((*shard, kept.cloned().collect::<Segments>()));
+        for (shard, known) in self.shards.write().iter_mut() {
+            let are_aborted = |orphan: &mut Orphan| writes.contains(&orphan.write);
+            orphans.extend(known.orphans.extract_if(.., are_aborted));
+            let of_aborted = |segment: &&Arc<Segment>| writes.contains(&segment.write());
+            let (gone, kept): (Vec<_>, Vec<_>) = known.segments.iter().partition(of_aborted);
+            if !gone.is_empty() {
+                removed.extend(gone.into_iter().cloned());
+                changes.push((*shard, kept.into_iter().cloned().collect::<Segments>()));
             }
         }
-        for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))
+        let deleted = delete_orphans(&orphans);
+        let replace = |(shard, segments): &(u32, Segments)| self.replace(*shard, segments);
+        let replaced = match for_each_at_once(&changes, replace) {
+            // A full disk has no room for the manifests that give room back.
+            Err(error) if error.code() == ErrorCode::ResourceExhausted => {
+                removed.iter().for_each(|segment| segment.delete_early());
+                for_each_at_once(&changes, replace)
+            }
+            replaced => replaced,
+        };
+        deleted.and(replaced)
+    }
+
+    /// Compares a shard with what the catalog has counted. If they are equal, files that no manifest names, of writes that
+    /// were counted or would have been, are garbage, and are deleted.
+    pub(super) fn prove(&self, shard: u32, counted: Counted<'_>) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (differs, garbage) = {
+            let mut shards = self.shards.write();
+            let Some(known) = shards.get_mut(&shard) else {
+                return Ok(());
+            };
+            if matches!(known.fault, Some(Fault::Damaged(_))) {
+                return Ok(());
+            }
+            let differs = counted.differs(&known.segments);
+            let mut garbage = Vec::new();
+            if differs.is_none() {
+                known.fault = None;
+                let is_garbage = |orphan: &mut Orphan| counted.by.sees(orphan.write);
+                garbage.extend(known.orphans.extract_if(.., is_garbage));
+            }
+            (differs, garbage)
+        };
+        if let Some(rows) = differs {
+            let error = self.note_other_rows(shard, counted, rows);
+            tracing::debug!(%error, "files that no manifest names are kept");
+            return Ok(());
+        }
+        if garbage.is_empty() {
+            return Ok(());
+        }
+        // The manifest may have been replaced just before a crash: an older one must not come back when the files are gone.
+        let path = self.directory.shard_path(shard);
+        durable::sync_directory(self.directory.disk(), &path)?;
+        delete_orphans(&garbage)
+    }
+
+    /// Moves the rows of writes from `from` on to a directory where nobody reads them: their number.
+    pub(super) fn set_aside(&self, from: WriteId, lost: &LostDirectory) -> Result<u64> {
+        let _writer = self.writer.lock();
+        let mut found = Vec::new();
+        for (shard, known) in self.shards.read().iter() {
+            let (gone, kept): (Segments, Segments) = known
+                .segments
+                .iter()
+                .cloned()
+                .partition(|segment| segment.write() >= from);
+            let orphans = known.orphans.iter().filter(|orphan| orphan.write >= from);
+            found.push((*shard, gone, kept, orphans.cloned().collect::<Vec<_>>()));
+        }
+        let mut changes = Vec::new();
+        let mut rows = 0;
+        for (shard, gone, kept, orphans) in found {
+            lost.take(&self.directory, shard, &gone, &orphans)?;
+            rows += gone.iter().map(|segment| segment.rows()).sum::<u64>();
+            if !gone.is_empty() {
+                changes.push((shard, kept));
+            }
+        }
+        for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))?;
+        let mut orphans = Vec::new();
+        for known in self.shards.write().values_mut() {
+            let is_later = |orphan: &mut Orphan| orphan.write >= from;
+            orphans.extend(known.orphans.extract_if(.., is_later));
+        }
+        delete_orphans(&orphans)?;
+        Ok(rows)
     }
 
     /// Deletes all, now or when the last scan of it ends.
@@ -125,7 +245,7 @@ impl Table {
         for shard in shards.keys() {
             // Also where the mark could not be made, because the disk is full for example.
             let path = manifest::path(&self.directory.shard_path(*shard));
-            match std::fs::remove_file(&path) {
+            match fs::remove_file(&path) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                     let error = Error::io(format!("cannot delete {}", path.display()), source);
                     result = result.and(Err(error));
@@ -133,10 +253,62 @@ impl Table {
                 _ => {}
             }
         }
-        for segment in shards.values().flatten() {
+        for segment in shards.values().flat_map(|shard| &shard.segments) {
             segment.mark_garbage();
         }
         result
+    }
+
+    fn refuse_fault(&self, shard: u32, known: &Shard) -> Result<()> {
+        match &known.fault {
+            None => Ok(()),
+            Some(Fault::Damaged(damage)) => Err(self.damaged(shard, damage)),
+            Some(Fault::OtherRows(difference)) => {
+                Err(Error::new(ErrorCode::DataLoss, difference.clone()))
+            }
+            Some(Fault::NoManifest) => Err(Error::unavailable(format!(
+                "shard {shard} of table {}: {} is missing, and the gateway has not said yet whether the shard had rows; retry",
+                self.directory.table(),
+                self.directory.relative_path(shard, manifest::FILE),
+            ))),
+        }
+    }
+
+    fn damaged(&self, shard: u32, damage: &str) -> Error {
+        let table = self.directory.table();
+        Error::new(
+            ErrorCode::DataLoss,
+            format!("shard {shard} of table {table} cannot be used: {damage}"),
+        )
+    }
+
+    /// The shard holds the rows that were counted, by now.
+    fn note_right_rows(&self, shard: u32) {
+        if let Some(known) = self.shards.write().get_mut(&shard)
+            && matches!(known.fault, Some(Fault::OtherRows(_)))
+        {
+            known.fault = None;
+        }
+    }
+
+    /// Refuses rows that are written to the shard from now on: they could be lost with it.
+    fn note_other_rows(&self, shard: u32, counted: Counted<'_>, rows: u64) -> Error {
+        let path = self.directory.shard_path(shard);
+        let file = self.directory.relative_path(shard, manifest::FILE);
+        let error = other_rows(
+            &format!("shard {shard} of table {}", self.directory.table()),
+            &file,
+            manifest::path(&path).exists(),
+            counted.expected,
+            rows,
+        );
+        let mut shards = self.shards.write();
+        let known = shards.entry(shard).or_default();
+        if !matches!(known.fault, Some(Fault::OtherRows(_))) {
+            tracing::error!(%error, "acknowledged rows are missing: queries that need them fail");
+            known.fault = Some(Fault::OtherRows(error.message().to_owned()));
+        }
+        error
     }
 
     /// Makes these the segments of a shard, on disk and then here.
@@ -147,7 +319,9 @@ impl Table {
         let entries = segments.iter().map(|segment| segment.entry()).collect();
         let manifest = Manifest::new(id, shard, entries);
         // The files' names first: a manifest that survives a crash must not name what does not.
-        let written = durable::sync_directory(&directory).and_then(|()| manifest.write(&directory));
+        let disk = self.directory.disk();
+        let written = durable::sync_directory(disk, &directory)
+            .and_then(|()| manifest.write(disk, &directory));
         match written {
             Ok(()) => self.settle(shard, segments),
             Err(_) if manifest.is_on_disk(&directory) => self.keep_both(shard, segments),
@@ -159,9 +333,13 @@ impl Table {
     /// The manifest names these, for sure: others are garbage.
     fn settle(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
-        let replaced = self.shards.write().insert(shard, segments.to_vec());
+        let replaced = {
+            let mut shards = self.shards.write();
+            let known = shards.entry(shard).or_default();
+            std::mem::replace(&mut known.segments, segments.to_vec())
+        };
         let kept: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
-        for segment in replaced.into_iter().flatten() {
+        for segment in replaced {
             if !kept.contains(&Arc::as_ptr(&segment)) {
                 segment.mark_garbage();
             }
@@ -173,7 +351,7 @@ impl Table {
     fn keep_both(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let mut shards = self.shards.write();
-        let known = shards.entry(shard).or_default();
+        let known = &mut shards.entry(shard).or_default().segments;
         for segment in segments {
             if !known.iter().any(|other| Arc::ptr_eq(other, segment)) {
                 known.push(Arc::clone(segment));
@@ -181,6 +359,46 @@ impl Table {
         }
         known.sort_by_key(|segment| segment.write());
     }
+}
+
+/// The error for a shard that holds other rows than the catalog has counted.
+pub(super) fn other_rows(
+    what: &str,
+    manifest: &str,
+    has_manifest: bool,
+    expected: Expected,
+    rows: u64,
+) -> Error {
+    let instead = match expected {
+        Expected::Rows(expected) => format!("{rows} of its {expected} acknowledged rows"),
+        Expected::Tally(_) => format!("{rows} rows, which are not those that were acknowledged,"),
+    };
+    let state = if has_manifest {
+        "is not the newest one, or another shard's"
+    } else {
+        "is missing"
+    };
+    Error::new(
+        ErrorCode::DataLoss,
+        format!(
+            "{what}: {instead} are here: {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
+        ),
+    )
+}
+
+fn delete_orphans<'a>(orphans: impl IntoIterator<Item = &'a Orphan>) -> Result<()> {
+    let mut result = Ok(());
+    for Orphan { path, .. } in orphans {
+        tracing::info!(file = %path.display(), "deleting a segment that no manifest names, and of which no row was acknowledged");
+        match fs::remove_file(path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                let what = format!("cannot delete {}", path.display());
+                result = result.and(Err(Error::io(what, source)));
+            }
+            _ => {}
+        }
+    }
+    result
 }
 
 /// Does something that waits for the disk with all items, a few at a time, and returns the first error.

@@ -3,7 +3,6 @@
 //! Any tool reads them. What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
 //! `ARROW:schema` entry, except for views, which are a layout in memory and which older readers do not know.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use parquet::arrow::{
     ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema,
 };
 use parquet::basic::{Compression, Encoding};
+use parquet::column::page_store::PageStoreFactory;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -21,6 +21,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::layout::{Layout, ORDER};
 use crate::config;
+use crate::storage::ChecksummedFile;
 
 /// Keys that a bloom filter says are there and are not.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
@@ -98,9 +99,14 @@ impl Format {
         })
     }
 
-    /// A writer of the table's columns.
-    pub(super) fn writer(&self, file: File) -> Result<ArrowWriter<File>, ParquetError> {
-        ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), self.options.clone())
+    /// A writer of the table's columns, which keeps pages in `pages` until a row group is complete.
+    pub(super) fn writer(
+        &self,
+        file: ChecksummedFile,
+        pages: Arc<dyn PageStoreFactory>,
+    ) -> Result<ArrowWriter<ChecksummedFile>, ParquetError> {
+        let options = self.options.clone().with_page_store_factory(pages);
+        ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), options)
     }
 }
 

@@ -1,7 +1,7 @@
 //! From rows that arrive to sealed segments.
 //!
 //! Rows are checked against the table ([`layout`]), sorted by shard and sort key, in memory ([`buffer`]) or with a sort that
-//! spills ([`sort`]), and encoded as Parquet ([`segments`], [`format`]): several shards at the same time if the rows are in
+//! spills ([`sort`]), and encoded as Parquet ([`segments`], [`format`]) with checksums ([`segment_file`], [`pages`]): several shards at the same time if the rows are in
 //! memory. Only then do the manifests name them, all at the end: a write that fails or is dropped midway leaves nothing but
 //! files that its guards delete.
 //!
@@ -14,7 +14,9 @@ mod buffer;
 mod columns;
 mod format;
 mod layout;
+mod pages;
 mod received;
+mod segment_file;
 mod segments;
 mod sort;
 #[cfg(test)]
@@ -35,7 +37,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
 use crate::config;
-use crate::storage::{Segment, Storage};
+use crate::storage::{RunningWrite, Segment, Storage};
 use buffer::Part;
 use columns::Columns;
 use format::Format;
@@ -79,7 +81,8 @@ pub async fn write(
         .ok_or_else(|| Error::invalid("a write request without a table"))?;
     let layout = Layout::new(&table)?;
     let write = WriteId(request.write_id);
-    let work = run(context.clone(), layout, write, rows).in_current_span();
+    let running = context.storage.begin(write)?;
+    let work = run(context.clone(), layout, write, running, rows).in_current_span();
     let written = context.runtimes.on_cpu(work).await;
     written.map_err(|error| error.at(format!("table {}", table.name)))
 }
@@ -88,6 +91,7 @@ async fn run(
     context: WriteContext,
     layout: Layout,
     write: WriteId,
+    running: RunningWrite,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
 ) -> Result<WriteResult> {
     let layout = Arc::new(layout);
@@ -121,7 +125,12 @@ async fn run(
     };
     if !segments.is_empty() {
         let table = layout.table();
-        in_background(move || context.storage.add(table, segments)).await?;
+        // The thread goes on where this future is dropped: the write counts as running until it is done.
+        in_background(move || {
+            let _running = running;
+            context.storage.add(table, segments)
+        })
+        .await?;
     }
     tracing::debug!(shards = result.shards.len(), "rows are durable");
     Ok(result)

@@ -1,19 +1,17 @@
 //! Cutting sorted rows into shards, and shards into files.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt32Type;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use parquet::arrow::ArrowWriter;
-use parquet::errors::ParquetError;
 use tokio::task::JoinSet;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::format::{Format, failed};
 use super::layout::{Layout, REFERENCE_SHARD};
+use super::segment_file::SegmentFile;
 use super::{WriteContext, in_background};
 use crate::storage::{NewSegment, Segment, Storage};
 
@@ -37,9 +35,7 @@ pub(super) struct SegmentsWriter {
 struct CurrentFile {
     shard: u32,
     segment: NewSegment,
-    parquet: ArrowWriter<File>,
-    /// The same file, to make it durable.
-    file: File,
+    file: SegmentFile,
     rows: u64,
 }
 
@@ -103,12 +99,11 @@ impl SegmentsWriter {
             None => self.open_file(shard).await?,
         };
         let current = self.current.insert(current);
-        let written = current.parquet.write(rows);
+        let written = current.file.write(rows);
         written.map_err(|error| failed(current.segment.path(), error))?;
         current.rows += rows.num_rows() as u64;
-        self.memory.resize(current.parquet.memory_size());
-        let bytes = current.parquet.bytes_written() + current.parquet.in_progress_size();
-        if bytes >= self.format.segment_bytes {
+        self.memory.resize(current.file.memory_size());
+        if current.file.size() >= self.format.segment_bytes {
             self.close_file().await?;
         }
         Ok(())
@@ -129,15 +124,11 @@ impl SegmentsWriter {
     async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
         let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
         let (segment, file) = in_background(move || storage.create(table, shard, write)).await?;
-        let parquet = file
-            .try_clone()
-            .map_err(ParquetError::from)
-            .and_then(|file| self.format.writer(file))
-            .map_err(|error| failed(segment.path(), error))?;
+        let file =
+            SegmentFile::new(&self.format, file).map_err(|error| failed(segment.path(), error))?;
         Ok(CurrentFile {
             shard,
             segment,
-            parquet,
             file,
             rows: 0,
         })
@@ -150,29 +141,18 @@ impl SegmentsWriter {
         };
         let CurrentFile {
             segment,
-            parquet,
             file,
             rows,
             ..
         } = current;
-        // Not `into_inner`, which makes an error of the last flush, such as a full disk, a mere text.
-        parquet
-            .close()
-            .map_err(|error| failed(segment.path(), error))?;
+        let finished = file.finish();
+        let (file, checksums) = finished.map_err(|error| failed(segment.path(), error))?;
         self.memory.resize(0);
         if self.syncing.len() >= FILES_SYNCING {
             self.take_synced().await?;
         }
-        self.syncing.spawn_blocking(move || {
-            let synced = file.sync_all().and_then(|()| file.metadata());
-            let metadata = synced.map_err(|source| {
-                Error::io(
-                    format!("cannot write segment {}", segment.path().display()),
-                    source,
-                )
-            })?;
-            Ok(segment.complete(rows, metadata.len()))
-        });
+        self.syncing
+            .spawn_blocking(move || segment.complete(&file, rows, checksums));
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use volary_node::size::MemorySize;
 
 use super::*;
 use volary_flight_proto::ids::TableId;
+use volary_node::disk::LocalDisk;
 
 const SHARDS: u32 = 4;
 
@@ -35,7 +36,7 @@ fn worker(memory: u64) -> Worker {
         ..memory::Config::default()
     };
     let context = WriteContext {
-        storage: Storage::open(dir.path()).unwrap(),
+        storage: Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap(),
         config: config::Storage::default(),
         parallelism: 3,
         runtime_env: memory::runtime_env(&limits, dir.path(), 0).unwrap(),
@@ -122,7 +123,7 @@ fn segments(worker: &Worker, shard: u32) -> Vec<Arc<Segment>> {
     worker
         .context
         .storage
-        .segments(TableId(3), shard, &snapshot)
+        .segments(TableId(3), shard, &snapshot, None)
         .unwrap()
 }
 

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
+use volary_node::disk::LocalDisk;
 
 use super::access::Rights;
 use super::*;
@@ -39,7 +40,10 @@ fn anybody() -> Arc<Rights> {
 }
 
 async fn open(directory: &Path) -> Result<Catalog> {
-    Catalog::open(Arc::new(RedbStore::open(directory).await?)).await
+    Catalog::open(Arc::new(
+        RedbStore::open(directory, Arc::new(LocalDisk)).await?,
+    ))
+    .await
 }
 
 async fn with_workers(directory: &Directory, count: u64) -> (Catalog, Vec<WorkerId>) {

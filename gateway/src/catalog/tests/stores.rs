@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use datafusion::common::ScalarValue;
+use volary_faulty_disk::FaultyDisk;
 
 use super::*;
 
@@ -79,7 +80,9 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
 #[tokio::test]
 async fn a_transaction_that_relies_on_what_has_changed_is_a_conflict() {
     let directory = Directory::new();
-    let store = RedbStore::open(&directory.0).await.unwrap();
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk))
+        .await
+        .unwrap();
     let put = |value: &str| {
         vec![Change::Put {
             key: "k".to_owned(),
@@ -108,7 +111,11 @@ async fn a_transaction_that_relies_on_what_has_changed_is_a_conflict() {
 #[tokio::test]
 async fn two_gateways_on_one_store_see_each_others_changes() {
     let directory = Directory::new();
-    let store: Arc<dyn MetadataStore> = Arc::new(RedbStore::open(&directory.0).await.unwrap());
+    let store: Arc<dyn MetadataStore> = Arc::new(
+        RedbStore::open(&directory.0, Arc::new(LocalDisk))
+            .await
+            .unwrap(),
+    );
     let one = Catalog::open(Arc::clone(&store)).await.unwrap();
     let other = Catalog::open(store).await.unwrap();
     let first = one
@@ -135,7 +142,9 @@ async fn a_file_that_is_no_catalog_is_data_loss() {
 #[tokio::test]
 async fn a_catalog_of_a_newer_format_is_refused() {
     let directory = Directory::new();
-    let store = RedbStore::open(&directory.0).await.unwrap();
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk))
+        .await
+        .unwrap();
     let newer = vec![Change::Put {
         key: "cluster".to_owned(),
         value: br#"{"format":1000}"#.to_vec(),
@@ -144,4 +153,61 @@ async fn a_catalog_of_a_newer_format_is_refused() {
     let error = Catalog::open(Arc::new(store)).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(error.message().contains("format 1000"), "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_or_flipped_file_is_data_loss_and_stays_as_it_is() {
+    let directory = Directory::new();
+    let (catalog, _) = with_workers(&directory, 3).await;
+    drop(catalog);
+    let path = directory.0.join("catalog.redb");
+    let whole = std::fs::read(&path).unwrap();
+    let name = whole.windows(9).position(|bytes| bytes == b"\"address\"");
+    let mut flipped = whole.clone();
+    flipped[name.unwrap() + 14] ^= 1;
+    for content in [Vec::new(), whole[..whole.len() / 2].to_vec(), flipped] {
+        std::fs::write(&path, &content).unwrap();
+        let error = open(&directory.0).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::DataLoss, "{error}");
+        assert!(error.message().contains("catalog.redb"), "{error}");
+        assert!(std::fs::read(&path).unwrap() == content, "it was changed");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_was_told_durable_is_there_after_a_power_loss_whichever_sync_fails() {
+    let mut told = 0;
+    for failing in 0..16 {
+        let directory = Directory::new();
+        drop(open(&directory.0).await.unwrap());
+        let disk = FaultyDisk::over(&directory.0).unwrap();
+        let store = RedbStore::open(&directory.0, Arc::new(disk.clone()));
+        let store = store.await.unwrap();
+        disk.fail_sync_after(failing);
+        let mut durable = Vec::new();
+        for number in 0..5 {
+            let key = format!("kea/{number}");
+            let change = Change::Put {
+                key: key.clone(),
+                value: vec![b'x'; 9000],
+            };
+            if store.commit(Vec::new(), vec![change]).await.is_ok() {
+                durable.push(key);
+            }
+            let after = Directory::new();
+            disk.crash(&after.0).unwrap();
+            let survived = RedbStore::open(&after.0, Arc::new(LocalDisk))
+                .await
+                .unwrap();
+            let survived = survived.load().await.unwrap();
+            for key in &durable {
+                assert!(
+                    survived.entries.contains_key(key),
+                    "sync {failing} failed, and {key} is gone after change {number}"
+                );
+            }
+        }
+        told += durable.len();
+    }
+    assert!(told >= 16 * 4, "only {told} of the changes were made");
 }

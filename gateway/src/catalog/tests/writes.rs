@@ -1,6 +1,6 @@
 //! Which writes are visible.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -277,4 +277,65 @@ async fn a_write_that_is_dropped_is_aborted() {
         .await;
     drop(begun.unwrap());
     create_at_last(&catalog, &workers).await;
+}
+
+/// A store that fails as often as it is told to.
+#[derive(Debug)]
+struct Failing {
+    store: RedbStore,
+    failures: AtomicU32,
+}
+
+#[async_trait::async_trait]
+impl MetadataStore for Failing {
+    async fn load(&self) -> Result<Entries> {
+        self.store.load().await
+    }
+
+    async fn commit(
+        &self,
+        expected: Vec<Expected>,
+        changes: Vec<Change>,
+    ) -> Result<u64, CommitError> {
+        let fails = self
+            .failures
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+        match fails {
+            Ok(_) => Err(Error::new(ErrorCode::ResourceExhausted, "the disk is full").into()),
+            Err(_) => self.store.commit(expected, changes).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abort_that_the_store_does_not_take_is_tried_again() {
+    let directory = Directory::new();
+    let store = Arc::new(Failing {
+        store: RedbStore::open(&directory.0, Arc::new(LocalDisk))
+            .await
+            .unwrap(),
+        failures: AtomicU32::new(0),
+    });
+    let catalog = Catalog::open(Arc::clone(&store) as _).await.unwrap();
+    let worker = catalog.register_worker(None, "127.0.0.1:7201", "0.1.0");
+    let workers = [worker.await.unwrap().id];
+    catalog
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
+        .await
+        .unwrap();
+    let table = Arc::clone(catalog.state().table("orders").unwrap());
+    let dropped = catalog.begin_write(&table).await.unwrap();
+    store.failures.store(2, Ordering::Relaxed);
+    drop(dropped);
+    while catalog
+        .state()
+        .aborted_writes_of(workers[0])
+        .next()
+        .is_none()
+    {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(store.failures.load(Ordering::Relaxed), 0);
 }

@@ -1,4 +1,4 @@
-//! A worker that answers questions for its report as a test says, and nothing else.
+//! A worker that answers questions for its report, and writes, as a test says, and nothing else.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,10 +11,12 @@ use arrow_flight::{
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 use volary_flight_proto::control::{Control, Report, WorkerReport, control};
 use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::write::{ShardWritten, WriteResult};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
@@ -36,6 +38,8 @@ struct Inner {
     sealer: Sealer,
     seals_with: Mutex<Sealer>,
     report: Mutex<WorkerReport>,
+    /// Rows that it says it keeps of each write.
+    keeps: Mutex<u64>,
     hangs: watch::Sender<bool>,
     questions: watch::Sender<Vec<Report>>,
 }
@@ -51,6 +55,7 @@ impl StubWorker {
         let report = WorkerReport {
             worker_id: joined.worker_id,
             instance: INSTANCE.to_owned(),
+            adopted: true,
             ..WorkerReport::default()
         };
         let stub = Self {
@@ -59,6 +64,7 @@ impl StubWorker {
                 sealer: cluster.sealer().clone(),
                 seals_with: Mutex::new(cluster.sealer().clone()),
                 report: Mutex::new(report),
+                keeps: Mutex::new(0),
                 hangs: watch::Sender::new(false),
                 questions: watch::Sender::new(Vec::new()),
             }),
@@ -86,6 +92,11 @@ impl StubWorker {
     /// Changes what it answers.
     pub(super) fn report_with(&self, change: impl FnOnce(&mut WorkerReport)) {
         change(&mut self.inner.report.lock());
+    }
+
+    /// So many rows it says that it keeps of each write.
+    pub(super) fn keep(&self, rows: u64) {
+        *self.inner.keeps.lock() = rows;
     }
 
     /// Seals its answers otherwise.
@@ -156,11 +167,25 @@ impl FlightService for StubWorker {
         unimplemented()
     }
 
+    /// Takes all rows, and says that it keeps as many as a test says.
     async fn do_put(
         &self,
-        _: Request<Streaming<FlightData>>,
+        request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        unimplemented()
+        let mut messages = request.into_inner();
+        while messages.message().await?.is_some() {}
+        let shard = ShardWritten {
+            rows: *self.inner.keeps.lock(),
+            ..ShardWritten::default()
+        };
+        let kept = WriteResult {
+            shards: vec![shard],
+            columns: Vec::new(),
+        };
+        let answer = PutResult {
+            app_metadata: kept.encode_to_vec().into(),
+        };
+        Ok(Response::new(stream::iter([Ok(answer)]).boxed()))
     }
 
     async fn handshake(

@@ -27,6 +27,7 @@ use datafusion::prelude::SessionConfig;
 use moka::sync::Cache;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::memory;
 
@@ -36,8 +37,8 @@ use made::Made;
 use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::{Caller, Engine, Query, Session};
-use crate::catalog::State;
 use crate::catalog::access::Rights;
+use crate::catalog::{State, Table};
 use crate::gather::QueryContext;
 use crate::planning::generic_plan::GenericPlan;
 
@@ -124,8 +125,10 @@ impl GenericPlans {
         };
         let is_still = generic.basis.is_still(catalog);
         is_still.then(|| Found {
-            generic,
             snapshot: catalog.snapshot(),
+            lineage: catalog.lineage(),
+            tables: generic.plan.tables(catalog),
+            generic,
         })
     }
 
@@ -195,6 +198,9 @@ impl fmt::Debug for Generic {
 pub(super) struct Found {
     generic: Arc<Generic>,
     snapshot: Snapshot,
+    lineage: Lineage,
+    /// What it reads, as of the snapshot.
+    tables: Vec<Arc<Table>>,
 }
 
 impl Found {
@@ -230,6 +236,9 @@ impl Found {
         let query_context = Arc::new(QueryContext {
             query_id: id,
             snapshot: self.snapshot.clone(),
+            counted: None,
+            lineage: self.lineage,
+            tables: self.tables.clone(),
             ..QueryContext::clone(&generic.context)
         });
         let config = generic.config.clone().with_extension(query_context);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use arrow::array::{ArrayRef, Float64Array, Int64Array};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use volary_flight_proto::membership::JoinRequest;
+use volary_node::disk::LocalDisk;
 use volary_node::runtimes::OwnedRuntimes;
 
 use super::*;
@@ -37,7 +38,9 @@ impl Fixture {
             std::env::temp_dir().join(format!("volary-generic-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir(&directory).unwrap();
         let config = Config::default();
-        let store = RedbStore::open(&directory).await.unwrap();
+        let store = RedbStore::open(&directory, Arc::new(LocalDisk))
+            .await
+            .unwrap();
         let catalog = Catalog::open(Arc::new(store)).await.unwrap();
         let address: SocketAddr = "127.0.0.1:7100".parse().unwrap();
         let handles = runtimes.handles();

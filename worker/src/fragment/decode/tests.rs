@@ -11,6 +11,7 @@ use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::{PhysicalColumn, PhysicalExtensionExprNode};
 use tempfile::TempDir;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_node::disk::LocalDisk;
 
 use super::*;
 use crate::fragment::bind::Bindings;
@@ -22,10 +23,11 @@ fn binder(values: Vec<Bytes>) -> (Binder, TempDir) {
     let bindings = Bindings {
         snapshot: Snapshot::default(),
         scans: Vec::new(),
+        counted: None,
         values,
     };
     let binder = Binder::new(
-        Storage::open(dir.path()).unwrap(),
+        Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap(),
         Arc::new(RuntimeEnv::default()),
         TableParquetOptions::default(),
         bindings,

@@ -1,0 +1,75 @@
+//! What workers should hold of the shards that they are asked for.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use volary_flight_proto::fragment::ScanShards;
+use volary_gather::Target;
+
+use crate::catalog::{ShardStatistics, Table};
+use crate::fragment::ShardScanExec;
+
+/// The tables of a fragment's scans, by the ordinals of the scans.
+#[derive(Debug)]
+pub(super) struct ScannedTables(Vec<Arc<Table>>);
+
+impl ScannedTables {
+    /// Those of a fragment. `newer`: some of them as they are now, where the fragment was planned for an earlier query.
+    pub(super) fn of(fragment: &Arc<dyn ExecutionPlan>, newer: &[Arc<Table>]) -> Result<Self> {
+        let mut tables = Vec::new();
+        fragment.apply(|node| {
+            if let Some(scan) = node.downcast_ref::<ShardScanExec>() {
+                let planned = scan.table();
+                let newer = newer.iter().find(|newer| newer.id() == planned.id());
+                tables.push(Arc::clone(newer.unwrap_or(planned)));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Self(tables))
+    }
+
+    /// The target, with what the catalog has counted of each shard that it reads.
+    pub(super) fn counted(&self, target: &Target) -> Target {
+        let scans = target.scans.iter().enumerate();
+        let scans = scans.map(|(ordinal, scan)| match self.0.get(ordinal) {
+            Some(table) => counted(scan, &table.statistics().shards),
+            None => scan.clone(),
+        });
+        let members = target.members.iter();
+        Target {
+            worker: target.worker,
+            others: target.others.clone(),
+            scans: scans.collect(),
+            members: members.map(|member| self.counted(member)).collect(),
+        }
+    }
+}
+
+fn counted(scan: &ScanShards, known: &[ShardStatistics]) -> ScanShards {
+    // A reference table has one shard, which is not named.
+    let reference = [0];
+    let shards = match &scan.shards[..] {
+        [] => &reference[..],
+        shards => shards,
+    };
+    let of_shards = || {
+        shards.iter().map(|shard| {
+            let index = usize::try_from(*shard).unwrap_or(usize::MAX);
+            known.get(index).copied().unwrap_or_default()
+        })
+    };
+    let tallies: Option<Vec<u32>> = of_shards()
+        .map(|shard| shard.tally.map(|tally| tally.0))
+        .collect();
+    let rows = match tallies {
+        Some(_) => Vec::new(),
+        None => of_shards().map(|shard| shard.rows).collect(),
+    };
+    ScanShards {
+        shards: scan.shards.clone(),
+        tallies: tallies.unwrap_or_default(),
+        rows,
+    }
+}

@@ -1,0 +1,278 @@
+//! Which history of writes the worker's rows belong to.
+//!
+//! The catalog numbers writes. A catalog that was restored from a backup gives out numbers for a second time, of which this
+//! worker may have rows: they would appear in tables as soon as the number is committed again. So every call says which
+//! [`Lineage`] its catalog has, and a worker does nothing for one that it cannot adopt.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::lineage::{Incarnation, Lineage};
+use volary_flight_proto::{Error, Result};
+use volary_node::DataDir;
+use volary_node::data_dir::KnownIncarnation;
+
+use crate::storage::Storage;
+
+/// Incarnations that are remembered, the latest ones. Each start of a gateway makes one, and all starts between two writes count
+/// as one.
+const MOST_REMEMBERED: usize = 64;
+
+/// The incarnations of the catalog that this worker has adopted.
+#[derive(Debug)]
+pub struct History {
+    data_dir: Arc<DataDir>,
+    storage: Storage,
+    adopted: RwLock<Adopted>,
+}
+
+#[derive(Debug, Clone)]
+struct Adopted {
+    /// The oldest first.
+    incarnations: Vec<Incarnation>,
+    /// Whether the data directory says so.
+    is_durable: bool,
+}
+
+impl History {
+    /// What the data directory says of the rows in `storage`.
+    pub fn new(data_dir: Arc<DataDir>, storage: Storage) -> Self {
+        let known = data_dir.identity().incarnations;
+        let incarnations = known.iter().map(|known| Incarnation {
+            id: known.id,
+            first_write: known.first_write,
+        });
+        Self {
+            adopted: RwLock::new(Adopted {
+                incarnations: incarnations.collect(),
+                is_durable: true,
+            }),
+            data_dir,
+            storage,
+        }
+    }
+
+    /// The incarnations, the oldest first.
+    pub fn incarnations(&self) -> Vec<Incarnation> {
+        self.adopted.read().incarnations.clone()
+    }
+
+    /// Refuses what comes from a catalog of another history. Adopts a new incarnation of the same one, for as long as the
+    /// process lives.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE`: the gateway finds out, with its next question for a report, whether it is another history.
+    pub fn check(&self, lineage: Option<&Lineage>) -> Result<()> {
+        let Some(lineage) = lineage else {
+            return Ok(()); // of a release that does not know lineages
+        };
+        if self.adopted.read().knows(lineage.incarnation) {
+            return Ok(());
+        }
+        let max_write = self.storage.totals().max_write;
+        let mut adopted = self.adopted.write();
+        if adopted.knows(lineage.incarnation) || adopted.adopt(lineage, max_write) {
+            return Ok(());
+        }
+        Err(Error::unavailable(
+            "the worker and the gateway's catalog have not agreed yet on which writes there were; retry, and if that does not help, look into the gateway's log",
+        ))
+    }
+
+    /// As [`Self::check`], and what is adopted stays so when the worker starts again. To be called before rows are kept: of rows
+    /// on disk it must be known which history they belong to. May block.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`], and those of the file system.
+    pub fn adopt(&self, lineage: Option<&Lineage>) -> Result<()> {
+        self.check(lineage)?;
+        if self.adopted.read().is_durable {
+            return Ok(());
+        }
+        let mut adopted = self.adopted.write();
+        let known = adopted.incarnations.iter().map(|known| KnownIncarnation {
+            id: known.id,
+            first_write: known.first_write,
+        });
+        self.data_dir.keep_incarnations(known.collect())?;
+        adopted.is_durable = true;
+        Ok(())
+    }
+
+    /// Moves the rows that the lineage's catalog does not have to where nobody reads them, and adopts the lineage. May block.
+    ///
+    /// # Errors
+    /// Those of the file system, and of a lineage whose ancestor is not known.
+    pub fn set_aside(&self, lineage: &Lineage) -> Result<()> {
+        let knows_ancestor = self.adopted.read().knows(lineage.ancestor);
+        if self.check(Some(lineage)).is_err() && knows_ancestor {
+            let from = WriteId(lineage.from_write);
+            let rows = self.storage.set_aside(from, lineage.incarnation)?;
+            tracing::warn!(
+                rows,
+                from_write = %from,
+                "the catalog was recovered without these rows: they were moved to the directory lost/{:08x}",
+                lineage.incarnation
+            );
+        }
+        self.adopt(Some(lineage))
+    }
+}
+
+impl Adopted {
+    fn knows(&self, id: u32) -> bool {
+        id == 0 || self.incarnations.iter().any(|known| known.id == id)
+    }
+
+    /// Whether it was adopted. `max_write`: the highest write of which there are rows here.
+    fn adopt(&mut self, lineage: &Lineage, max_write: Option<WriteId>) -> bool {
+        let ancestor = self
+            .incarnations
+            .iter()
+            .position(|known| known.id == lineage.ancestor);
+        // The worker may have gone on from the ancestor with another incarnation, and from an earlier write.
+        let followed = ancestor.map_or(0, |position| position + 1);
+        let own_next = self.incarnations.get(followed);
+        let from_write = own_next.map_or(lineage.from_write, |next| {
+            next.first_write.min(lineage.from_write)
+        });
+        let has_later = max_write.is_some_and(|write| write.0 >= from_write);
+        if has_later || !self.knows(lineage.ancestor) {
+            return false;
+        }
+        self.incarnations.truncate(followed);
+        self.incarnations.push(Incarnation {
+            id: lineage.incarnation,
+            first_write: lineage.from_write,
+        });
+        let surplus = self.incarnations.len().saturating_sub(MOST_REMEMBERED);
+        self.incarnations.drain(..surplus);
+        self.is_durable = false;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use tempfile::TempDir;
+    use volary_flight_proto::ErrorCode;
+    use volary_flight_proto::ids::TableId;
+    use volary_node::data_dir::Role;
+    use volary_node::disk::LocalDisk;
+
+    use super::*;
+    use crate::storage::ChecksummedFile;
+
+    fn open(dir: &TempDir) -> History {
+        let data_dir = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
+        History::new(Arc::new(data_dir), storage)
+    }
+
+    fn write(history: &History, write: u64) {
+        let storage = &history.storage;
+        let (segment, file) = storage.create(TableId(1), 0, WriteId(write)).unwrap();
+        let mut checksummed = ChecksummedFile::new(file.try_clone().unwrap());
+        checksummed.write_all(b"rows").unwrap();
+        let checksums = checksummed.checksums();
+        let segment = segment.complete(&file, 1, checksums).unwrap();
+        storage.add(TableId(1), vec![segment]).unwrap();
+    }
+
+    fn lineage(incarnation: u32, ancestor: u32, from_write: u64) -> Lineage {
+        Lineage {
+            incarnation,
+            ancestor,
+            from_write,
+        }
+    }
+
+    fn assert_refused(history: &History, lineage: &Lineage) {
+        let error = history.adopt(Some(lineage)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
+    }
+
+    #[test]
+    fn an_incarnation_that_follows_on_is_adopted_and_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.adopt(Some(&lineage(10, 0, 1))).unwrap();
+        write(&history, 3);
+        history.adopt(Some(&lineage(20, 10, 4))).unwrap();
+        drop(history);
+        let history = open(&dir);
+        let known: Vec<_> = history.incarnations().iter().map(|it| it.id).collect();
+        assert_eq!(known, [10, 20]);
+        // A ticket of an earlier incarnation is still good.
+        history.check(Some(&lineage(10, 0, 1))).unwrap();
+    }
+
+    #[test]
+    fn a_catalog_that_gives_out_numbers_again_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.adopt(Some(&lineage(10, 0, 1))).unwrap();
+        write(&history, 3);
+        history.adopt(Some(&lineage(20, 10, 4))).unwrap();
+        write(&history, 5);
+        // Restored to before the second start, and to the middle of the second one.
+        assert_refused(&history, &lineage(30, 10, 4));
+        assert_refused(&history, &lineage(30, 20, 5));
+        // Of an ancestor that was never here.
+        assert_refused(&history, &lineage(40, 30, 9));
+        history.adopt(Some(&lineage(30, 20, 6))).unwrap();
+    }
+
+    #[test]
+    fn rows_of_another_incarnation_after_the_ancestor_are_another_history() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.adopt(Some(&lineage(10, 0, 1))).unwrap();
+        history.adopt(Some(&lineage(25, 10, 4))).unwrap();
+        write(&history, 5);
+        // Its catalog has given out 4 and 5 before, and goes on with 6.
+        assert_refused(&history, &lineage(30, 10, 6));
+    }
+
+    #[test]
+    fn a_start_in_between_without_writes_does_not_matter() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.adopt(Some(&lineage(10, 0, 1))).unwrap();
+        write(&history, 3);
+        history.adopt(Some(&lineage(20, 10, 4))).unwrap();
+        history.adopt(Some(&lineage(30, 10, 4))).unwrap();
+        assert_refused(&history, &lineage(40, 20, 4));
+        history.adopt(Some(&lineage(40, 30, 4))).unwrap();
+    }
+
+    #[test]
+    fn rows_of_another_history_are_set_aside_and_not_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.adopt(Some(&lineage(10, 0, 1))).unwrap();
+        for id in [3, 5, 6] {
+            write(&history, id);
+        }
+        let recovered = lineage(30, 10, 5);
+        assert_refused(&history, &recovered);
+        history.set_aside(&recovered).unwrap();
+        let kept = history.storage.list().segments;
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].write_id, 3);
+        let lost = dir.path().join("lost/0000001e/tables/1/0");
+        assert_eq!(std::fs::read_dir(&lost).unwrap().count(), 3);
+        let manifest = std::fs::read_to_string(lost.join("manifest.json")).unwrap();
+        assert!(manifest.contains("\"write_id\": 6"), "{manifest}");
+        drop(history);
+        let history = open(&dir);
+        assert_eq!(history.incarnations().len(), 2);
+        assert_eq!(history.storage.totals().rows, 1);
+        // Again, as if the answer was lost.
+        history.set_aside(&recovered).unwrap();
+        assert_eq!(history.storage.totals().rows, 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! Compares all segments with their checksums, again and again, slowly: a disk that forgets is found out while backups still
+//! have what it forgot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::config;
+use crate::storage::{Segment, Storage};
+
+/// Scrubs until `stopping` is cancelled, if the settings want it.
+pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: CancellationToken) {
+    if !config.scrub {
+        return;
+    }
+    let pace = Arc::new(Pace {
+        bytes_per_second: config.scrub_rate.bytes().max(1),
+        is_stopping: AtomicBool::new(false),
+    });
+    let scrubbing = async {
+        loop {
+            scrub_all(&storage, &pace).await;
+            sleep(config.scrub_interval).await;
+        }
+    };
+    let _: Option<()> = stopping.run_until_cancelled(scrubbing).await;
+    pace.is_stopping.store(true, Ordering::Relaxed);
+}
+
+#[derive(Debug)]
+struct Pace {
+    bytes_per_second: usize,
+    /// What is being read is read to its end, without pauses.
+    is_stopping: AtomicBool,
+}
+
+impl Pace {
+    fn wait(&self, read_bytes: usize) {
+        if !self.is_stopping.load(Ordering::Relaxed) {
+            let share = read_bytes as f64 / self.bytes_per_second as f64;
+            std::thread::sleep(Duration::from_secs_f64(share));
+        }
+    }
+}
+
+async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
+    let mut segments = storage.all_segments();
+    // A worker that is often started again would never come to the last ones otherwise.
+    let middle = Uuid::new_v4().as_u128() % (segments.len() as u128).max(1);
+    segments.rotate_left(usize::try_from(middle).unwrap_or_default());
+    let (mut checked, mut damaged) = (0_u64, 0_u64);
+    for segment in segments {
+        // That of an aborted write, or of a dropped table, is deleted as soon as nobody holds it.
+        let segment: Arc<Segment> = segment;
+        let pace = Arc::clone(pace);
+        let checking = move || segment.check_content(|bytes| pace.wait(bytes)).is_ok();
+        match tokio::task::spawn_blocking(checking).await {
+            Ok(true) => checked += 1,
+            Ok(false) => damaged += 1,
+            Err(error) => tracing::warn!(%error, "comparing a segment with its checksum panicked"),
+        }
+    }
+    tracing::debug!(
+        checked,
+        damaged,
+        "all segments were compared with their checksums"
+    );
+}

@@ -1,0 +1,130 @@
+//! What tells whether the file of a segment is as it was written.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes that are hashed at a time: as many as fit into a core's cache.
+const STEP_BYTES: usize = 128 << 10;
+
+/// The checksums of a segment's file, taken when it was written. The pages have checksums of their own, in the file's
+/// metadata ([`crate::scan`] compares them when it reads).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checksums {
+    /// The BLAKE3 hash of the whole file, in hexadecimal.
+    pub blake3: String,
+    /// Bytes of the file's end that hold Parquet's indexes and metadata.
+    pub tail_bytes: u64,
+    /// CRC-32 (as zlib has it) of that end.
+    pub tail_crc32: u32,
+}
+
+impl Checksums {
+    /// Compares the whole file with its hash. `pace` is told of each step's bytes, and may wait. May block.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn are_those_of(&self, path: &Path, mut pace: impl FnMut(usize)) -> io::Result<bool> {
+        let mut file = File::open(path)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut step = vec![0; STEP_BYTES];
+        loop {
+            let read = file.read(&mut step)?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&step[..read]);
+            pace(read);
+        }
+        Ok(hasher.finalize().to_hex().as_str() == self.blake3)
+    }
+
+    /// Whether `tail` is the file's end, as it was written.
+    pub fn are_those_of_tail(&self, tail: &[u8]) -> bool {
+        tail.len() as u64 == self.tail_bytes && crc32fast::hash(tail) == self.tail_crc32
+    }
+}
+
+/// A file that is written from its beginning to its end, and whose checksums are taken on the way.
+#[derive(Debug)]
+pub struct ChecksummedFile {
+    file: File,
+    whole: blake3::Hasher,
+    /// Of what was written since the tail began.
+    tail: Option<(u64, crc32fast::Hasher)>,
+}
+
+impl ChecksummedFile {
+    /// A file that is empty.
+    pub fn new(file: File) -> Self {
+        Self {
+            file,
+            whole: blake3::Hasher::new(),
+            tail: None,
+        }
+    }
+
+    /// What is written from here on is the tail.
+    pub fn begin_tail(&mut self) {
+        self.tail = Some((0, crc32fast::Hasher::new()));
+    }
+
+    /// The checksums of what was written.
+    pub fn checksums(&self) -> Checksums {
+        let (tail_bytes, tail) = self.tail.clone().unwrap_or_default();
+        Checksums {
+            blake3: self.whole.finalize().to_hex().to_string(),
+            tail_bytes,
+            tail_crc32: tail.finalize(),
+        }
+    }
+}
+
+impl Write for ChecksummedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        let bytes = &bytes[..written];
+        self.whole.update(bytes);
+        if let Some((length, crc)) = &mut self.tail {
+            *length += written as u64;
+            crc.update(bytes);
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_file_and_of_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segment");
+        let mut file = ChecksummedFile::new(File::create(&path).unwrap());
+        file.write_all(&[7; 300_000]).unwrap();
+        file.begin_tail();
+        file.write_all(b"metadata").unwrap();
+        let checksums = file.checksums();
+        let mut read = 0;
+        assert!(
+            checksums
+                .are_those_of(&path, |bytes| read += bytes)
+                .unwrap()
+        );
+        assert_eq!(read, 300_008);
+        assert!(checksums.are_those_of_tail(b"metadata"));
+        assert!(!checksums.are_those_of_tail(b"metadatb"));
+        assert!(!checksums.are_those_of_tail(b"metadat"));
+        let mut content = std::fs::read(&path).unwrap();
+        content[200_000] ^= 4;
+        std::fs::write(&path, &content).unwrap();
+        assert!(!checksums.are_those_of(&path, |_| ()).unwrap());
+    }
+}

@@ -1,0 +1,115 @@
+//! The file of a segment while it is written, with its checksums.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
+
+use super::format::Format;
+use super::pages::WrittenPages;
+use crate::page_checksums::PageChecksums;
+use crate::storage::{ChecksummedFile, Checksums};
+
+/// A Parquet file that is being written.
+pub(super) struct SegmentFile {
+    parquet: ArrowWriter<ChecksummedFile>,
+    pages: WrittenPages,
+    /// The same file.
+    file: File,
+}
+
+impl SegmentFile {
+    /// An empty file, which can be read, too.
+    pub(super) fn new(format: &Arc<Format>, file: File) -> Result<Self> {
+        let pages = WrittenPages::default();
+        let checksummed = ChecksummedFile::new(file.try_clone()?);
+        Ok(Self {
+            parquet: format.writer(checksummed, Arc::new(pages.clone()))?,
+            pages,
+            file,
+        })
+    }
+
+    pub(super) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.parquet.write(rows)
+    }
+
+    /// Bytes of memory that the rows take that are not in the file yet.
+    pub(super) fn memory_size(&self) -> usize {
+        self.parquet.memory_size()
+    }
+
+    /// Bytes that the file would have if it ended here, by estimate.
+    pub(super) fn size(&self) -> usize {
+        self.parquet.bytes_written() + self.parquet.in_progress_size()
+    }
+
+    /// Writes the rest of the file, which is complete then and not durable.
+    pub(super) fn finish(mut self) -> Result<(File, Checksums)> {
+        self.parquet.flush()?;
+        self.parquet.sync()?;
+        let checksums = self.page_checksums()?;
+        self.parquet
+            .append_key_value_metadata(checksums.to_key_value());
+        self.parquet.inner_mut().begin_tail();
+        // Not `into_inner`, which makes an error of the last flush, such as a full disk, a mere text.
+        self.parquet.finish()?;
+        Ok((self.file, self.parquet.inner().checksums()))
+    }
+
+    fn page_checksums(&self) -> Result<PageChecksums> {
+        let mut checksums = PageChecksums::default();
+        let mut pages = self.pages.take().into_iter();
+        for row_group in self.parquet.flushed_row_groups() {
+            for column in row_group.columns() {
+                let (mut start, length) = column.byte_range();
+                let end = start + length;
+                while start < end {
+                    let page = pages.next().ok_or_else(|| miscounted(row_group))?;
+                    checksums.add(start, page.crc32, to_u32(page.bytes)?);
+                    start += page.bytes as u64;
+                }
+                if start != end {
+                    return Err(miscounted(row_group));
+                }
+                self.add_bloom_filter(&mut checksums, column)?;
+            }
+        }
+        Ok(checksums)
+    }
+
+    /// Bloom filters do not pass the store of pages: they are read again, from the page cache.
+    fn add_bloom_filter(
+        &self,
+        checksums: &mut PageChecksums,
+        column: &parquet::file::metadata::ColumnChunkMetaData,
+    ) -> Result<()> {
+        let (Some(start), Some(length)) =
+            (column.bloom_filter_offset(), column.bloom_filter_length())
+        else {
+            return Ok(());
+        };
+        let start = u64::try_from(start).map_err(io::Error::other)?;
+        let mut filter = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut filter, start)?;
+        checksums.add(start, crc32fast::hash(&filter), to_u32(filter.len())?);
+        Ok(())
+    }
+}
+
+fn miscounted(row_group: &RowGroupMetaData) -> ParquetError {
+    ParquetError::General(format!(
+        "the pages of a row group of {} rows are not those that were written; please report this",
+        row_group.num_rows()
+    ))
+}
+
+/// Pages and bloom filters are smaller than 2³² bytes: Parquet has 31 bits for their sizes.
+fn to_u32(bytes: usize) -> Result<u32> {
+    u32::try_from(bytes).map_err(|source| ParquetError::External(Box::new(source)))
+}
