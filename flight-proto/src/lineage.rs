@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 /// Which history of writes a gateway's catalog belongs to.
 ///
 /// Each start of a gateway is an *incarnation* of the catalog, and numbers its writes on from where the one before it
@@ -19,8 +21,8 @@ pub struct Lineage {
     pub from_write: u64,
 }
 
-/// An incarnation that a worker has adopted.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+/// An incarnation that a worker has adopted. Workers keep it in their data directory, as JSON.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message, Serialize, Deserialize)]
 pub struct Incarnation {
     /// Its number.
     #[prost(fixed32, tag = "1")]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::lineage::Incarnation;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::disk::LocalDisk;
@@ -48,16 +49,7 @@ pub struct Identity {
     pub worker_id: Option<WorkerId>,
     /// The incarnations of the catalog that the worker's rows were written under, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub incarnations: Vec<KnownIncarnation>,
-}
-
-/// An incarnation of the catalog that a worker has adopted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownIncarnation {
-    /// Its number.
-    pub id: u32,
-    /// Its first write.
-    pub first_write: u64,
+    pub incarnations: Vec<Incarnation>,
 }
 
 /// An open data directory: no other process uses it while this value lives.
@@ -162,7 +154,7 @@ impl DataDir {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn keep_incarnations(&self, incarnations: Vec<KnownIncarnation>) -> Result<()> {
+    pub fn keep_incarnations(&self, incarnations: Vec<Incarnation>) -> Result<()> {
         let mut identity = self.identity.lock();
         let kept = Identity {
             incarnations,

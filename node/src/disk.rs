@@ -29,7 +29,7 @@ pub trait Disk: Debug + Send + Sync {
     /// Those of the file system, a full disk among them.
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()>;
 
-    /// Removes a file, which gives its room back.
+    /// Removes a file, which gives its room back. After a crash it may be there again.
     ///
     /// # Errors
     /// Those of the file system.

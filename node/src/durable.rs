@@ -37,6 +37,20 @@ fn not_synced(directory: &Path, source: io::Error) -> Error {
     Error::io(what, source)
 }
 
+/// Removes a file, if it is there. After a crash it may be there again.
+///
+/// # Errors
+/// Those of the file system, with the path.
+pub fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.remove_file(path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            let what = format!("cannot delete {}", path.display());
+            Err(Error::io(what, source))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Creates a directory and the parents that it lacks, durably.
 ///
 /// # Errors

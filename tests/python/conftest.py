@@ -12,6 +12,8 @@ import pytest
 from adbc_driver_flightsql import dbapi
 from cluster import LocalCluster
 from every_call import Made
+from processes import until
+from pyarrow import flight
 from secured import Secured
 
 import volary
@@ -86,6 +88,27 @@ def empty_table(connection: volary.Connection) -> Iterator[str]:
     )
     yield name
     connection.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture(scope="module")
+def endless_part(cluster: LocalCluster) -> Iterator[str]:
+    """A query that one worker answers by itself, and that takes years: clients may fetch its rows from the worker."""
+    with cluster.connect() as connection:
+        connection.sql("CREATE TABLE endless (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 4)")
+        connection.sql("INSERT INTO endless SELECT 1, value FROM generate_series(1, 10000)")
+        joins = " ".join(f"JOIN endless {name} ON a.k = {name}.k" for name in "bcde")
+        query = f"SELECT a.v FROM endless a {joins} WHERE a.v + b.v + c.v + d.v + e.v < 0"
+        asked = flight.FlightCallOptions(headers=[(b"volary-direct-results", b"on")])
+
+        def is_at_a_worker() -> bool:
+            info = client.get_flight_info(flight.FlightDescriptor.for_command(query.encode()), asked)
+            return bool(info.endpoints[0].locations)
+
+        # Where clients are sent to, workers say in their reports.
+        with flight.connect(cluster.uri) as client:
+            until(is_at_a_worker, "the worker has reported")
+        yield query
+        connection.sql("DROP TABLE endless")
 
 
 @pytest.fixture

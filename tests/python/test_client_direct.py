@@ -72,16 +72,14 @@ def test_direct_results_are_read_batch_by_batch_and_closed_early(connection, egg
     assert connection.sql("SELECT 1").rows() == [(1,)]
 
 
-def test_a_timeout_holds_for_the_parts_too(connection, eggs):
-    slow = f"SELECT {', '.join(f'length(upper(repeat(name, {4_000 + n}))) AS c{n}' for n in range(40))} FROM {eggs}"
+def test_a_timeout_holds_for_the_parts_too(connection, endless_part):
     with pytest.raises(volary.DeadlineExceededError):
-        connection.sql(slow, direct=True, timeout=0.5).to_arrow()
+        connection.sql(endless_part, direct=True, timeout=0.5).to_arrow()
     until(lambda: not reading_threads(), "the threads have ended")
 
 
-def test_a_reader_is_told_that_somebody_has_closed_the_result(connection, eggs, background):
-    slow = f"SELECT {', '.join(f'length(upper(repeat(name, {4_000 + n}))) AS c{n}' for n in range(40))} FROM {eggs}"
-    result = connection.sql(slow, direct=True)
+def test_a_reader_is_told_that_somebody_has_closed_the_result(connection, endless_part, background):
+    result = connection.sql(endless_part, direct=True)
     reading = background(result.to_arrow)
     until(reading_threads, "the parts are read")
     result.close()
@@ -203,14 +201,12 @@ def test_asyncio_reads_batches_tables_and_plans(cluster, eggs):
     run(work())
 
 
-def test_a_task_that_is_cancelled_ends_a_direct_read(cluster, eggs):
-    slow = f"SELECT {', '.join(f'length(upper(repeat(name, {4_000 + n}))) AS c{n}' for n in range(40))} FROM {eggs}"
-
+def test_a_task_that_is_cancelled_ends_a_direct_read(cluster, endless_part):
     async def work():
         async with await volary.aio.connect(cluster.uri) as connection:
 
             async def ask():
-                return await (await connection.sql(slow, direct=True)).to_arrow()
+                return await (await connection.sql(endless_part, direct=True)).to_arrow()
 
             task = asyncio.create_task(ask())
             await asyncio.to_thread(until, reading_threads, "the parts are read")

@@ -205,19 +205,18 @@ def test_an_error_within_a_part_says_which_query_and_worker(client, eggs):
     assert "worker w" in errors[0]
 
 
-def test_a_part_ends_at_the_clients_timeout_and_at_the_sessions(cluster, eggs):
-    slow = f"SELECT {', '.join(f'length(upper(repeat(name, {20_000 + n}))) AS c{n}' for n in range(40))} FROM {eggs}"
+def test_a_part_ends_at_the_clients_timeout_and_at_the_sessions(cluster, endless_part):
     with flight.connect(cluster.uri) as client:
         login = client.authenticate_basic_token(b"kea", b"")
-        with flight.connect(info_of(client, slow, login).endpoints[0].locations[0]) as worker:
-            ticket = info_of(client, slow, login).endpoints[0].ticket
+        (endpoint,) = info_of(client, endless_part, login).endpoints
+        with flight.connect(endpoint.locations[0]) as worker:
             with pytest.raises(flight.FlightTimedOutError):
-                worker.do_get(ticket, options(login, timeout=0.2)).read_all()
+                worker.do_get(endpoint.ticket, options(login, timeout=0.2)).read_all()
             client.get_flight_info(
                 flight.FlightDescriptor.for_command(b"SET statement_timeout = '500ms'"), options(login)
             )
-            ticket = info_of(client, slow, login).endpoints[0].ticket
-            reader = worker.do_get(ticket, options(login))
+            (endpoint,) = info_of(client, endless_part, login).endpoints
+            reader = worker.do_get(endpoint.ticket, options(login))
             with pytest.raises(flight.FlightTimedOutError, match="was ended after 500ms"):
                 reader.read_all()
 

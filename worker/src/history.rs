@@ -11,7 +11,6 @@ use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::lineage::{Incarnation, Lineage};
 use volary_flight_proto::{Error, Result};
 use volary_node::DataDir;
-use volary_node::data_dir::KnownIncarnation;
 
 use crate::storage::Storage;
 
@@ -38,14 +37,9 @@ struct Adopted {
 impl History {
     /// What the data directory says of the rows in `storage`.
     pub fn new(data_dir: Arc<DataDir>, storage: Storage) -> Self {
-        let known = data_dir.identity().incarnations;
-        let incarnations = known.iter().map(|known| Incarnation {
-            id: known.id,
-            first_write: known.first_write,
-        });
         Self {
             adopted: RwLock::new(Adopted {
-                incarnations: incarnations.collect(),
+                incarnations: data_dir.identity().incarnations,
                 is_durable: true,
             }),
             data_dir,
@@ -91,11 +85,8 @@ impl History {
             return Ok(());
         }
         let mut adopted = self.adopted.write();
-        let known = adopted.incarnations.iter().map(|known| KnownIncarnation {
-            id: known.id,
-            first_write: known.first_write,
-        });
-        self.data_dir.keep_incarnations(known.collect())?;
+        self.data_dir
+            .keep_incarnations(adopted.incarnations.clone())?;
         adopted.is_durable = true;
         Ok(())
     }

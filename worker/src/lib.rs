@@ -1,8 +1,11 @@
 //! The worker: owns shards on its own disk and serves them over Flight.
 //!
-//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`], and run, for a gateway or for one of the [`clients`]; [`scan`] reads the segments. Rows that arrive
-//! go through [`write`] into [`storage`]. [`membership`] joins a gateway and answers its questions.
+//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`]. It is run for a gateway, or
+//! for one of the [`clients`]; [`scan`] reads the segments. Rows that arrive go through [`write`] into [`storage`].
+//! [`membership`] joins a gateway and answers its questions.
 
+/// Work that waits for the disk.
+mod background;
 /// Clients that fetch their part of a result here themselves.
 pub mod clients;
 /// Settings.

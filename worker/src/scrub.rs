@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config;
-use crate::storage::{Segment, Storage};
+use crate::storage::Storage;
 
 /// Scrubs until `stopping` is cancelled, if the settings want it.
 pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: CancellationToken) {
@@ -54,8 +54,6 @@ async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
     segments.rotate_left(usize::try_from(middle).unwrap_or_default());
     let (mut checked, mut damaged) = (0_u64, 0_u64);
     for segment in segments {
-        // That of an aborted write, or of a dropped table, is deleted as soon as nobody holds it.
-        let segment: Arc<Segment> = segment;
         let pace = Arc::clone(pace);
         let checking = move || segment.check_content(|bytes| pace.wait(bytes)).is_ok();
         match tokio::task::spawn_blocking(checking).await {

@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, OptionFuture};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::ids::WorkerId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 use volary_gather::KnownFragments;
 use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
@@ -21,6 +21,7 @@ use volary_node::serving::{Access, Serving};
 use volary_node::tls::{ClientTls, Tls};
 use volary_node::{DataDir, Runtimes, memory};
 
+use crate::background::in_background;
 use crate::clients::{ClientService, Clients};
 use crate::config::{Config, Execution};
 use crate::context::WorkerContext;
@@ -74,11 +75,7 @@ impl Worker {
         let clients_listener = config.clients.listen.map(Listener::bind).transpose()?;
         let storage_dir = data_dir.path().to_owned();
         let storage =
-            tokio::task::spawn_blocking(move || Storage::open(&storage_dir, Arc::new(LocalDisk)))
-                .await
-                .map_err(|source| {
-                    Error::with_source(ErrorCode::Internal, "opening the shards panicked", source)
-                })??;
+            in_background(move || Storage::open(&storage_dir, Arc::new(LocalDisk))).await?;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
         let tls = Tls::load(Role::Worker, &config.tls)?;
         let instance = Uuid::new_v4().to_string();

@@ -26,6 +26,7 @@ use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::background::in_background;
 use crate::clients::{Clients, introduction_of};
 use crate::context::WorkerContext;
 use crate::fragment::in_one_piece::in_one_piece;
@@ -159,19 +160,6 @@ impl WorkerService {
             }
         }
     }
-}
-
-/// Reads, writes or deletes files, which may block.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|source| {
-        Error::with_source(
-            ErrorCode::Internal,
-            "a task that uses files panicked",
-            source,
-        )
-    })?
 }
 
 /// The result of a write, and before it an empty message again and again: sorting and syncing take as long as they take, and the

@@ -109,15 +109,15 @@ impl State {
             from_write,
             ..self.lineage()
         };
+        if max_write < from_write {
+            return Agreement::Follows(lineage);
+        }
         let was_recovered = ours.iter().skip(own_next).any(|own| own.recovered);
         // A worker that knows no other incarnation may have lost its own list, and its rows may be this catalog's: then only the
         // operator who has just recovered the catalog has agreed.
         let is_forked = their_first.is_some();
         let is_recovering = ours.last().is_some_and(|last| last.recovered);
-        let may_set_aside = was_recovered && (is_forked || is_recovering);
-        if max_write < from_write {
-            Agreement::Follows(lineage)
-        } else if may_set_aside {
+        if was_recovered && (is_forked || is_recovering) {
             Agreement::SetsAside(lineage)
         } else {
             Agreement::Conflicts {

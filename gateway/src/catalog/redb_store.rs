@@ -50,6 +50,15 @@ enum FileState {
     Suspect,
 }
 
+impl FileState {
+    /// Closes the database after an error of reading it. It is opened again when it is needed.
+    fn close(&mut self) {
+        if let Self::Sound(database) = self {
+            *database = None;
+        }
+    }
+}
+
 impl RedbStore {
     /// Opens the file in `directory` on this disk, and makes it if there is none.
     ///
@@ -245,9 +254,7 @@ impl StoreFile {
         let mut state = self.state.lock();
         let result = self.opened(&mut state).and_then(work);
         result.map_err(|error| {
-            if let FileState::Sound(database) = &mut *state {
-                *database = None;
-            }
+            state.close();
             self.error(what, error)
         })
     }
@@ -282,9 +289,7 @@ impl StoreFile {
         let before = match self.opened(&mut state).and_then(revision) {
             Ok(before) => before,
             Err(error) => {
-                if let FileState::Sound(database) = &mut *state {
-                    *database = None;
-                }
+                state.close();
                 return Err(self.error("read", error).into());
             }
         };

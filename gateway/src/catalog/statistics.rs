@@ -66,6 +66,14 @@ pub(super) struct ShardAdded {
     pub(super) segments: u64,
 }
 
+impl ShardAdded {
+    pub(super) fn add(&mut self, other: Self) {
+        self.rows = self.rows.saturating_add(other.rows);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.segments = self.segments.saturating_add(other.segments);
+    }
+}
+
 impl Added {
     /// No rows of a table with so many columns.
     pub(super) fn nothing(columns: usize) -> Self {
@@ -80,10 +88,7 @@ impl Added {
     pub(super) fn add(&mut self, other: &Self) {
         add_columns(&mut self.columns, self.rows, &other.columns, other.rows);
         for (shard, added) in &other.shards {
-            let sum = self.shards.entry(*shard).or_default();
-            sum.rows = sum.rows.saturating_add(added.rows);
-            sum.bytes = sum.bytes.saturating_add(added.bytes);
-            sum.segments = sum.segments.saturating_add(added.segments);
+            self.shards.entry(*shard).or_default().add(*added);
         }
         self.rows = self.rows.saturating_add(other.rows);
     }

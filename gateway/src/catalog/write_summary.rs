@@ -8,7 +8,7 @@ use volary_flight_proto::{Error, Result, ipc};
 
 use super::encoding;
 use super::records::TableKind;
-use super::statistics::{Added, ColumnStatistics};
+use super::statistics::{Added, ColumnStatistics, ShardAdded};
 use super::table::Table;
 
 /// What a write adds to its table, from the answers of all workers.
@@ -77,10 +77,15 @@ fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
                 table.shards()
             )));
         }
-        let known = written.shards.entry(shard.shard).or_default();
-        known.rows = known.rows.saturating_add(shard.rows);
-        known.bytes = known.bytes.saturating_add(shard.bytes);
-        known.segments = known.segments.saturating_add(u64::from(shard.segments));
+        written
+            .shards
+            .entry(shard.shard)
+            .or_default()
+            .add(ShardAdded {
+                rows: shard.rows,
+                bytes: shard.bytes,
+                segments: u64::from(shard.segments),
+            });
         written.rows = written.rows.saturating_add(shard.rows);
     }
     if result.columns.len() == fields.len() {

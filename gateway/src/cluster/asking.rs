@@ -141,12 +141,8 @@ impl Cluster {
                 "worker {worker} has never joined this cluster"
             )));
         };
-        let last_report = self.members.get(worker).and_then(|member| member.report);
-        let asked = last_report.map(|report| report.unproven);
-        let contents = asked.unwrap_or_default();
-        let contents = contents
-            .into_iter()
-            .filter_map(|shard| content(&state, shard));
+        let unproven = self.members.unproven(worker).into_iter();
+        let contents = unproven.filter_map(|shard| content(&state, shard));
         let question = Report {
             contents: contents.collect(),
             snapshot: Some(state.snapshot()),

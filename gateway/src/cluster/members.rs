@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use volary_flight_proto::control::WorkerReport;
+use volary_flight_proto::control::{ShardName, WorkerReport};
 use volary_flight_proto::ids::WorkerId;
 
 /// Questions for a report that a gateway asks in a second, of all workers: each costs it about a tenth of a millisecond of a core.
@@ -106,6 +106,15 @@ impl Members {
 
     pub(super) fn get(&self, worker: WorkerId) -> Option<Member> {
         self.members.lock().get(&worker).cloned()
+    }
+
+    /// The shards of which the worker has asked what they should hold.
+    pub(super) fn unproven(&self, worker: WorkerId) -> Vec<ShardName> {
+        let members = self.members.lock();
+        let report = members
+            .get(&worker)
+            .and_then(|member| member.report.as_ref());
+        report.map_or_else(Vec::new, |report| report.unproven.clone())
     }
 
     /// How often each worker is asked now: thousands of them less often than a few.

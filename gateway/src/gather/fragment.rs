@@ -76,8 +76,15 @@ impl PreparedFragment {
 struct Filled {
     fragment: Arc<PreparedFragment>,
     parameters: Bytes,
-    /// What a part's ticket says of the writes that were counted; none where it is the query that says it.
-    counted: Option<Option<Snapshot>>,
+    counted_by: CountedBy,
+}
+
+/// Who says which writes were counted.
+#[derive(Debug, Clone)]
+enum CountedBy {
+    Query,
+    /// The ticket of a part says it.
+    Part(Option<Snapshot>),
 }
 
 impl Fragment {
@@ -158,7 +165,7 @@ impl Fragment {
         let filled = Filled {
             fragment: Arc::clone(fragment),
             parameters: parameters.encode_to_vec().into(),
-            counted: None,
+            counted_by: CountedBy::Query,
         };
         Ok(Self {
             workers,
@@ -325,7 +332,7 @@ impl Fragment {
             filled: Some(Filled {
                 fragment: Arc::new(fragment),
                 parameters: part.parameters,
-                counted: Some(part.counted),
+                counted_by: CountedBy::Part(part.counted),
             }),
             ..self.narrowed_by([])
         })
@@ -341,7 +348,7 @@ impl Fragment {
         Ok(Filled {
             parameters: fragment.encoded.parameters.encode_to_vec().into(),
             fragment: Arc::new(fragment),
-            counted: None,
+            counted_by: CountedBy::Query,
         })
     }
 
@@ -402,10 +409,10 @@ impl Fragment {
         let question = Question {
             query_id: query.query_id,
             snapshot: query.snapshot.clone(),
-            counted: filled
-                .counted
-                .clone()
-                .unwrap_or_else(|| query.counted.clone()),
+            counted: match filled.counted_by {
+                CountedBy::Query => query.counted.clone(),
+                CountedBy::Part(counted) => counted,
+            },
             lineage: query.lineage,
             peers: Arc::clone(&query.cluster) as _,
             limits,

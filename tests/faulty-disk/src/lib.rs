@@ -33,7 +33,6 @@ struct State {
     syncs_until_failure: Option<u64>,
     /// Bytes that whole files may still take; none if there is room for all.
     room_bytes: Option<u64>,
-    syncs: u64,
 }
 
 impl FaultyDisk {
@@ -50,7 +49,6 @@ impl FaultyDisk {
             image,
             syncs_until_failure: None,
             room_bytes: None,
-            syncs: 0,
         }))))
     }
 
@@ -62,11 +60,6 @@ impl FaultyDisk {
     /// Has room for files of this many bytes from now on; `None`: for all.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.0.lock().room_bytes = bytes;
-    }
-
-    /// How many syncs there were, with those that failed.
-    pub fn syncs(&self) -> u64 {
-        self.0.lock().syncs
     }
 
     /// Writes what a power loss would leave to `into`, an empty directory.
@@ -82,7 +75,6 @@ impl FaultyDisk {
 impl State {
     /// Whether this sync succeeds.
     fn may_sync(&mut self) -> io::Result<()> {
-        self.syncs += 1;
         match self.syncs_until_failure {
             Some(0) => {
                 self.syncs_until_failure = None;
@@ -100,8 +92,7 @@ impl State {
 impl Disk for FaultyDisk {
     fn sync_file(&self, file: &File, _: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
-        let may = state.may_sync();
-        match may {
+        match state.may_sync() {
             Ok(()) => state.image.sync_file(file),
             Err(error) => {
                 state.image.fail_file(file)?;

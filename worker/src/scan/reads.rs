@@ -130,9 +130,7 @@ impl SegmentReader {
         self.opened = Some(file);
         read
     }
-}
 
-impl SegmentReader {
     async fn read(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
         let read = match self.at_hand(&ranges) {
             Some(read) => at_its_turn(read).await?,

@@ -11,6 +11,9 @@ use volary_flight_proto::{Error, Result};
 use volary_node::disk::{Disk, SharedDisk};
 use volary_node::durable;
 
+/// The directory of all tables, in the data directory.
+pub(super) const TABLES: &str = "tables";
+
 /// The file that says that a table is dropped. What is left of such a table is deleted when a gateway says so, too.
 pub(super) const DROPPED_FILE: &str = "dropped";
 
@@ -52,7 +55,7 @@ impl TableDirectory {
 
     /// The path of a file of a shard, relative to the data directory.
     pub(super) fn relative_path(&self, shard: u32, file: &str) -> String {
-        format!("tables/{}/{shard}/{file}", self.table.0)
+        format!("{TABLES}/{}/{shard}/{file}", self.table.0)
     }
 
     pub(super) fn shard_path(&self, shard: u32) -> PathBuf {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use volary_flight_proto::{Error, Result};
 use volary_node::durable;
 
-use super::directory::TableDirectory;
+use super::directory::{TABLES, TableDirectory};
 use super::manifest::Manifest;
 use super::shard::{Orphan, Segments};
 
@@ -52,7 +52,7 @@ impl LostDirectory {
         let table = from.table();
         let directory = self
             .path
-            .join("tables")
+            .join(TABLES)
             .join(table.0.to_string())
             .join(shard.to_string());
         durable::create_directory(from.disk(), &directory)?;

@@ -49,15 +49,12 @@ use volary_node::disk::SharedDisk;
 use volary_node::durable;
 
 use departed::Departed;
-use directory::TableDirectory;
+use directory::{TABLES, TableDirectory};
 use lost::LostDirectory;
 use table::Table;
 
 /// Shards that a report asks about at the most: the others wait for the next one.
 const MOST_UNPROVEN: usize = 1000;
-
-/// The directory of all tables, in the data directory.
-const TABLES: &str = "tables";
 
 /// All shards of this worker. Clones are the same shards.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::SharedDisk;
+use volary_node::durable;
 
 use super::departed::Departed;
 use super::directory::{DROPPED_FILE, TableDirectory};
@@ -69,8 +70,7 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
         }
         let file = path.join(&name);
         if name == TEMPORARY_FILE {
-            fs::remove_file(&file)
-                .map_err(|source| Error::io(format!("cannot delete {}", file.display()), source))?;
+            durable::remove_file(directory.disk(), &file)?;
         } else if let Some(write) = name.to_str().and_then(write_of) {
             tracing::info!(file = %file.display(), "a segment that no manifest names is kept until the gateway says what its shard holds");
             orphans.push(Orphan { path: file, write });

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::durable;
 
 use super::checksums::Checksums;
 use super::directory::TableDirectory;
@@ -297,8 +298,8 @@ impl Segment {
     /// manifest. No query reads rows of the write, so that a manifest that still names the file does no harm.
     pub(super) fn delete_early(&self) {
         self.mark_garbage();
-        if let Err(error) = fs::remove_file(&self.file.path) {
-            tracing::debug!(path = %self.file.path.display(), %error, "the file of an aborted write cannot be deleted yet");
+        if let Err(error) = self.file.remove() {
+            tracing::debug!(%error, "the file of an aborted write cannot be deleted yet");
         }
     }
 
@@ -313,19 +314,19 @@ impl Segment {
     }
 }
 
+impl SegmentFile {
+    fn remove(&self) -> Result<()> {
+        durable::remove_file(self.directory.disk(), &self.path)
+    }
+}
+
 impl Drop for SegmentFile {
     fn drop(&mut self) {
         if *self.is_named.get_mut() {
             return;
         }
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(
-                    path = %self.path.display(), %error,
-                    "a file that is not needed any more cannot be deleted; it is tried again at the next start"
-                );
-            }
-            _ => {}
+        if let Err(error) = self.remove() {
+            tracing::warn!(%error, "a file that is not needed any more is deleted after the next start");
         }
     }
 }

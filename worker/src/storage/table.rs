@@ -1,7 +1,6 @@
 //! The shards of one table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -156,7 +155,7 @@ impl Table {
                 changes.push((*shard, kept.into_iter().cloned().collect::<Segments>()));
             }
         }
-        let deleted = delete_orphans(&orphans);
+        let deleted = self.delete_orphans(&orphans);
         let replace = |(shard, segments): &(u32, Segments)| self.replace(*shard, segments);
         let replaced = match for_each_at_once(&changes, replace) {
             // A full disk has no room for the manifests that give room back.
@@ -201,7 +200,7 @@ impl Table {
         // The manifest may have been replaced just before a crash: an older one must not come back when the files are gone.
         let path = self.directory.shard_path(shard);
         durable::sync_directory(self.directory.disk(), &path)?;
-        delete_orphans(&garbage)
+        self.delete_orphans(&garbage)
     }
 
     /// Moves the rows of writes from `from` on to a directory where nobody reads them: their number.
@@ -232,7 +231,7 @@ impl Table {
             let is_later = |orphan: &mut Orphan| orphan.write >= from;
             orphans.extend(known.orphans.extract_if(.., is_later));
         }
-        delete_orphans(&orphans)?;
+        self.delete_orphans(&orphans)?;
         Ok(rows)
     }
 
@@ -245,16 +244,20 @@ impl Table {
         for shard in shards.keys() {
             // Also where the mark could not be made, because the disk is full for example.
             let path = manifest::path(&self.directory.shard_path(*shard));
-            match fs::remove_file(&path) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    let error = Error::io(format!("cannot delete {}", path.display()), source);
-                    result = result.and(Err(error));
-                }
-                _ => {}
-            }
+            result = result.and(durable::remove_file(self.directory.disk(), &path));
         }
         for segment in shards.values().flat_map(|shard| &shard.segments) {
             segment.mark_garbage();
+        }
+        result
+    }
+
+    /// Deletes files of which no row was acknowledged.
+    fn delete_orphans(&self, orphans: &[Orphan]) -> Result<()> {
+        let mut result = Ok(());
+        for Orphan { path, .. } in orphans {
+            tracing::info!(file = %path.display(), "deleting a segment that no manifest names");
+            result = result.and(durable::remove_file(self.directory.disk(), path));
         }
         result
     }
@@ -384,21 +387,6 @@ pub(super) fn other_rows(
             "{what}: {instead} are here: {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
         ),
     )
-}
-
-fn delete_orphans<'a>(orphans: impl IntoIterator<Item = &'a Orphan>) -> Result<()> {
-    let mut result = Ok(());
-    for Orphan { path, .. } in orphans {
-        tracing::info!(file = %path.display(), "deleting a segment that no manifest names, and of which no row was acknowledged");
-        match fs::remove_file(path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                let what = format!("cannot delete {}", path.display());
-                result = result.and(Err(Error::io(what, source)));
-            }
-            _ => {}
-        }
-    }
-    result
 }
 
 /// Does something that waits for the disk with all items, a few at a time, and returns the first error.

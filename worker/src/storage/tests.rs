@@ -25,9 +25,19 @@ fn reopen(dir: &TempDir) -> Result<Storage> {
 
 /// A segment of some bytes: storage does not look into files.
 fn segment(storage: &Storage, table: TableId, shard: u32, write: u64) -> Segment {
+    segment_of(storage, table, shard, write, b"rows")
+}
+
+fn segment_of(
+    storage: &Storage,
+    table: TableId,
+    shard: u32,
+    write: u64,
+    content: &[u8],
+) -> Segment {
     let (segment, file) = storage.create(table, shard, WriteId(write)).unwrap();
     let mut checksummed = ChecksummedFile::new(file.try_clone().unwrap());
-    checksummed.write_all(b"rows").unwrap();
+    checksummed.write_all(content).unwrap();
     segment.complete(&file, 2, checksummed.checksums()).unwrap()
 }
 
@@ -237,6 +247,22 @@ fn an_abort_is_not_forgotten_because_many_younger_writes_are_aborted() {
 }
 
 #[test]
+fn on_a_full_disk_the_rows_of_an_aborted_write_make_room_for_the_manifest_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::over(dir.path()).unwrap();
+    let storage = Storage::open(dir.path(), Arc::new(disk.clone())).unwrap();
+    add(&storage, SHARD, 1);
+    let large = segment_of(&storage, TABLE, SHARD, 2, &[7; 4096]);
+    storage.add(TABLE, vec![large]).unwrap();
+    disk.set_room(Some(0));
+    storage.abort_write(WriteId(2)).unwrap();
+    assert_eq!(files(&dir), 2);
+    drop(storage);
+    let storage = reopen(&dir).unwrap();
+    assert_eq!(seen(&storage, &snapshot(9, &[])), [1]);
+}
+
+#[test]
 fn the_rows_of_an_aborted_write_are_deleted_from_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::over(dir.path()).unwrap();
@@ -244,12 +270,12 @@ fn the_rows_of_an_aborted_write_are_deleted_from_a_full_disk() {
     for write in [1, 2] {
         add(&storage, SHARD, write);
     }
-    // The rows of the aborted write take what a manifest needs.
+    // The rows of the aborted write do not take as much as the manifest needs.
     let bytes: u64 = fs::read(manifest::path(&shard_dir(&dir))).unwrap().len() as u64;
     disk.set_room(Some(bytes / 2));
     let full = storage.abort_write(WriteId(2)).unwrap_err();
     assert_eq!(full.code(), ErrorCode::ResourceExhausted, "{full}");
-    // Its file is gone all the same: that made room.
+    // Their file is gone all the same.
     assert_eq!(files(&dir), 2);
     disk.set_room(Some(bytes));
     let collected = storage.collect(&Report {

@@ -36,6 +36,7 @@ use volary_flight_proto::write::{ShardWritten, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
+use crate::background::in_background;
 use crate::config;
 use crate::storage::{RunningWrite, Segment, Storage};
 use buffer::Part;
@@ -181,19 +182,4 @@ fn summary(segments: &[Segment]) -> Vec<ShardWritten> {
         shard.segments += 1;
     }
     shards.into_values().collect()
-}
-
-/// Does what waits for the disk on a thread that may wait.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|source| {
-            Err(Error::with_source(
-                ErrorCode::Internal,
-                "a task that wrote files ended without a result",
-                source,
-            ))
-        })
 }

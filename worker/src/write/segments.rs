@@ -9,10 +9,11 @@ use tokio::task::JoinSet;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::WriteContext;
 use super::format::{Format, failed};
 use super::layout::{Layout, REFERENCE_SHARD};
 use super::segment_file::SegmentFile;
-use super::{WriteContext, in_background};
+use crate::background::in_background;
 use crate::storage::{NewSegment, Segment, Storage};
 
 /// Files that are made durable while the next one is written.
