@@ -61,6 +61,8 @@ pub enum Command {
     Tpch(TpchArgs),
     /// Make certificates for TLS, and the authority that signs them
     Certificates(CertificatesArgs),
+    /// Make the secret that the nodes of a cluster share
+    Secret(SecretArgs),
     /// Print the settings that are in effect, without the secrets
     Config(ConfigArgs),
 }
@@ -286,6 +288,21 @@ pub struct CertificatesArgs {
     pub renew: bool,
 }
 
+/// `volary secret`.
+#[derive(Debug, clap::Args)]
+pub struct SecretArgs {
+    /// What is done
+    #[command(subcommand)]
+    pub command: SecretCommand,
+}
+
+/// What `volary secret` does.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum SecretCommand {
+    /// Print a new one
+    New,
+}
+
 /// `volary config`.
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
@@ -348,6 +365,7 @@ impl Args {
             | Command::Sql(_)
             | Command::Tpch(_)
             | Command::Certificates(_)
+            | Command::Secret(_)
             | Command::Config(_) => {}
         }
         Ok(flags.0)

@@ -1,5 +1,7 @@
 //! `volary local`: a gateway and its workers in one process, which talk Flight over loopback like any cluster.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,9 +11,9 @@ use futures::future::BoxFuture;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
+use volary_node::disk::LocalDisk;
 use volary_node::size::MemorySize;
-use volary_node::tls;
-use volary_node::{Runtimes, open_files};
+use volary_node::{Runtimes, durable, open_files, secret, tls};
 use volary_worker::Worker;
 
 use crate::settings::Settings;
@@ -22,6 +24,8 @@ use crate::terminal;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const GATEWAY_DIR: &str = "gateway";
 const WORKER_DIR_PREFIX: &str = "worker-";
+/// Beside the directories of the nodes.
+const SECRET_FILE: &str = "secret";
 /// What a worker takes of the files that this process may open: its listener, the lock of its directory, both ends of three connections
 /// of the gateway to it, and a segment that it writes, which is open twice.
 const FILES_PER_WORKER: u64 = 10;
@@ -31,7 +35,8 @@ const FILES_PER_WORKER: u64 = 10;
 pub struct LocalOptions {
     /// Number of workers.
     pub workers: usize,
-    /// Directory of the nodes' directories: `gateway`, `worker-0`, `worker-1`, …
+    /// Directory of the nodes' directories: `gateway`, `worker-0`, `worker-1`, …; and of the cluster's secret, which is made
+    /// if the settings have none.
     pub data_dir: PathBuf,
     /// The gateway's settings; `data_dir` is replaced. `memory.limit` is that of the whole cluster: the gateway takes half of it.
     pub gateway: volary_gateway::Config,
@@ -87,11 +92,14 @@ impl LocalCluster {
             let memory_bytes = gateway.memory.limit.bytes();
             gateway.data_dir = data_dir.join(GATEWAY_DIR);
             gateway.memory.limit = size(memory_bytes / 2);
+            refuse_fewer_workers(&data_dir, workers)?;
+            open_files::check("this process", workers, FILES_PER_WORKER)?;
+            if gateway.secret.is_none() {
+                gateway.secret = Some(kept_secret(&data_dir)?);
+            }
             let worker_config = worker_config(worker, &gateway, workers, memory_bytes / 2);
             gateway.validate()?;
             worker_config.validate()?;
-            refuse_fewer_workers(&data_dir, workers)?;
-            open_files::check("this process", workers, FILES_PER_WORKER)?;
 
             let gateway = Gateway::start(gateway, runtimes.clone()).await?;
             let mut cluster = Self {
@@ -199,6 +207,20 @@ impl LocalCluster {
     }
 }
 
+/// The secret of the cluster whose nodes' directories are in `data_dir`. It is made at the first start.
+fn kept_secret(data_dir: &Path) -> Result<String> {
+    let file = data_dir.join(SECRET_FILE);
+    match fs::read_to_string(&file) {
+        Ok(secret) => return Ok(secret.trim().to_owned()),
+        Err(source) if source.kind() == ErrorKind::NotFound => {}
+        Err(source) => return Err(Error::io(format!("cannot read {}", file.display()), source)),
+    }
+    let secret = secret::generate();
+    durable::create_directory(&LocalDisk, data_dir)?;
+    durable::replace_file(&LocalDisk, &file, format!("{secret}\n").as_bytes())?;
+    Ok(secret)
+}
+
 /// Runs a cluster until a signal.
 ///
 /// # Errors
@@ -282,7 +304,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 /// The shards of a worker that is not started would be missing from every query.
 fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
-    let Ok(entries) = std::fs::read_dir(data_dir) else {
+    let Ok(entries) = fs::read_dir(data_dir) else {
         return Ok(()); // a new directory; if it cannot be read, opening the nodes' directories says why
     };
     let before = entries
@@ -311,7 +333,7 @@ mod tests {
     fn a_directory_of_more_workers_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["gateway", "worker-0", "worker-3", "tpch-0.1"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
+            fs::create_dir(dir.path().join(name)).unwrap();
         }
         let error = refuse_fewer_workers(dir.path(), 3).unwrap_err();
         assert!(error.message().contains("--workers 4"), "{error}");

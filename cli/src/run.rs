@@ -4,11 +4,12 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::sys::stat::{Mode, umask};
 use volary_flight_proto::{Error, Result};
 use volary_node::runtimes::OwnedRuntimes;
-use volary_node::{Runtimes, open_files};
+use volary_node::{Runtimes, open_files, secret};
 
-use crate::args::{Args, Command, GatewayCommand, SettingsArgs};
+use crate::args::{Args, Command, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs};
 use crate::settings::{Layers, Settings, reference};
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
@@ -81,6 +82,9 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
         }
         Command::Tpch(args) => demo::data::write(&args.out, args.scale).map(drop),
         Command::Certificates(args) => certificates::run(&args),
+        Command::Secret(SecretArgs {
+            command: SecretCommand::New,
+        }) => terminal::print_line(&secret::generate()),
         Command::Config(args) if args.reference => {
             terminal::print_line(reference::markdown()?.trim_end())
         }
@@ -91,6 +95,8 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
 /// Runs a command on the I/O runtime: nodes spawn what computes on the others.
 fn serve<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
     open_files::raise();
+    // Libraries make some of a node's files, where queries spill for example.
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
     handles.io().block_on(command(handles.clone()))

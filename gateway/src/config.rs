@@ -28,8 +28,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Directory of the catalog. It belongs to this gateway alone.
     pub data_dir: PathBuf,
-    /// Secret that gateways and workers of a cluster share. Required as soon as the gateway listens on an address that
-    /// other machines reach; without it, only workers of the same machine may join.
+    /// Secret that gateways and workers of a cluster share, of 128 bits at least: `volary secret new` prints one. Required as
+    /// soon as the gateway listens on an address that other machines reach, or there are users. Without it, any process of the
+    /// same machine may join as a worker. `volary local` makes one.
     pub secret: Option<String>,
     /// TLS with clients and workers.
     pub tls: tls::Config,
@@ -96,6 +97,17 @@ pub struct Query {
     pub memory: MemorySize,
     /// Statements that run at the same time.
     pub max_running: usize,
+    /// Statements of one user that run at the same time; further ones wait, also where places are free. As long as there are no
+    /// users, each session counts as one. Default: three quarters of `max_running`.
+    pub max_running_per_user: Option<usize>,
+    /// Places beside `max_running` that are kept for administrators, and for queries that only list what is in the schema
+    /// `system`: what runs is found and ended also where all other places are taken.
+    pub kept_places: usize,
+    /// A stream of rows of which the client takes none for so long is ended if statements wait because all places are taken;
+    /// otherwise after 10 minutes.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub unread_timeout: Duration,
     /// Statements that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Sessions are served in turn.
     pub max_waiting: usize,
     /// Statements of one session that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Default: a quarter of
@@ -120,6 +132,10 @@ pub struct Query {
     pub max_direct_workers: usize,
     /// The largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
+    /// Columns that a table may have, each field of a nested one counted as one; and that a SELECT may list.
+    pub max_columns: usize,
+    /// How deep the type of a table's column may be: a list of numbers has two levels.
+    pub max_type_depth: usize,
 }
 
 /// Pulling rows from the workers.
@@ -210,6 +226,9 @@ impl Default for Query {
             timeout: Duration::from_secs(60 * 60),
             memory: MemorySize::Percent(25),
             max_running: 256,
+            max_running_per_user: None,
+            kept_places: 8,
+            unread_timeout: Duration::from_secs(10),
             max_waiting: 1024,
             max_waiting_per_session: None,
             ticket_lifetime: Duration::from_secs(60 * 60),
@@ -219,6 +238,8 @@ impl Default for Query {
             history: 1_000,
             max_direct_workers: 4_096,
             max_message: MemorySize::Bytes(256 << 20),
+            max_columns: 4_096,
+            max_type_depth: 32,
         }
     }
 }
@@ -274,6 +295,13 @@ impl Gather {
 }
 
 impl Query {
+    /// Statements of one user that run at the same time.
+    pub fn max_running_per_user(&self) -> usize {
+        self.max_running_per_user
+            .unwrap_or(self.max_running.saturating_mul(3).div_ceil(4))
+            .max(1)
+    }
+
     /// Statements of one session that wait for a place.
     pub fn max_waiting_per_session(&self) -> usize {
         self.max_waiting_per_session
@@ -317,6 +345,11 @@ impl Config {
             ("gateway.query.batch_rows", self.query.batch_rows),
             ("gateway.query.max_running", self.query.max_running),
             (
+                "gateway.query.max_running_per_user",
+                self.query.max_running_per_user.unwrap_or(1),
+            ),
+            ("gateway.query.kept_places", self.query.kept_places),
+            (
                 "gateway.query.target_partitions",
                 self.query.target_partitions.unwrap_or(1),
             ),
@@ -325,6 +358,8 @@ impl Config {
                 self.query.max_waiting_per_session.unwrap_or(1),
             ),
             ("gateway.cluster.min_workers", self.cluster.min_workers),
+            ("gateway.query.max_columns", self.query.max_columns),
+            ("gateway.query.max_type_depth", self.query.max_type_depth),
         ];
         for (key, value) in positive {
             if value == 0 {

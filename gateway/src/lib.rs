@@ -39,6 +39,8 @@ mod sql_type;
 pub mod statements;
 /// The tables about the cluster itself.
 pub mod system_tables;
+/// URLs as they may be shown.
+mod url_credentials;
 
 pub use config::Config;
 pub use server::Gateway;

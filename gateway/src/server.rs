@@ -15,7 +15,7 @@ use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
-use volary_node::{DataDir, Runtimes, memory};
+use volary_node::{DataDir, Runtimes, memory, secret};
 
 use crate::catalog::{Catalog, RedbStore};
 use crate::cluster::Cluster;
@@ -55,6 +55,9 @@ impl Gateway {
         let catalog = open_catalog(&data_dir).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
         let login = Arc::new(Login::new(catalog.clone(), &config.security)?);
+        if catalog.state().access().has_users() || config.security.admin_password.is_some() {
+            secret::check_for_users(config.secret.is_some())?;
+        }
         if let Some(password) = &config.security.admin_password {
             login.ensure_admin(password).await?;
         }

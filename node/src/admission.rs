@@ -1,7 +1,8 @@
 //! How much runs at the same time, and how much waits.
 //!
-//! Those who wait are served in turn, session by session, and within a session in the order of their arrival. So a session that
-//! queues hundreds of statements makes another one wait for one of them, not for all.
+//! Those who wait are served in turn: user by user, of a user session by session, and within a session in the order of their
+//! arrival. So who queues hundreds of statements makes another one wait for one of them, not for all. And nobody has all
+//! places: one user's have a limit, above which the user waits although places are free.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -26,7 +27,7 @@ pub struct Admission {
     what: &'static str,
     max_waiting: usize,
     max_waiting_per_session: usize,
-    /// Makes the keys of sessions. Two with one key would wait in one queue, which is no harm.
+    /// Makes the keys of users and sessions. Two with one key would share a queue and a limit, which is no harm.
     keys: RandomState,
     shared: Arc<Shared>,
 }
@@ -36,6 +37,8 @@ pub struct Admission {
 pub struct Place {
     /// None once it is nobody's.
     of: Option<Arc<Shared>>,
+    /// Whose it is.
+    user: u64,
     since: Instant,
 }
 
@@ -49,8 +52,23 @@ impl Admission {
             keys: RandomState::new(),
             shared: Arc::new(Shared {
                 max_running: max_running.max(1),
+                max_running_per_user: usize::MAX,
                 state: Mutex::default(),
             }),
+        }
+    }
+
+    /// The same, with a limit for those of one user that run.
+    #[must_use]
+    pub fn with_max_running_per_user(self, max_running_per_user: usize) -> Self {
+        let shared = Shared {
+            max_running: self.shared.max_running,
+            max_running_per_user: max_running_per_user.max(1),
+            state: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            ..self
         }
     }
 
@@ -71,24 +89,32 @@ impl Admission {
         self.enter_as(&()).await
     }
 
-    /// Waits for a place as one of a session. Dropping the future gives up waiting.
+    /// Waits for a place as one of a session, each of which is a user by itself. Dropping the future gives up waiting.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
     pub async fn enter_as(&self, session: &impl Hash) -> Result<Place> {
-        let session = self.keys.hash_one(session);
+        self.enter_of(session, session).await
+    }
+
+    /// Waits for a place as one of a user's session. Dropping the future gives up waiting.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
+    pub async fn enter_of(&self, user: &impl Hash, session: &impl Hash) -> Result<Place> {
+        let (user, session) = (self.keys.hash_one(user), self.keys.hash_one(session));
         let (number, place) = {
             let mut state = self.shared.state.lock();
-            // As long as somebody waits, all places are taken: nobody is overtaken here.
-            if state.running < self.shared.max_running {
-                state.running += 1;
-                return Ok(Place::new(&self.shared));
+            if self.shared.has_room(&state, user) {
+                state.take(user);
+                return Ok(Place::new(&self.shared, user));
             }
-            self.check_room(&state, session)?;
-            state.queue_up(session)
+            self.check_room(&state, user, session)?;
+            state.queue_up(user, session)
         };
         let _waiting = Waiting {
             shared: &self.shared,
+            user,
             session,
             number,
         };
@@ -97,17 +123,33 @@ impl Admission {
             .map_err(|_| Error::new(ErrorCode::Cancelled, "the node is shutting down"))
     }
 
+    /// A place for one of a user's, if there is one that nobody waits for.
+    pub fn try_enter_of(&self, user: &impl Hash) -> Option<Place> {
+        let user = self.keys.hash_one(user);
+        let mut state = self.shared.state.lock();
+        self.shared.has_room(&state, user).then(|| {
+            state.take(user);
+            Place::new(&self.shared, user)
+        })
+    }
+
     /// How many run.
     pub fn running(&self) -> usize {
         self.shared.state.lock().running
     }
 
-    fn check_room(&self, state: &State, session: u64) -> Result<()> {
-        let (what, of_session) = (self.what, state.waiting_of(session));
+    /// Whether somebody waits because all places are taken.
+    pub fn is_full(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.running >= self.shared.max_running && state.waiting > 0
+    }
+
+    fn check_room(&self, state: &State, user: u64, session: u64) -> Result<()> {
+        let (what, of_session) = (self.what, state.waiting_of(user, session));
         let text = if state.waiting >= self.max_waiting {
             format!(
                 "no more {what} are taken: {} running, {} waiting",
-                self.shared.max_running, state.waiting
+                state.running, state.waiting
             )
         } else if of_session >= self.max_waiting_per_session {
             format!("{of_session} {what} of this session wait already: no more of it are taken")
@@ -120,9 +162,10 @@ impl Admission {
 }
 
 impl Place {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<Shared>, user: u64) -> Self {
         Self {
             of: Some(Arc::clone(shared)),
+            user,
             since: Instant::now(),
         }
     }
@@ -132,7 +175,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         if let Some(shared) = self.of.take() {
             shared.state.lock().note_held(self.since.elapsed());
-            shared.pass_on();
+            shared.pass_on(self.user);
         }
     }
 }
@@ -140,21 +183,36 @@ impl Drop for Place {
 #[derive(Debug)]
 struct Shared {
     max_running: usize,
+    max_running_per_user: usize,
     state: Mutex<State>,
 }
 
 impl Shared {
-    /// Gives a place to the one whose turn it is, or takes it back.
-    fn pass_on(self: &Arc<Self>) {
+    /// Whether one of this user's may run at once. Whoever waits may not: then all places are taken, or all of that user's. So
+    /// nobody is overtaken.
+    fn has_room(&self, state: &State, user: u64) -> bool {
+        state.running < self.max_running && state.running_of(user) < self.max_running_per_user
+    }
+
+    /// Gives a place of this user's to the one whose turn it is, or takes it back.
+    fn pass_on(self: &Arc<Self>, mut user: u64) {
         loop {
-            let Some(next) = self.state.lock().take_turn() else {
+            let next = {
+                let mut state = self.state.lock();
+                state.give_back(user);
+                state.take_turn(self.max_running_per_user)
+            };
+            let Some((next, waiter)) = next else {
                 return;
             };
             // A place that is on its way to one who gives up is dropped there, and passed on.
-            match next.send(Place::new(self)) {
+            match waiter.send(Place::new(self, next)) {
                 Ok(()) => return,
                 // It has given up. Dropping the place that comes back would pass it on from within, again and again.
-                Err(mut place) => place.of = None,
+                Err(mut place) => {
+                    place.of = None;
+                    user = next;
+                }
             }
         }
     }
@@ -163,14 +221,63 @@ impl Shared {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
+    /// By user, of those who have places.
+    running_of: HashMap<u64, usize>,
     waiting: usize,
-    /// Those who wait, by session.
-    queues: HashMap<u64, VecDeque<Waiter>>,
-    /// The sessions of `queues`, each once, the one that is served next first.
+    /// Those who wait, by user.
+    users: HashMap<u64, Sessions>,
+    /// The users of `users`, each once, the one that is served next first.
     turns: VecDeque<u64>,
     last_number: u64,
     /// Of the last places, in seconds.
     mean_held: Option<f64>,
+}
+
+/// The sessions of a user that wait.
+#[derive(Debug, Default)]
+struct Sessions {
+    queues: HashMap<u64, VecDeque<Waiter>>,
+    /// The sessions of `queues`, each once, the one that is served next first.
+    turns: VecDeque<u64>,
+}
+
+impl Sessions {
+    fn push(&mut self, session: u64, waiter: Waiter) {
+        let queue = self.queues.entry(session).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(session);
+        }
+        queue.push_back(waiter);
+    }
+
+    /// The one whose turn it is.
+    fn take_turn(&mut self) -> Option<Waiter> {
+        let session = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&session)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&session);
+        } else {
+            self.turns.push_back(session);
+        }
+        next
+    }
+
+    /// Whether there was one of this number.
+    fn remove(&mut self, session: u64, number: u64) -> bool {
+        let Some(queue) = self.queues.get_mut(&session) else {
+            return false;
+        };
+        let Ok(position) = queue.binary_search_by_key(&number, |waiter| waiter.number) else {
+            return false;
+        };
+        queue.remove(position);
+        if queue.is_empty() {
+            self.queues.remove(&session);
+            self.turns.retain(|turn| *turn != session);
+        }
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -181,59 +288,79 @@ struct Waiter {
 }
 
 impl State {
-    fn waiting_of(&self, session: u64) -> usize {
-        self.queues.get(&session).map_or(0, VecDeque::len)
+    fn running_of(&self, user: u64) -> usize {
+        self.running_of.get(&user).copied().unwrap_or_default()
     }
 
-    fn queue_up(&mut self, session: u64) -> (u64, oneshot::Receiver<Place>) {
+    fn take(&mut self, user: u64) {
+        self.running += 1;
+        *self.running_of.entry(user).or_default() += 1;
+    }
+
+    fn give_back(&mut self, user: u64) {
+        self.running -= 1;
+        if let Some(running) = self.running_of.get_mut(&user) {
+            *running -= 1;
+            if *running == 0 {
+                self.running_of.remove(&user);
+            }
+        }
+    }
+
+    fn waiting_of(&self, user: u64, session: u64) -> usize {
+        let sessions = self.users.get(&user);
+        let queue = sessions.and_then(|sessions| sessions.queues.get(&session));
+        queue.map_or(0, VecDeque::len)
+    }
+
+    fn queue_up(&mut self, user: u64, session: u64) -> (u64, oneshot::Receiver<Place>) {
         let (sender, receiver) = oneshot::channel();
         self.last_number += 1;
-        let queue = self.queues.entry(session).or_default();
-        if queue.is_empty() {
-            self.turns.push_back(session);
-        }
-        queue.push_back(Waiter {
+        let waiter = Waiter {
             number: self.last_number,
             place: sender,
-        });
+        };
+        let sessions = self.users.entry(user).or_default();
+        if sessions.queues.is_empty() {
+            self.turns.push_back(user);
+        }
+        sessions.push(session, waiter);
         self.waiting += 1;
         (self.last_number, receiver)
     }
 
-    /// The one whose turn it is; if nobody waits, one less runs.
-    fn take_turn(&mut self) -> Option<oneshot::Sender<Place>> {
-        while let Some(session) = self.turns.pop_front() {
-            let Some(queue) = self.queues.get_mut(&session) else {
-                continue;
-            };
-            let next = queue.pop_front();
-            if queue.is_empty() {
-                self.queues.remove(&session);
-            } else {
-                self.turns.push_back(session);
-            }
-            if let Some(waiter) = next {
-                self.waiting -= 1;
-                return Some(waiter.place);
-            }
+    /// Takes a place for the one whose turn it is, among the users who have fewer places than `most`.
+    fn take_turn(&mut self, most: usize) -> Option<(u64, oneshot::Sender<Place>)> {
+        let turns = self.turns.iter();
+        let position = turns
+            .clone()
+            .position(|user| self.running_of(*user) < most)?;
+        let user = self.turns.remove(position)?;
+        let sessions = self.users.get_mut(&user)?;
+        let next = sessions.take_turn();
+        if sessions.queues.is_empty() {
+            self.users.remove(&user);
+        } else {
+            self.turns.push_back(user);
         }
-        self.running -= 1;
-        None
+        let waiter = next?;
+        self.waiting -= 1;
+        self.take(user);
+        Some((user, waiter.place))
     }
 
     /// Does nothing for one who has got a place.
-    fn give_up(&mut self, session: u64, number: u64) {
-        let Some(queue) = self.queues.get_mut(&session) else {
+    fn give_up(&mut self, user: u64, session: u64, number: u64) {
+        let Some(sessions) = self.users.get_mut(&user) else {
             return;
         };
-        let Ok(position) = queue.binary_search_by_key(&number, |waiter| waiter.number) else {
+        if !sessions.remove(session, number) {
             return;
-        };
-        queue.remove(position);
+        }
         self.waiting -= 1;
-        if queue.is_empty() {
-            self.queues.remove(&session);
-            self.turns.retain(|turn| *turn != session);
+        if sessions.queues.is_empty() {
+            self.users.remove(&user);
+            self.turns.retain(|turn| *turn != user);
         }
     }
 
@@ -255,13 +382,15 @@ impl State {
 /// One who waits. Dropping it gives up; a place that was sent meanwhile is in the receiver, which is dropped too.
 struct Waiting<'a> {
     shared: &'a Shared,
+    user: u64,
     session: u64,
     number: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.shared.state.lock().give_up(self.session, self.number);
+        let mut state = self.shared.state.lock();
+        state.give_up(self.user, self.session, self.number);
     }
 }
 
@@ -473,6 +602,65 @@ mod tests {
         assert_eq!(admission.running(), 0);
         let state = admission.shared.state.lock();
         assert_eq!(state.waiting, 0);
-        assert!(state.queues.is_empty() && state.turns.is_empty());
+        assert!(state.users.is_empty() && state.turns.is_empty());
+        assert!(state.running_of.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_user_has_a_limit_and_leaves_the_other_places_to_others() {
+        let admission = Admission::new("queries", 3, 100).with_max_running_per_user(2);
+        let enter = |user: char, session: u8| {
+            let admission = &admission;
+            Box::pin(async move { admission.enter_of(&user, &(user, session)).await.unwrap() })
+        };
+        let first = enter('a', 1).await;
+        let _second = enter('a', 2).await;
+        let mut third = enter('a', 3);
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(admission.try_enter_of(&'a').is_none());
+        // One place is free all the same.
+        assert!(!admission.is_full());
+        let of_other = enter('b', 1).await;
+        let mut waits = enter('b', 2);
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(admission.is_full());
+        // What the other one gives back is for the other one: the first has as many as it may.
+        drop(of_other);
+        assert!(third.as_mut().now_or_never().is_none());
+        let of_other = waits.await;
+        drop(first);
+        let third = third.await;
+        drop((third, of_other));
+        assert_eq!(admission.running(), 1);
+    }
+
+    #[tokio::test]
+    async fn users_are_served_in_turn_however_many_sessions_they_have() {
+        let admission = Admission::new("queries", 1, 100);
+        let mut place = admission.enter().await.unwrap();
+        let mut waiting = Vec::new();
+        for (user, session) in [('a', 1), ('a', 2), ('a', 3), ('a', 1), ('b', 1), ('b', 1)] {
+            let admission = &admission;
+            let mut entering: Entering<'_> =
+                Box::pin(async move { admission.enter_of(&user, &session).await });
+            assert!(entering.as_mut().now_or_never().is_none());
+            waiting.push(((user, session), entering));
+        }
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            drop(place);
+            let served = waiting
+                .iter_mut()
+                .enumerate()
+                .find_map(|(position, (_, entering))| {
+                    let entered = entering.as_mut().now_or_never()?;
+                    Some((position, entered.unwrap()))
+                });
+            let (position, next) = served.unwrap();
+            order.push(waiting.remove(position).0);
+            place = next;
+        }
+        let expected = [('a', 1), ('b', 1), ('a', 2), ('b', 1), ('a', 3), ('a', 1)];
+        assert_eq!(order, expected);
     }
 }

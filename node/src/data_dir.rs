@@ -1,6 +1,6 @@
 //! The directory that a node keeps its state in.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::disk::LocalDisk;
 use crate::durable;
+use crate::private;
 
 /// The format of the files below a data directory. A node refuses a directory of a newer one.
 const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
@@ -62,11 +63,12 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens the directory at `path` and creates it if it does not exist.
+    /// Opens the directory at `path` and creates it if it does not exist. From then on, other users cannot read it.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` if another process uses it; `INVALID_ARGUMENT` if it belongs to another kind of node, has a newer
-    /// format, or holds files that are not Volary's; `DATA_LOSS` if its identity cannot be read.
+    /// `ALREADY_EXISTS` if another process uses it; `INVALID_ARGUMENT` if it belongs to another kind of node or cannot be
+    /// closed to other users, has a newer format, or holds files that are not Volary's; `DATA_LOSS` if its identity cannot be
+    /// read.
     pub fn open(path: &Path, role: Role) -> Result<Self> {
         durable::create_directory(&LocalDisk, path)?;
         let lock = lock(path)?;
@@ -89,6 +91,8 @@ impl DataDir {
                 identity
             }
         };
+        // Not before it is known to be a node's: somebody may have given the directory of something else.
+        private::close_directory(path)?;
         Ok(Self {
             path: path.to_owned(),
             identity: Mutex::new(identity),
@@ -178,7 +182,7 @@ fn describe(role: Role, worker_id: Option<WorkerId>) -> String {
 fn lock(path: &Path) -> Result<File> {
     let lock_path = path.join(LOCK_FILE);
     let failed = |source| Error::io(format!("cannot lock {}", lock_path.display()), source);
-    let file = OpenOptions::new()
+    let file = private::file_options()
         .create(true)
         .truncate(false)
         .write(true)
@@ -296,6 +300,27 @@ mod tests {
         drop(open);
         let open = DataDir::open(dir.path(), Role::Worker).unwrap();
         assert_eq!(open.identity(), identity);
+    }
+
+    #[test]
+    fn other_users_do_not_read_a_data_directory() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        DataDir::open(&path, Role::Gateway).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join(IDENTITY_FILE)), 0o600);
+        // What belongs to somebody else stays as it is.
+        let foreign = dir.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(foreign.join("thesis.docx"), "").unwrap();
+        DataDir::open(&foreign, Role::Gateway).unwrap_err();
+        assert_eq!(mode(&foreign), 0o755);
     }
 
     #[test]

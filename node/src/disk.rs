@@ -1,10 +1,12 @@
 //! The calls that make files durable, so that a test can put a disk that fails or forgets in their place.
 
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+
+use crate::private;
 
 /// What the storage of a node needs of a file system beyond `std::fs`.
 ///
@@ -23,7 +25,8 @@ pub trait Disk: Debug + Send + Sync {
     /// Those of the file system.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a file with this content, durably, or replaces the content of one. Its name is not durable yet.
+    /// Makes a file with this content, durably, or replaces the content of one. Nobody but its owner reads a new file. Its
+    /// name is not durable yet.
     ///
     /// # Errors
     /// Those of the file system, a full disk among them.
@@ -54,7 +57,7 @@ impl Disk for LocalDisk {
     }
 
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new()
+        let mut file = private::file_options()
             .write(true)
             .create(true)
             .truncate(true)

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::disk::Disk;
+use crate::private;
 
 /// Replaces `path` by `content`: after a crash the file has its old or its new content, whole.
 ///
@@ -51,16 +52,16 @@ pub fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Creates a directory and the parents that it lacks, durably.
+/// Creates a directory and the parents that it lacks, durably. Nobody but their owner reads them.
 ///
 /// # Errors
 /// Those of the file system, with the path.
 pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     let parent = parent(path);
-    let made = match fs::create_dir(path) {
+    let made = match private::create_directory(path) {
         Err(source) if source.kind() == ErrorKind::NotFound && parent != path => {
             create_directory(disk, parent)?;
-            fs::create_dir(path)
+            private::create_directory(path)
         }
         made => made,
     };

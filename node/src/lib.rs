@@ -37,6 +37,8 @@ pub mod memory;
 pub mod message_limit;
 /// How many files and connections a process may have open.
 pub mod open_files;
+/// Files that nobody but the node's own user reads.
+pub mod private;
 /// Uploads that their client has broken off.
 mod reset;
 /// Plans as they are run.

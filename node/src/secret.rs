@@ -1,19 +1,60 @@
 //! The secret that the nodes of a cluster share.
+//!
+//! Clients are handed out what is sealed with a key made from it. Whoever can guess the secret finds out by trying, on a
+//! machine of its own, whether a guess is right, and can then run anything on the workers.
 
 use std::net::SocketAddr;
 
+use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, Result};
 
 use crate::data_dir::Role;
+
+/// What a secret must have at least, in bits. Fewer can be guessed.
+const LEAST_BITS: usize = 128;
+
+/// A new secret of 256 bits from the operating system's randomness, in hexadecimal.
+pub fn generate() -> String {
+    let key = Key::random();
+    key.as_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The most bits that the text can have: what is written in hexadecimal has 4 a character, other text no more than base64.
+fn bits(secret: &str) -> usize {
+    let is_hexadecimal = secret.chars().all(|letter| letter.is_ascii_hexdigit());
+    let per_character = if is_hexadecimal { 4 } else { 6 };
+    secret.chars().count() * per_character
+}
+
+/// Refuses users where there is no secret: any process of the machine could join as a worker then, and read and change what
+/// users may not.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub fn check_for_users(has_secret: bool) -> Result<()> {
+    if has_secret {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "a cluster with users needs a secret, or any process of this machine could join as a worker and read all tables: set gateway.secret and the same worker.secret (VOLARY_SECRET is both; `volary secret new` prints a good one), and start the nodes again",
+    ))
+}
 
 /// Checks the settings `secret` and `listen` of a node.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a secret that everybody could guess, and for none where other machines reach the node.
 pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()> {
-    if secret.is_some_and(|secret| secret.trim().is_empty()) {
+    if let Some(secret) = secret
+        && bits(secret.trim()) < LEAST_BITS
+    {
         return Err(Error::invalid(format!(
-            "{node}.secret is empty, which everybody could guess; set a secret, or leave the key out"
+            "{node}.secret is so short that it could be guessed: it must have {LEAST_BITS} bits, which are {} hexadecimal digits or {} other characters; `volary secret new` prints a good one",
+            LEAST_BITS / 4,
+            LEAST_BITS.div_ceil(6),
         )));
     }
     if secret.is_none() && !listen.ip().is_loopback() {
@@ -22,7 +63,7 @@ pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()>
             Role::Worker => "gateway.secret on the gateway",
         };
         return Err(Error::invalid(format!(
-            "{node}.listen is {listen}, which other machines reach: set {node}.secret (and the same {others})"
+            "{node}.listen is {listen}, which other machines reach: set {node}.secret (and the same {others}); `volary secret new` prints a good one"
         )));
     }
     Ok(())
@@ -33,18 +74,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_others_reach_has_a_secret_that_is_none_of_blanks() {
+    fn a_node_that_others_reach_has_a_secret_that_cannot_be_guessed() {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (here, everywhere) = (address("127.0.0.1:7100"), address("0.0.0.0:7100"));
         check(Role::Gateway, None, here).unwrap();
-        check(Role::Gateway, Some("secret"), everywhere).unwrap();
-        let empty = check(Role::Worker, Some(" "), here).unwrap_err();
-        assert!(
-            empty.message().starts_with("worker.secret is empty"),
-            "{empty}"
-        );
+        check(Role::Gateway, Some(&generate()), everywhere).unwrap();
+        let of_hexadecimal = "0123456789abcdef0123456789abcdef";
+        let of_base64 = "gLNwg6hcbLVKr7c3k5J2iA";
+        for good in [of_hexadecimal, of_base64] {
+            check(Role::Gateway, Some(good), everywhere).unwrap();
+            for address in [here, everywhere] {
+                let short = check(Role::Worker, Some(&good[1..]), address).unwrap_err();
+                assert!(short.message().starts_with("worker.secret is so short"));
+                assert!(short.message().contains("volary secret new"), "{short}");
+            }
+        }
+        let blank = " ".repeat(50);
+        check(Role::Worker, Some(&blank), here).unwrap_err();
         let none = check(Role::Worker, None, everywhere).unwrap_err();
-        let said = "worker.listen is 0.0.0.0:7100, which other machines reach: set worker.secret (and the same gateway.secret on the gateway)";
+        let said = "worker.listen is 0.0.0.0:7100, which other machines reach: set worker.secret (and the same gateway.secret on the gateway); `volary secret new` prints a good one";
         assert_eq!(none.message(), said);
     }
 }

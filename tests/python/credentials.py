@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from processes import until
-from raw_flight import OK, basic, bearer
+from raw_flight import OK, action, basic, bearer
 from seals import Purpose
 from secured import PASSWORD, TABLE, Secured
 
@@ -39,6 +39,7 @@ STRANGERS = [
     "a session's token from before the password was changed",
     "a session's token of a dropped user",
     "a session's token of a dropped user whose name another one has",
+    "a session's token that was closed",
     "a session's token that a worker's secret has sealed",
 ]
 
@@ -89,6 +90,9 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
         elsewhere = {"token": other.token("kea", "of_kea"), "session": other.logged_in("kea")}
     claims = bytes.fromhex(expiring.removeprefix("Bearer volary-bearer-"))
     rotating = Rotating(cluster, "kea")
+    closed = cluster.logged_in("kea")
+    with cluster.node(cluster.gateway.uri) as gateway:
+        assert gateway.call("DoAction", action("CloseSession"), authorization=closed).code == OK
     forged = cluster.seal.again(claims, purpose=Purpose.SESSION, expiry_s=2**40)
     shown = {
         "nothing": None,
@@ -117,6 +121,7 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
         "a session's token from before the password was changed": sessions["changed"],
         "a session's token of a dropped user": sessions["dropped"],
         "a session's token of a dropped user whose name another one has": sessions["replaced"],
+        "a session's token that was closed": closed,
         "a session's token that a worker's secret has sealed": bearer("volary-bearer-" + forged.hex()),
     }
     assert list(shown) == STRANGERS

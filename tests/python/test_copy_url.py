@@ -7,6 +7,7 @@ import gzip
 import http.server
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -287,6 +288,22 @@ def test_a_url_outside_of_the_allowed_roots_is_refused_and_nobody_is_asked(serve
         copied(connection, empty_table, url)
     assert server.requests == []
     assert rows(connection, empty_table) == []
+
+
+def test_what_logs_in_to_a_server_is_in_no_error_list_or_log(cluster, connection, empty_table):
+    marker = uuid.uuid4().hex
+    for location in (
+        f"https://ada:{marker}@127.0.0.1:1/data/rows.csv",
+        f"s3://bucket/rows.csv?X-Amz-Signature={marker}",
+        f"nowhere://{marker}@host:x/rows.csv",
+    ):
+        with pytest.raises(volary.Error) as caught:
+            copied(connection, empty_table, location)
+        assert marker not in str(caught.value)
+    listed = connection.sql(f"SELECT statement FROM system.query_log WHERE statement LIKE 'COPY {empty_table}%'").rows()
+    assert len(listed) == 3
+    assert all(marker not in statement and "***" in statement for (statement,) in listed)
+    assert marker not in cluster.log()
 
 
 def test_a_server_leads_nobody_out_of_the_allowed_roots(server, other_server, connection, empty_table):

@@ -12,6 +12,8 @@ import pytest
 from adbc_driver_flightsql import dbapi
 from processes import until
 
+import volary
+
 
 def rows(connection, query: str) -> list[tuple]:
     return connection.sql(query).rows()
@@ -65,6 +67,27 @@ def test_a_table_without_rows_has_its_columns(cursor, connection, name):
     assert rows(connection, f"SELECT * FROM {name}") == []
     columns = f"SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{name}'"
     assert [column for column, _ in rows(connection, columns)] == ["k", "name"]
+
+
+def beyond(of_type: pa.DataType, raw: pa.Array) -> pa.Table:
+    """A column whose values are these numbers, whatever the type says."""
+    return pa.table({"beyond": pa.Array.from_buffers(of_type, len(raw), raw.buffers())})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        beyond(pa.decimal128(3, 0), pa.array([decimal.Decimal(1234)], pa.decimal128(10, 0))),
+        beyond(pa.time64("us"), pa.array([24 * 60 * 60 * 1_000_000])),
+        beyond(pa.time32("s"), pa.array([-1], pa.int32())),
+    ],
+    ids=["decimal", "time64", "time32"],
+)
+def test_values_beyond_their_type_are_refused(connection, name, table):
+    with pytest.raises(volary.InvalidArgumentError, match="column beyond: .* is beyond the range of"):
+        connection.ingest(name, table, mode="create")
+    with pytest.raises(volary.NotFoundError):
+        connection.sql(f"SELECT * FROM {name}")
 
 
 def test_many_rows_are_spread_over_the_workers(cursor, connection, name):

@@ -9,7 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from socket import create_connection
 
@@ -17,6 +17,7 @@ import grpc
 import protobuf as pb
 import pyarrow as pa
 import pytest
+from cluster import ADMIN_PASSWORD, PASSWORD
 from processes import PATIENCE_SECONDS, Gateway, Node, Processes, binary, until, within
 from pyarrow import flight
 
@@ -370,3 +371,95 @@ def test_connections_wait_for_a_gateway_that_may_open_no_more_files(tmp_path: Pa
             assert processes.sql("SELECT 1") == [(1,)]
         # However often it was tried.
         assert log.tail().count(warning) == 1
+
+
+@contextmanager
+def unread(connection: volary.Connection) -> Iterator[Iterator[pa.RecordBatch]]:
+    """A query that has a place, and of whose rows only the first ones were read."""
+    batches = connection.sql(ENDLESS).batches()
+    next(batches)
+    yield batches
+
+
+def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_the_gateway(tmp_path):
+    settings = {
+        "VOLARY_SECRET": "the secret of the nodes",
+        "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD,
+        "VOLARY_GATEWAY__QUERY__MAX_RUNNING": "4",
+        "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "10m",
+    }
+    with Processes(tmp_path, settings) as processes, ExitStack() as opened:
+
+        def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
+            connection = volary.connect(processes.gateway.uri, username=user, password=password)
+            return opened.enter_context(connection)
+
+        admin = logged_in("admin", ADMIN_PASSWORD)
+        for user in ("kea", "auk"):
+            admin.sql(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
+        for _ in range(3):
+            opened.enter_context(unread(logged_in("kea")))
+        # Three quarters of the places are hers: the last one is not.
+        kea, auk = logged_in("kea"), logged_in("auk")
+        with pytest.raises(volary.DeadlineExceededError):
+            kea.sql("SELECT 1", timeout=0.5).rows()
+        assert auk.sql("SELECT 1").rows() == [(1,)]
+        opened.enter_context(unread(logged_in("auk")))
+        with pytest.raises(volary.DeadlineExceededError):
+            auk.sql("SELECT 1", timeout=0.5).rows()
+        # All places are taken.
+        assert admin.sql("SELECT 1").rows() == [(1,)]
+        running = "SELECT query_id FROM system.queries WHERE statement = $1 AND state = 'running'"
+        assert len(admin.sql(running, [ENDLESS]).rows()) == 4
+        ((own,),) = auk.sql(running, [ENDLESS]).rows()
+        auk.sql(f"KILL QUERY '{own}'")
+        assert auk.sql("SELECT 1").rows() == [(1,)]
+
+
+def test_a_stream_that_nobody_reads_loses_its_place_to_who_waits(tmp_path):
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "100ms"}
+    with Processes(tmp_path, settings) as processes, processes.connect() as idle, processes.connect() as waiting:
+        with unread(idle) as batches:
+            assert waiting.sql("SELECT 1").rows() == [(1,)]
+            with pytest.raises(volary.DeadlineExceededError, match="took no rows for 100ms"):
+                for _ in batches:
+                    pass
+
+
+# Columns
+
+COLUMNS = 4_096
+
+
+def nested(depth: int) -> pa.DataType:
+    """A type of lists within lists."""
+    inner = pa.int64()
+    for _ in range(depth - 1):
+        inner = pa.list_(inner)
+    return inner
+
+
+def listed(columns: int) -> str:
+    """What SELECT lists."""
+    return ", ".join(f"1 AS c{number}" for number in range(columns))
+
+
+def test_tables_have_a_limit_of_columns_and_of_depth(connection, name):
+    columns = [f"c{number} BIGINT" for number in range(50_000)]
+    for made in (
+        f"CREATE TABLE {name} ({', '.join(columns)})",
+        f"CREATE TABLE {name} ({', '.join(columns[: COLUMNS + 1])})",
+        f"CREATE TABLE {name} (s STRUCT<{', '.join(columns[:COLUMNS])}>)",
+        f"CREATE TABLE {name} AS SELECT {listed(COLUMNS + 1)}",
+    ):
+        with pytest.raises(volary.InvalidArgumentError, match="gateway.query.max_columns"):
+            connection.sql(made)
+    for table, setting in (
+        (pa.table({f"c{number}": [1] for number in range(COLUMNS + 1)}), "max_columns"),
+        (pa.table({"deep": pa.nulls(1, nested(33))}), "max_type_depth"),
+    ):
+        with pytest.raises(volary.InvalidArgumentError, match=setting):
+            connection.ingest(name, table)
+    # What is allowed: the deepest type, and the longest list.
+    connection.ingest(name, pa.table({"deep": pa.nulls(1, nested(32))}), mode="create")
+    assert connection.sql(f"SELECT {listed(COLUMNS)}").to_arrow().num_columns == COLUMNS

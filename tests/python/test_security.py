@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import protobuf as pb
 import pyarrow as pa
 import pytest
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
-from processes import PATIENCE_SECONDS, Processes, run, until
+from processes import PATIENCE_SECONDS, Node, Processes, run, until
 from pyarrow import flight
 
 import volary
@@ -101,6 +102,33 @@ def test_a_stranger_may_send_little(secured):
             list(client.do_action(flight.Action("CloseSession", b"x" * (1 << 20))))
         with pytest.raises(flight.FlightUnauthenticatedError, match="log in before you send more than"):
             list(client.do_action(flight.Action("CloseSession", b"x" * (20 << 20))))
+
+
+def test_the_token_of_a_closed_session_is_not_taken_any_more(secured):
+    with flight.connect(secured.uri) as client:
+        closed, other = (
+            flight.FlightCallOptions(headers=[client.authenticate_basic_token("admin", ADMIN_PASSWORD)])
+            for _ in range(2)
+        )
+        select = flight.FlightDescriptor.for_command(b"SELECT 1")
+        client.get_flight_info(select, closed)
+        list(client.do_action(flight.Action("CloseSession", b""), closed))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="the session was closed; log in again"):
+            client.get_flight_info(select, closed)
+        client.get_flight_info(select, other)
+
+
+@pytest.mark.parametrize("hidden", ["kea\u200b", "kea ", "\u202eaek"])
+def test_names_that_look_like_others_are_refused(admin, name, hidden):
+    for statement in (
+        f"CREATE USER \"{hidden}\" PASSWORD '{PASSWORD}'",
+        f'CREATE ROLE "{hidden}"',
+        f'CREATE TABLE "{name}{hidden}" (k BIGINT)',
+        f'CREATE TABLE "{name}{hidden}" AS SELECT 1 AS k',
+        f'CREATE VIEW "{name}{hidden}" AS SELECT 1 AS k',
+    ):
+        with pytest.raises(volary.InvalidArgumentError, match="cannot be a name"):
+            admin.sql(statement)
 
 
 def test_without_users_everybody_on_the_machine_is_let_in_under_any_name(cluster):
@@ -660,6 +688,63 @@ def test_workers_join_a_cluster_with_users(tmp_path):
         with volary.connect(processes.gateway.uri, username="admin", password=ADMIN_PASSWORD) as admin:
             admin.sql("CREATE TABLE t AS SELECT 7 AS k")
             assert admin.sql("SELECT k FROM t").rows() == [(7,)]
+
+
+def test_users_need_a_secret_without_which_any_process_could_be_a_worker(tmp_path):
+    with Processes(tmp_path) as processes:
+        processes.add_worker()
+        create = f"CREATE USER kea PASSWORD '{PASSWORD}' ADMIN"
+        with pytest.raises(volary.InvalidArgumentError, match="volary secret new"):
+            processes.sql(create)
+        processes.sql("CREATE ROLE flock")
+        assert processes.sql("SELECT 1") == [(1,)]
+        gateway = processes.gateway
+        gateway.running().stop()
+        settings = dict(processes.settings)
+        try:
+            # Neither users of the settings nor those of the catalog.
+            processes.settings |= {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD}
+            assert "volary secret new" in refusal(gateway)
+            processes.settings |= {"VOLARY_SECRET": "the secret of the nodes"}
+            gateway.start()
+            gateway.running().stop()
+        finally:
+            processes.settings.clear()
+            processes.settings.update(settings)
+        assert "volary secret new" in refusal(gateway)
+
+
+def refusal(node: Node) -> str:
+    """Why a node does not start."""
+    _, said = node.begin(["gateway", "--listen=127.0.0.1:0"]).failure()
+    return said
+
+
+def test_a_secret_that_could_be_guessed_is_refused(tmp_path):
+    first, second = (run("volary", "secret", "new").out.strip() for _ in range(2))
+    assert re.fullmatch("[0-9a-f]{64}", first)
+    assert first != second
+    for secret in (first[:31], "hunter2", "aGVsbG8gd29ybGQgYW5k"):
+        refused = run(
+            "volary", "gateway", f"--data-dir={tmp_path / 'refused'}", settings={"VOLARY_SECRET": secret}
+        )
+        assert refused.code != 0
+        assert "gateway.secret is so short" in refused.err
+        assert secret not in refused.err
+    with Processes(tmp_path, {"VOLARY_SECRET": first}) as processes:
+        processes.add_worker()
+
+
+def test_a_local_cluster_makes_a_secret_and_keeps_it(tmp_path):
+    secrets = []
+    for _ in range(2):
+        with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
+            assert connection.sql("SELECT 1").rows() == [(1,)]
+        file = tmp_path / "data" / "secret"
+        assert file.stat().st_mode & 0o777 == 0o600
+        secrets.append(file.read_text())
+    assert secrets[0] == secrets[1]
+    assert re.fullmatch("[0-9a-f]{64}\n", secrets[0])
 
 
 def test_strangers_of_other_machines_are_refused_as_long_as_there_are_no_users(tmp_path, other_address):

@@ -26,8 +26,8 @@ pub struct Config {
     pub gateway: String,
     /// Directory of the shards. It belongs to this worker alone.
     pub data_dir: PathBuf,
-    /// Secret that gateways and workers of a cluster share. Required as soon as the worker listens on an address that other
-    /// machines reach.
+    /// Secret that gateways and workers of a cluster share, of 128 bits at least: `volary secret new` prints one. Required as
+    /// soon as the worker listens on an address that other machines reach, or there are users.
     pub secret: Option<String>,
     /// TLS with the gateway and other workers.
     pub tls: tls::Config,

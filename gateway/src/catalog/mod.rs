@@ -14,6 +14,7 @@ mod definition;
 mod draft;
 mod encoding;
 mod lineage;
+mod name;
 mod open_write;
 mod placing;
 mod records;

@@ -14,6 +14,7 @@ use redb::{
 };
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::SharedDisk;
+use volary_node::private;
 
 use super::store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 
@@ -76,6 +77,9 @@ impl RedbStore {
             .blocking(|file| {
                 file.create_if_missing()
                     .map_err(|error| file.error("create", error))?;
+                // A release before this one left it open to the other users of the machine.
+                private::close_file(&file.path)
+                    .map_err(|error| file.error("close to others", error.into()))?;
                 file.check()?;
                 file.with_database("open", |_| Ok(()))
             })
@@ -198,7 +202,7 @@ impl StoreFile {
             Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(source.into()),
             _ => {}
         }
-        let mut options = OpenOptions::new();
+        let mut options = private::file_options();
         options.read(true).write(true).create_new(true);
         let new = SyncedFile::open(&unfinished, &self.disk, &options)?;
         let database = Database::builder()

@@ -14,7 +14,7 @@ use super::records::{
 };
 use super::statistics::TableStatistics;
 use super::table::Table;
-use super::{Catalog, encoding, now_ms, placing};
+use super::{Catalog, encoding, name, now_ms, placing};
 
 impl Catalog {
     /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name that is
@@ -216,6 +216,7 @@ fn placement(draft: &mut Draft, shards: u32, live: &[WorkerId]) -> Result<Arc<Pl
 
 /// Tables and views share their names.
 pub(super) fn check_name_is_free(draft: &Draft, name: &str) -> Result<()> {
+    name::check(name)?;
     let exists = |what: String| Err(Error::new(ErrorCode::AlreadyExists, what));
     let state = draft.state();
     if state.table(name).is_some() {

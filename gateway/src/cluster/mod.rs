@@ -101,6 +101,11 @@ impl Cluster {
         self.address
     }
 
+    /// Whether the nodes share a secret, so that not every process of this machine may join as a worker.
+    pub fn has_secret(&self) -> bool {
+        self.has_secret
+    }
+
     /// Seals and opens the messages of the cluster.
     pub fn sealer(&self) -> &Sealer {
         &self.sealer

@@ -35,8 +35,10 @@ use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use super::parse::{Statement, parse};
 use super::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
+use super::session::Claimant;
 use super::settings::Limits;
-use super::{Caller, Engine, Session, depth, expansion, refused, settings};
+use super::shape::ShapeLimits;
+use super::{Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::access::{Privilege, Rights};
 use crate::catalog::{State, Table, View, listed};
 use crate::cluster::Cluster;
@@ -62,7 +64,7 @@ pub struct StatementContext {
     /// What it sees.
     pub snapshot: Snapshot,
     /// Whose it is, where it waits for a place.
-    pub caller: Caller,
+    pub(super) claimant: Claimant,
     /// What it may do.
     pub rights: Arc<Rights>,
     /// With the query's own memory; that of `state` is no query's.
@@ -75,6 +77,8 @@ pub struct StatementContext {
     /// The parser's settings without those of the session.
     parser: SqlParserOptions,
     view_state: OnceLock<Box<SessionState>>,
+    /// How many columns the statement may make.
+    pub(super) shape: ShapeLimits,
 }
 
 impl StatementContext {
@@ -155,13 +159,14 @@ impl StatementContext {
             query_id,
             started,
             snapshot,
-            caller: session.caller(),
+            claimant: session.claimant(),
             rights,
             public,
             queries,
             reads: Mutex::default(),
             parser,
             view_state: OnceLock::new(),
+            shape: ShapeLimits::new(&engine.config.query),
         })
     }
 
@@ -178,7 +183,8 @@ impl StatementContext {
     pub(super) async fn enter(&self, engine: &Engine) -> Result<Place> {
         let noted = engine.statements.noted(self.query_id);
         let gate = &engine.gate;
-        gate.enter(self.caller, self.query_id, &noted, &self.runtime_env)
+        let env = &self.runtime_env;
+        gate.enter(&self.claimant, false, self.query_id, &noted, env)
             .await
     }
 
@@ -306,6 +312,7 @@ impl StatementContext {
             query.unwrap_or_else(|| self.public.size_of_view(name))
         };
         expansion::check(statement, size_of_view)?;
+        self.shape.check_lists(statement)?;
         refused::check_statement(statement)
     }
 

@@ -19,6 +19,7 @@ use super::columns::coerced_schema;
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::names::{identifier, object_name};
+use super::shape::ShapeLimits;
 use crate::catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 use crate::load;
 use crate::shard_key::check_key_type;
@@ -60,6 +61,7 @@ pub(super) async fn create_table(
         return Ok(None);
     }
     let Some(query) = create.query.take() else {
+        context.shape.check_columns(&name, create.columns.len())?;
         let schema = declared_schema(context, create).await?;
         let definition = definition(&name, schema, &options)?;
         let live = placeable_workers(engine)?;
@@ -78,7 +80,7 @@ pub(super) async fn create_table(
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;
-    let schema = stored_schema(&name, &coerced)?;
+    let schema = stored_schema(context.shape, &name, &coerced)?;
     let definition = definition(&name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let physical = context
@@ -149,11 +151,12 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
         .statement_to_plan(statement)
         .await
         .map_err(with_advice)?;
-    stored_schema(&name, plan.schema().inner())
+    stored_schema(context.shape, &name, plan.schema().inner())
 }
 
 /// What a table can keep: distinct names, types that Parquet gives back as they were.
-pub(super) fn stored_schema(table: &str, schema: &Schema) -> Result<SchemaRef> {
+pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) -> Result<SchemaRef> {
+    shape.check_table(table, schema)?;
     if schema.fields().is_empty() {
         return Err(Error::invalid(format!(
             "table {table} has no columns; give it one at least"

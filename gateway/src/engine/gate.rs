@@ -1,41 +1,94 @@
 //! Where statements wait until they may run.
+//!
+//! A few places are kept for who looks after the gateway: administrators, and everybody who lists what runs, in order to end it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::admission::{Admission, Place};
 
-use super::session::Caller;
+use super::query::READER_TIMEOUT;
+use super::session::{Caller, Claimant};
+use crate::config;
 use crate::statements::Noted;
+
+/// Statements that wait for the kept places.
+const MOST_WAITING_FOR_KEPT: usize = 64;
 
 /// Lets so many statements run at a time, and notes which wait and which run.
 #[derive(Debug, Clone)]
-pub(super) struct Gate(Arc<Admission>);
+pub(crate) struct Gate {
+    places: Arc<Admission>,
+    kept: Arc<Admission>,
+    unread_timeout: Duration,
+}
+
+/// Who has the places that are counted together: a user, or a session as long as there are no users.
+#[derive(Hash)]
+enum Owner<'a> {
+    User(&'a str),
+    Caller(Caller),
+}
 
 impl Gate {
-    pub(super) fn new(admission: Admission) -> Self {
-        Self(Arc::new(admission))
+    pub(crate) fn new(config: &config::Query) -> Self {
+        let places = Admission::new("statements", config.max_running, config.max_waiting)
+            .with_max_waiting_per_session(config.max_waiting_per_session())
+            .with_max_running_per_user(config.max_running_per_user());
+        let kept = config.kept_places.max(1);
+        // Nobody has all of them either.
+        let kept = Admission::new("statements", kept, MOST_WAITING_FOR_KEPT)
+            .with_max_running_per_user(kept.div_ceil(2));
+        Self {
+            places: Arc::new(places),
+            kept: Arc::new(kept),
+            unread_timeout: config.unread_timeout,
+        }
     }
 
-    /// Waits for a place for a statement, which runs with the memory of `env`.
+    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing`: whether it only lists what the
+    /// gateway knows.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait.
     pub(super) async fn enter(
         &self,
-        caller: Caller,
+        claimant: &Claimant,
+        is_listing: bool,
         query_id: QueryId,
         noted: &Noted,
         env: &Arc<RuntimeEnv>,
     ) -> Result<Place> {
         let asked = Instant::now();
         noted.waits();
-        let place = self.0.enter_as(&caller).await?;
+        let place = self.place(claimant, is_listing).await?;
         noted.runs(env);
         tracing::debug!(%query_id, waited = ?asked.elapsed(), "the statement has its place");
         Ok(place)
+    }
+
+    /// For how long a client may take no rows now: its statement has a place that others may wait for.
+    pub(crate) fn reader_timeout(&self) -> Duration {
+        if self.places.is_full() {
+            self.unread_timeout.min(READER_TIMEOUT)
+        } else {
+            READER_TIMEOUT
+        }
+    }
+
+    async fn place(&self, claimant: &Claimant, is_listing: bool) -> Result<Place> {
+        let user = claimant.rights.owner();
+        let owner = user.map_or(Owner::Caller(claimant.caller), Owner::User);
+        let is_administrator = user.is_some() && claimant.rights.is_unrestricted();
+        if !is_listing && !is_administrator {
+            return self.places.enter_of(&owner, &claimant.caller).await;
+        }
+        match self.places.try_enter_of(&owner) {
+            Some(place) => Ok(place),
+            None => self.kept.enter_of(&owner, &claimant.caller).await,
+        }
     }
 }

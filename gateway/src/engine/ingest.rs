@@ -142,7 +142,7 @@ async fn create(
             .set(option, value.clone(), value)
             .map_err(|error| error.at(format!("table {name}")))?;
     }
-    let schema = stored_schema(name, &rows.schema)?;
+    let schema = stored_schema(context.shape, name, &rows.schema)?;
     let definition = definition(name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let if_exists = match ingest.if_exists {

@@ -31,6 +31,8 @@ mod ingest;
 mod insert_each;
 /// KILL.
 mod kill;
+/// Which queries only list what the gateway knows.
+mod listing;
 /// The columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
 /// The names of the catalog and its schemas, and names as statements write them.
@@ -51,6 +53,8 @@ mod saved_query;
 pub mod session;
 /// SET, RESET and SHOW.
 pub mod settings;
+/// How many columns a statement may make.
+mod shape;
 /// Planning and running one statement.
 mod statement;
 /// What all parts of the parser share.
@@ -72,13 +76,12 @@ use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
-use volary_node::admission::Admission;
 use volary_node::{Runtimes, memory};
 
 pub use access::without_passwords;
+pub(crate) use gate::Gate;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::Each;
-pub(crate) use query::READER_TIMEOUT;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 
@@ -91,7 +94,6 @@ use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables;
 
-use gate::Gate;
 use generic::GenericPlans;
 use names::{CATALOG, PUBLIC, SYSTEM};
 
@@ -157,17 +159,11 @@ impl Engine {
         runtime_env: Arc<RuntimeEnv>,
         passwords: Arc<Passwords>,
     ) -> Self {
-        let admission = Admission::new(
-            "statements",
-            config.query.max_running,
-            config.query.max_waiting,
-        )
-        .with_max_waiting_per_session(config.query.max_waiting_per_session());
         let statements = Arc::new(Statements::new(config.query.history));
         Self {
             base: base::base_state(&config, Arc::clone(&runtime_env)),
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
-            gate: Gate::new(admission),
+            gate: Gate::new(&config.query),
             statements,
             passwords,
             loads: Loads::default(),

@@ -27,7 +27,7 @@ use volary_node::runtimes::CpuStream;
 
 use super::columns::fingerprint_of;
 use super::gate::Gate;
-use super::session::Caller;
+use super::session::Claimant;
 use crate::catalog::access::Access;
 use crate::gather::{GatherExec, QueryContext};
 use crate::statements::Noted;
@@ -67,10 +67,17 @@ pub struct Query {
     pub(super) runtimes: Runtimes,
     pub(super) planned_in: Duration,
     pub(super) gate: Gate,
-    pub(super) caller: Caller,
+    pub(super) claimant: Claimant,
+    /// Whether it only lists what the gateway knows.
+    pub(super) is_listing: bool,
 }
 
 impl Query {
+    /// Where its place is.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// What its columns are told apart by: see [`Planned`].
     pub fn columns(&self) -> u64 {
         fingerprint_of(&self.schema)
@@ -141,7 +148,10 @@ impl Query {
             Error::internal("the rows of a query were to be passed on that are put together here")
         })?;
         let env = self.task.runtime_env();
-        let place = self.gate.enter(self.caller, self.id, &noted, &env).await?;
+        let place = self
+            .gate
+            .enter(&self.claimant, false, self.id, &noted, &env)
+            .await?;
         let is_many = streams.len() > MOST_READ_INLINE;
         let messages = InTurns::new(streams);
         let messages = if is_many {
@@ -165,7 +175,9 @@ impl Query {
         noted.planned(&self.plan, self.planned_in);
         let env = self.task.runtime_env();
         let gate = &self.gate;
-        let place = gate.enter(self.caller, self.id, &noted, &env).await?;
+        let place = gate
+            .enter(&self.claimant, self.is_listing, self.id, &noted, &env)
+            .await?;
         let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();

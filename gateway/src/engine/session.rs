@@ -23,6 +23,13 @@ pub struct Session {
     rights: Arc<Rights>,
 }
 
+/// Who wants a place for a statement.
+#[derive(Debug, Clone)]
+pub struct Claimant {
+    pub(super) caller: Caller,
+    pub(super) rights: Arc<Rights>,
+}
+
 /// Whose statements wait one behind the other: callers are given places in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caller {
@@ -67,6 +74,14 @@ impl Session {
     /// Whose statements these are, where they wait.
     pub fn caller(&self) -> Caller {
         self.caller
+    }
+
+    /// Who wants places for them.
+    pub(super) fn claimant(&self) -> Claimant {
+        Claimant {
+            caller: self.caller,
+            rights: Arc::clone(&self.rights),
+        }
     }
 
     /// Its id.

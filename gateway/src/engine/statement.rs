@@ -20,6 +20,7 @@ use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of}
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::generic::{Found, StatementKey};
+use super::listing::is_listing;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
@@ -71,7 +72,7 @@ impl Engine {
             .flatten();
         if let Some(quick) = generic.take_if(|generic| generic.is_quick())
             && let Some(query) =
-                quick.query(self, session.caller(), parameters.as_ref(), query_id)?
+                quick.query(self, session.claimant(), parameters.as_ref(), query_id)?
         {
             return Ok(Outcome::Rows(query));
         }
@@ -172,7 +173,8 @@ async fn execute(
     query_id: QueryId,
 ) -> Result<Outcome> {
     if let Some(generic) = generic
-        && let Some(query) = generic.query(&engine, session.caller(), values.as_ref(), query_id)?
+        && let Some(query) =
+            generic.query(&engine, session.claimant(), values.as_ref(), query_id)?
     {
         return Ok(Outcome::Rows(query));
     }
@@ -407,6 +409,7 @@ async fn plan_query(
     context: &StatementContext,
     plan: LogicalPlan,
 ) -> Result<Query> {
+    let is_listing = is_listing(&plan);
     let (schema, plan) = match plan {
         LogicalPlan::Explain(statement) => (
             explain::schema(),
@@ -442,7 +445,8 @@ async fn plan_query(
         runtimes: engine.runtimes.clone(),
         planned_in: context.started.elapsed(),
         gate: engine.gate.clone(),
-        caller: context.caller,
+        claimant: context.claimant.clone(),
+        is_listing,
     })
 }
 

@@ -19,15 +19,20 @@ use tracing::Span;
 use volary_flight_proto::{Error, ErrorCode};
 use volary_node::client_rows::ClientMessages;
 
-use crate::engine::READER_TIMEOUT;
+use crate::engine::Gate;
 use crate::statements::Listed;
 use volary_node::deadline::Deadline;
 
-/// The stream of a statement, which ends at the deadline and when the statement is ended. Must be called within a runtime.
+/// How often it is looked whether a client takes rows.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The stream of a statement that has a place behind the gate. It ends at the deadline, when the statement is ended, and when
+/// its client takes no rows for too long. Must be called within a runtime.
 pub(super) fn watched(
     listed: Listed,
     messages: ClientMessages,
     deadline: Deadline,
+    gate: Gate,
 ) -> ClientMessages {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Open(messages)),
@@ -39,7 +44,7 @@ pub(super) fn watched(
     let timer = tokio::spawn(async move {
         let error = tokio::select! {
             error = deadline.passes() => error.at(format_args!("query {id}")),
-            error = unread(&timed) => error.at(format_args!("query {id}")),
+            error = unread(&timed, &gate) => error.at(format_args!("query {id}")),
             error = ending => error,
         };
         if let Some(slot) = timed.upgrade() {
@@ -66,18 +71,21 @@ struct Slot {
 }
 
 /// Completes when the client has asked for nothing for so long that it is given up.
-async fn unread(slot: &Weak<Slot>) -> Error {
+async fn unread(slot: &Weak<Slot>, gate: &Gate) -> Error {
     while let Some(slot) = slot.upgrade() {
         let since = *slot.unread_since.lock();
         drop(slot);
         let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
-        if waited >= READER_TIMEOUT {
+        let timeout = gate.reader_timeout();
+        if waited >= timeout {
             return Error::new(
                 ErrorCode::DeadlineExceeded,
-                format!("the client took no rows for {READER_TIMEOUT:?}"),
+                format!(
+                    "the client took no rows for {timeout:?}; take them sooner, or ask for fewer at once (others may have waited for the statement's place: gateway.query.unread_timeout)"
+                ),
             );
         }
-        tokio::time::sleep(READER_TIMEOUT - waited).await;
+        tokio::time::sleep(CHECK_INTERVAL.min(timeout - waited)).await;
     }
     std::future::pending().await
 }
@@ -171,6 +179,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::access::Rights;
+    use crate::config;
     use crate::statements::{Issuer, Statements};
 
     fn endless(guard: Arc<()>) -> ClientMessages {
@@ -185,6 +194,10 @@ mod tests {
 
     fn within(limit: Duration) -> Deadline {
         Deadline::of(&MetadataMap::new(), limit)
+    }
+
+    fn gate() -> Gate {
+        Gate::new(&config::Query::default())
     }
 
     fn listed(statements: &Arc<Statements>, id: QueryId) -> Listed {
@@ -202,7 +215,7 @@ mod tests {
         let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
         let deadline = within(Duration::from_millis(10));
         let listed = listed(&statements, QueryId::new());
-        let mut watched = watched(listed, endless(guard.clone()), deadline);
+        let mut watched = watched(listed, endless(guard.clone()), deadline, gate());
         while Arc::strong_count(&guard) > 1 {
             tokio::task::yield_now().await;
         }
@@ -215,7 +228,8 @@ mod tests {
     async fn a_query_that_is_ended_is_dropped_also_when_nobody_reads() {
         let (statements, id, guard) = (Arc::new(Statements::new(10)), QueryId::new(), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
-        let mut watched = watched(listed(&statements, id), endless(guard.clone()), deadline);
+        let listed = listed(&statements, id);
+        let mut watched = watched(listed, endless(guard.clone()), deadline, gate());
         assert!(watched.next().await.unwrap().is_ok());
         assert!(statements.end_by(&Rights::open("kea"), id, "KILL has ended it"));
         while Arc::strong_count(&guard) > 1 {
@@ -233,7 +247,7 @@ mod tests {
         let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
         let listed = listed(&statements, QueryId::new());
-        drop(watched(listed, endless(guard.clone()), deadline));
+        drop(watched(listed, endless(guard.clone()), deadline, gate()));
         assert_eq!(Arc::strong_count(&guard), 1);
         assert!(statements.all(&Rights::open("kea")).is_empty());
     }

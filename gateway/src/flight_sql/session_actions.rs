@@ -70,6 +70,7 @@ impl FlightSql {
         if let Some(token) = &call.session_token {
             self.sessions.close(&call.principal.rights, token);
         }
+        self.login.close(&call.principal);
         let result = CloseSessionResult {
             status: CloseStatus::Closed.into(),
         };

@@ -282,8 +282,9 @@ pub(super) fn stream_of(
     profile: Profile,
     deadline: Deadline,
 ) -> ClientMessages {
+    let gate = query.gate().clone();
     let messages = query_messages(query, profile, listed.noted());
-    watched(listed, messages, deadline)
+    watched(listed, messages, deadline, gate)
 }
 
 /// What a statement without rows answers as a query: `count` (Int64, not null), one row.

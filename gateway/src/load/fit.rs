@@ -4,6 +4,8 @@
 mod cast;
 /// Why rows do not fit.
 mod misfit;
+/// Values beyond what their type says.
+mod range;
 /// Text as values, none of which is cut.
 mod text;
 
@@ -160,7 +162,9 @@ fn assemble(
         let column = match column {
             None => new_null_array(field.data_type(), rows),
             Some(column) => {
-                cast(&column, field.data_type()).map_err(|misfit| misfit.in_column(field.name()))?
+                let fitted = cast(&column, field.data_type());
+                let checked = fitted.and_then(|column| range::check(&column).map(|()| column));
+                checked.map_err(|misfit| misfit.in_column(field.name()))?
             }
         };
         if !field.is_nullable() && column.null_count() > 0 {

@@ -8,6 +8,8 @@ use object_store::path::Path as ObjectPath;
 use url::{ParseError, Url};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::url_credentials::without_credentials;
+
 /// Where COPY may read.
 #[derive(Debug)]
 pub(super) struct Roots(Vec<Root>);
@@ -45,16 +47,17 @@ impl Roots {
     /// `PERMISSION_DENIED` outside of the roots, `NOT_FOUND` below a root that does not exist, `INVALID_ARGUMENT` for what is
     /// no location.
     pub(super) fn admit(&self, location: &str) -> Result<ListingTableUrl> {
+        let shown = without_credentials(location);
         let url = ListingTableUrl::parse(location).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
-                format!("COPY may not read '{location}': it is no path, glob or URL"),
+                format!("COPY may not read '{shown}': it is no path, glob or URL"),
                 source,
             )
         })?;
         if url.get_url().query().is_some() || url.get_url().fragment().is_some() {
             return Err(Error::invalid(format!(
-                "COPY may not read '{location}': what comes after ? or # in a URL does not belong to a file's name; write %3F or %23, and * in place of ? as a wildcard"
+                "COPY may not read '{shown}': what comes after ? or # in a URL does not belong to a file's name; write %3F or %23, and * in place of ? as a wildcard"
             )));
         }
         let allowed = if is_local(&url) {
@@ -68,7 +71,7 @@ impl Roots {
         if allowed {
             Ok(url)
         } else {
-            Err(self.refuse(location, &url))
+            Err(self.refuse(&shown, &url))
         }
     }
 

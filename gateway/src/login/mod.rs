@@ -15,6 +15,8 @@ pub mod tokens;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::catalog::access::{
@@ -29,6 +31,10 @@ use throttle::{Origin, Throttle};
 
 /// Who calls that says nothing of itself.
 const ANONYMOUS: &str = "anonymous";
+
+/// Closed sessions that are remembered: some 200 bytes each. Of more, those that were closed first are forgotten, and the
+/// tokens of these are valid until they expire.
+const MOST_CLOSED: u64 = 1_000_000;
 
 /// The user that `gateway.security.admin_password` is for.
 const ADMIN: &str = "admin";
@@ -100,6 +106,8 @@ pub struct Login {
     passwords: Arc<Passwords>,
     throttle: Throttle,
     bearers: Bearers,
+    /// Sessions that were closed, as long as a token of theirs may be valid. This gateway alone knows them.
+    closed: Cache<String, ()>,
 }
 
 impl Login {
@@ -112,6 +120,12 @@ impl Login {
             admits_strangers: config.allow_anonymous,
             passwords: Arc::default(),
             throttle: Throttle::default(),
+            closed: Cache::builder()
+                .max_capacity(MOST_CLOSED)
+                // The default one would rather refuse a new one than forget an old one.
+                .eviction_policy(EvictionPolicy::lru())
+                .time_to_live(config.token_lifetime)
+                .build(),
             bearers: Bearers::new(catalog.state().token_key()?, config.token_lifetime),
             catalog,
         })
@@ -208,6 +222,13 @@ impl Login {
             .seal(principal.name(), principal.rights.generation(), session)
     }
 
+    /// Takes no token of this session of the principal's any more.
+    pub fn close(&self, principal: &Principal) {
+        if let Some(session) = &principal.session {
+            self.closed.insert(session.clone(), ());
+        }
+    }
+
     /// A call to a cluster without users.
     fn anybody(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Result<Principal> {
         let is_here = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
@@ -236,6 +257,9 @@ impl Login {
 
     fn of_session(&self, state: &State, token: &str) -> Result<Principal> {
         let claims = self.bearers.open(token)?;
+        if self.closed.contains_key(&claims.session) {
+            return Err(unauthenticated("the session was closed; log in again"));
+        }
         let access = state.access();
         let user = access.user(&claims.user);
         match (user, access.rights(&claims.user)) {

@@ -15,6 +15,7 @@ use super::work::{Gathers, Work};
 use super::{Issuer, StatementStatus};
 use crate::catalog::access::Rights;
 use crate::engine::without_passwords;
+use crate::url_credentials;
 
 /// Of a statement's text, so much is listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
@@ -83,7 +84,7 @@ impl Entry {
     pub(super) fn new(issuer: Issuer, text: &str) -> Self {
         Self {
             issuer,
-            text: without_passwords(&beginning(text)).into_owned(),
+            text: url_credentials::listed(&without_passwords(&beginning(text))).into_owned(),
             started: SystemTime::now(),
             since: Instant::now(),
             phases: Mutex::default(),

@@ -30,7 +30,7 @@ use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
 use volary_tests::cluster::{Cluster, Table, run};
 
-const SECRET: &str = "the cluster's secret";
+const SECRET: &str = "the secret of the cluster of these tests";
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// A worker that is spoken to as a gateway would.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, Result};
 use volary_node::disk::{Disk, SharedDisk};
-use volary_node::durable;
+use volary_node::{durable, private};
 
 /// The directory of all tables, in the data directory.
 pub(super) const TABLES: &str = "tables";
@@ -65,10 +66,15 @@ impl TableDirectory {
     /// Creates the directory of a shard, and returns it. It is [made durable](Self::sync_shards) before anything counts on it.
     pub(super) fn create_shard(&self, shard: u32) -> Result<PathBuf> {
         let path = self.shard_path(shard);
-        fs::create_dir_all(&path).map_err(|source| {
-            let what = format!("cannot create directory {}", path.display());
-            Error::io(what, source)
-        })?;
+        for directory in [&self.path, &path] {
+            match private::create_directory(directory) {
+                Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                    let what = format!("cannot create directory {}", directory.display());
+                    return Err(Error::io(what, source));
+                }
+                _ => {}
+            }
+        }
         Ok(path)
     }
 
@@ -102,7 +108,7 @@ impl Drop for TableDirectory {
             return;
         }
         match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 tracing::warn!(
                     path = %self.path.display(), %error,
                     "the directory of a dropped table cannot be deleted; it is tried again at the next start"

@@ -1,6 +1,6 @@
 //! Segments: immutable Parquet files.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::durable;
+use volary_node::{durable, private};
 
 use super::checksums::Checksums;
 use super::directory::TableDirectory;
@@ -55,7 +55,7 @@ impl NewSegment {
     ) -> Result<(Self, File)> {
         let name = file_name(write);
         let path = directory.create_shard(shard)?.join(&name);
-        let file = OpenOptions::new()
+        let file = private::file_options()
             .read(true)
             .write(true)
             .create_new(true)

@@ -9,7 +9,7 @@ use super::records::{PrincipalKind, PrincipalRecord, TokenRecord};
 use super::rights::{Object, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
 use crate::catalog::draft::Draft;
-use crate::catalog::{Catalog, State, now_ms};
+use crate::catalog::{Catalog, State, name, now_ms};
 
 /// Names stand in headers, logs and tickets.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -321,13 +321,11 @@ fn check_administered(state: &State) -> Result<()> {
 }
 
 fn check_name(name: &str) -> Result<()> {
+    name::check(name)?;
     // Basic credentials are "name:password".
-    let is_name = !name.is_empty()
-        && name.len() <= MAX_NAME_BYTES
-        && !name.chars().any(|char| char.is_control() || char == ':');
-    if !is_name {
+    if name.len() > MAX_NAME_BYTES || name.contains(':') {
         return Err(Error::invalid(format!(
-            "{name:?} is no name: it has 1 to {MAX_NAME_BYTES} bytes, and neither colons nor control characters"
+            "{name:?} is no name of a user, a role or a token: it has 1 to {MAX_NAME_BYTES} bytes, and no colons"
         )));
     }
     if name == PUBLIC_ROLE {

@@ -19,13 +19,14 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, Result};
+use volary_node::secret;
 
 pub(super) use parse::{AccessStatement, parse};
 pub(super) use redact::has_passwords;
 pub use redact::without_passwords;
 
 use super::{Engine, Outcome};
-use crate::catalog::access::{NewPrincipal, PrincipalChange, Rights, TokenRecord};
+use crate::catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord};
 use crate::login::{check_new_password, tokens};
 
 /// Rows of the statement, if it answers any.
@@ -53,6 +54,9 @@ pub(super) async fn run(
         } => {
             // Nothing is hashed for those who may not.
             by.check_admin("create users and roles")?;
+            if kind == PrincipalKind::User {
+                secret::check_for_users(engine.cluster.has_secret())?;
+            }
             let password = hashed(engine, password).await?;
             let principal = NewPrincipal {
                 name,

@@ -36,7 +36,8 @@ use made::Made;
 
 use super::context::StatementContext;
 use super::parameters::Parameters;
-use super::{Caller, Engine, Query, Session};
+use super::session::Claimant;
+use super::{Engine, Query, Session};
 use crate::catalog::access::Rights;
 use crate::catalog::{State, Table};
 use crate::gather::QueryContext;
@@ -216,7 +217,7 @@ impl Found {
     pub(super) fn query(
         &self,
         engine: &Engine,
-        caller: Caller,
+        claimant: Claimant,
         values: Option<&RecordBatch>,
         id: QueryId,
     ) -> Result<Option<Query>> {
@@ -264,7 +265,9 @@ impl Found {
             runtimes: engine.runtimes.clone(),
             planned_in: started.elapsed(),
             gate: engine.gate.clone(),
-            caller,
+            claimant,
+            // Tables of the gateway itself have no generic plans.
+            is_listing: false,
         }))
     }
 }

@@ -110,9 +110,9 @@ impl Fixture {
     }
 
     fn filled(&self, generic: &Found, values: &RecordBatch) -> Option<Query> {
-        let caller = self.session.caller();
+        let claimant = self.session.claimant();
         generic
-            .query(&self.engine, caller, Some(values), QueryId::new())
+            .query(&self.engine, claimant, Some(values), QueryId::new())
             .unwrap()
     }
 }
@@ -279,7 +279,7 @@ fn a_row_of_constants_is_planned_once() {
                 &generic
                     .query(
                         &fixture.engine,
-                        fixture.session.caller(),
+                        fixture.session.claimant(),
                         None,
                         QueryId::new()
                     )

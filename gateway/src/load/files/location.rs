@@ -13,6 +13,7 @@ use super::store::{is_web, object_store};
 use crate::catalog::Table;
 use crate::load::copy::CopyFrom;
 use crate::load::roots::Roots;
+use crate::url_credentials::without_credentials;
 
 /// Where the files of a COPY are, and what they are read for.
 pub(super) struct Location<'a> {
@@ -82,7 +83,8 @@ impl<'a> Location<'a> {
     fn no_such_file(&self) -> Error {
         Error::not_found(format!(
             "COPY {}: there is no file at {}, or it is empty",
-            self.copy.table, self.copy.location
+            self.copy.table,
+            without_credentials(&self.copy.location)
         ))
     }
 
@@ -96,7 +98,8 @@ impl<'a> Location<'a> {
         if self.is_local() {
             format!("/{}", file.location)
         } else {
-            format!("{}{}", self.url.object_store().as_str(), file.location)
+            let store = self.url.object_store();
+            format!("{}{}", without_credentials(store.as_str()), file.location)
         }
     }
 }

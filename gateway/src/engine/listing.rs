@@ -1,0 +1,31 @@
+//! Which queries only list what the gateway knows.
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
+
+use super::names::SYSTEM;
+
+/// Whether a query filters, sorts and counts the rows of one table of the schema `system`, and nothing else: that is soon done.
+pub(super) fn is_listing(plan: &LogicalPlan) -> bool {
+    let mut tables = 0;
+    let mut is_simple = true;
+    let walked = plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some(SYSTEM) => tables += 1,
+            LogicalPlan::Projection(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Limit(_)
+            | LogicalPlan::Distinct(_)
+            | LogicalPlan::SubqueryAlias(_) => {}
+            _ => is_simple = false,
+        }
+        Ok(if is_simple {
+            TreeNodeRecursion::Continue
+        } else {
+            TreeNodeRecursion::Stop
+        })
+    });
+    walked.is_ok() && is_simple && tables == 1
+}

@@ -1,0 +1,117 @@
+//! Values beyond what their type says.
+//!
+//! Arrow's arrays of decimals and of times of day hold any integer, and nobody looks at those that a client sends, or that
+//! arithmetic makes.
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+};
+use arrow::util::display::array_value_to_string;
+
+use super::misfit::Misfit;
+use crate::sql_type::sql_type_name;
+
+const SECONDS_A_DAY: i64 = 24 * 60 * 60;
+
+/// Refuses a decimal of more digits than its type has, and a time that is none of a day.
+///
+/// # Errors
+/// The first such value.
+pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    let beyond = match column.data_type() {
+        DataType::Decimal32(precision, _) => first_too_long::<Decimal32Type>(column, *precision),
+        DataType::Decimal64(precision, _) => first_too_long::<Decimal64Type>(column, *precision),
+        DataType::Decimal128(precision, _) => first_too_long::<Decimal128Type>(column, *precision),
+        DataType::Decimal256(precision, _) => first_too_long::<Decimal256Type>(column, *precision),
+        DataType::Time32(Second) => first_of_no_day::<Time32SecondType>(column, 1),
+        DataType::Time32(Millisecond) => first_of_no_day::<Time32MillisecondType>(column, 1_000),
+        DataType::Time64(Microsecond) => {
+            first_of_no_day::<Time64MicrosecondType>(column, 1_000_000)
+        }
+        DataType::Time64(Nanosecond) => {
+            first_of_no_day::<Time64NanosecondType>(column, 1_000_000_000)
+        }
+        _ => return Ok(()),
+    };
+    let Some(row) = beyond else {
+        return Ok(());
+    };
+    let value = array_value_to_string(column, row).unwrap_or_default();
+    let value = if value.is_empty() { "a value" } else { &value };
+    let of_type = sql_type_name(column.data_type());
+    Err(Misfit::of_value(
+        row,
+        format!("{value} is beyond the range of {of_type}"),
+    ))
+}
+
+fn first_too_long<T: DecimalType>(column: &ArrayRef, precision: u8) -> Option<usize> {
+    first(column.as_primitive::<T>(), |value| {
+        T::is_valid_decimal_precision(value, precision)
+    })
+}
+
+fn first_of_no_day<T: ArrowPrimitiveType<Native: Into<i64>>>(
+    column: &ArrayRef,
+    units_a_second: i64,
+) -> Option<usize> {
+    let day = 0..SECONDS_A_DAY * units_a_second;
+    first(column.as_primitive::<T>(), |value| {
+        day.contains(&value.into())
+    })
+}
+
+/// The first value that is not good. What stands where NULLs are does not matter.
+fn first<T: ArrowPrimitiveType>(
+    column: &arrow::array::PrimitiveArray<T>,
+    is_good: impl Fn(T::Native) -> bool,
+) -> Option<usize> {
+    if column.values().iter().all(|value| is_good(*value)) {
+        return None;
+    }
+    let mut values = column.iter();
+    values.position(|value| value.is_some_and(|value| !is_good(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Decimal128Array, Time32SecondArray, Time64NanosecondArray};
+
+    use super::*;
+
+    fn refused(column: ArrayRef) -> Option<(Option<usize>, String)> {
+        let misfit = check(&column).err()?;
+        Some((misfit.row(), misfit.in_table("t").message().to_owned()))
+    }
+
+    #[test]
+    fn decimals_have_as_many_digits_as_their_type() {
+        let decimals = |values: Vec<Option<i128>>| {
+            let array = Decimal128Array::from(values);
+            Arc::new(array.with_precision_and_scale(3, 1).unwrap()) as ArrayRef
+        };
+        assert_eq!(refused(decimals(vec![Some(999), None, Some(-999)])), None);
+        let (row, text) = refused(decimals(vec![Some(0), None, Some(-1000)])).unwrap();
+        assert_eq!(row, Some(2));
+        assert_eq!(text, "table t, -100.0 is beyond the range of DECIMAL(3, 1)");
+    }
+
+    #[test]
+    fn times_are_those_of_a_day() {
+        let last = i32::try_from(SECONDS_A_DAY).unwrap() - 1;
+        let seconds = |value| Arc::new(Time32SecondArray::from(vec![value])) as ArrayRef;
+        assert_eq!(refused(seconds(0)), None);
+        assert_eq!(refused(seconds(last)), None);
+        for value in [-1, last + 1] {
+            let (_, text) = refused(seconds(value)).unwrap();
+            assert!(text.contains("beyond the range of TIME"), "{text}");
+        }
+        let nanos = Time64NanosecondArray::from(vec![SECONDS_A_DAY * 1_000_000_000]);
+        assert!(refused(Arc::new(nanos)).is_some());
+    }
+}

@@ -1,0 +1,88 @@
+//! URLs as they may be shown: without what logs in.
+//!
+//! A URL may carry a name and a password before its host, and a signature behind a question mark. Both would otherwise stand
+//! in errors, in logs and in the list of statements.
+
+use std::borrow::Cow;
+
+const HIDDEN: &str = "***";
+const COPY: &[u8] = b"COPY";
+/// What a URL in a statement ends with.
+const ENDS: [char; 4] = ['\'', '"', ';', '\\'];
+
+/// A statement as it is listed: a COPY without what logs in to where it reads. In other statements a URL is a value.
+pub(crate) fn listed(sql: &str) -> Cow<'_, str> {
+    let is_copy = || {
+        let mut words = sql.as_bytes().windows(COPY.len());
+        words.any(|word| word.eq_ignore_ascii_case(COPY))
+    };
+    if sql.contains("://") && is_copy() {
+        without_credentials(sql)
+    } else {
+        Cow::Borrowed(sql)
+    }
+}
+
+/// The text, in which each URL has neither a name and a password nor what comes behind a question mark.
+pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(position) = rest.find("://") {
+        let (before, from) = rest.split_at(position + "://".len());
+        shown.push_str(before);
+        let is_end = |letter: char| letter.is_whitespace() || ENDS.contains(&letter);
+        let (url, behind) = from.split_at(from.find(is_end).unwrap_or(from.len()));
+        let authority = url.find(['/', '?', '#']).unwrap_or(url.len());
+        let (authority, path) = url.split_at(authority);
+        match authority.rsplit_once('@') {
+            Some((_, host)) => shown.extend([HIDDEN, "@", host]),
+            None => shown.push_str(authority),
+        }
+        match path.split_once('?') {
+            Some((path, _)) => shown.extend([path, "?", HIDDEN]),
+            None => shown.push_str(path),
+        }
+        rest = behind;
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_logs_in_is_hidden_and_nothing_else() {
+        for (text, shown) in [
+            ("SELECT 1", "SELECT 1"),
+            ("/data/a@b?.csv", "/data/a@b?.csv"),
+            ("s3://bucket/a@b.csv", "s3://bucket/a@b.csv"),
+            (
+                "COPY t FROM 'https://ada:pass@word@host:80/a.csv' WITH (x = '?')",
+                "COPY t FROM 'https://***@host:80/a.csv' WITH (x = '?')",
+            ),
+            (
+                "'https://host/a.csv?sig=text', 'http://ada@b'",
+                "'https://host/a.csv?***', 'http://***@b'",
+            ),
+            ("https://host?sig=a://b@c", "https://host?***"),
+            ("://", "://"),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_value_stays_as_it_is() {
+        let value = "SELECT 'https://host/a?b=c'";
+        assert_eq!(listed(value), value);
+        assert_eq!(
+            listed("copy t from 'http://a:b@c'"),
+            "copy t from 'http://***@c'"
+        );
+    }
+}

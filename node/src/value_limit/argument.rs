@@ -1,0 +1,120 @@
+//! An argument of a function, row by row.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::error::Result;
+use datafusion::logical_expr::ColumnarValue;
+
+/// An argument. A scalar stands for all rows, and is not copied for each.
+pub(super) struct Argument {
+    array: ArrayRef,
+    is_scalar: bool,
+}
+
+impl Argument {
+    pub(super) fn new(value: &ColumnarValue) -> Result<Self> {
+        Ok(match value {
+            ColumnarValue::Array(array) => Self {
+                array: ArrayRef::clone(array),
+                is_scalar: false,
+            },
+            ColumnarValue::Scalar(scalar) => Self {
+                array: scalar.to_array()?,
+                is_scalar: true,
+            },
+        })
+    }
+
+    pub(super) fn data_type(&self) -> &DataType {
+        self.array.data_type()
+    }
+
+    fn at(&self, row: usize) -> Option<usize> {
+        let row = if self.is_scalar { 0 } else { row };
+        self.array.is_valid(row).then_some(row)
+    }
+
+    /// Bytes of the row's value; 0 for NULL.
+    pub(super) fn bytes(&self, row: usize) -> u64 {
+        let Some(row) = self.at(row) else {
+            return 0;
+        };
+        match self.text(row) {
+            Some(text) => text.len() as u64,
+            None => bytes_of(&self.array.slice(row, 1)),
+        }
+    }
+
+    /// The row's value, if it is text or bytes.
+    pub(super) fn text_at(&self, row: usize) -> Option<&[u8]> {
+        self.text(self.at(row)?)
+    }
+
+    fn text(&self, row: usize) -> Option<&[u8]> {
+        Some(match self.data_type() {
+            DataType::Utf8 => self.array.as_string::<i32>().value(row).as_bytes(),
+            DataType::LargeUtf8 => self.array.as_string::<i64>().value(row).as_bytes(),
+            DataType::Utf8View => self.array.as_string_view().value(row).as_bytes(),
+            DataType::Binary => self.array.as_binary::<i32>().value(row),
+            DataType::LargeBinary => self.array.as_binary::<i64>().value(row),
+            DataType::BinaryView => self.array.as_binary_view().value(row),
+            _ => return None,
+        })
+    }
+
+    /// The elements of the row's list.
+    pub(super) fn elements(&self, row: usize) -> Option<ArrayRef> {
+        let row = self.at(row)?;
+        Some(match self.data_type() {
+            DataType::List(_) => self.array.as_list::<i32>().value(row),
+            DataType::LargeList(_) => self.array.as_list::<i64>().value(row),
+            DataType::FixedSizeList(_, _) => self.array.as_fixed_size_list().value(row),
+            _ => return None,
+        })
+    }
+
+    /// The whole numbers of all rows; `None` where they are others, or where there is NULL.
+    pub(super) fn integers(&self) -> Result<impl Fn(usize) -> Option<i64> + use<>> {
+        let numbers = if self.data_type().is_integer() {
+            Some(cast(&self.array, &DataType::Int64)?)
+        } else {
+            None
+        };
+        let is_scalar = self.is_scalar;
+        Ok(move |row| {
+            let numbers = numbers.as_ref()?.as_primitive::<Int64Type>();
+            let row = if is_scalar { 0 } else { row };
+            numbers.is_valid(row).then(|| numbers.value(row))
+        })
+    }
+
+    /// The array, of which a scalar has one row.
+    pub(super) fn array(&self) -> &ArrayRef {
+        &self.array
+    }
+
+    /// Where the row is in the array.
+    pub(super) fn position(&self, row: usize) -> usize {
+        if self.is_scalar { 0 } else { row }
+    }
+}
+
+/// Bytes of an array's values, without those of others that share its buffers.
+pub(super) fn bytes_of(array: &dyn Array) -> u64 {
+    match array.data_type() {
+        // The buffers of views may be another array's, too.
+        DataType::Utf8View => lengths(array.as_string_view().views()),
+        DataType::BinaryView => lengths(array.as_binary_view().views()),
+        _ => array
+            .to_data()
+            .get_slice_memory_size()
+            .map_or(0, |bytes| bytes as u64),
+    }
+}
+
+/// The length is the lower half of a view's lower half.
+fn lengths(views: &[u128]) -> u64 {
+    let lengths = views.iter().map(|view| view & u128::from(u32::MAX));
+    lengths.map(|length| u64::try_from(length).unwrap_or(u64::MAX)).sum()
+}

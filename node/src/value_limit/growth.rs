@@ -1,0 +1,220 @@
+//! How large the values are that functions would make.
+
+use arrow::array::AsArray;
+use arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimestampNanosecondType, TimeUnit,
+};
+use arrow::compute::cast;
+use datafusion::error::Result;
+
+use super::argument::{Argument, bytes_of};
+
+/// Bytes of an element of a list of numbers or times.
+const NUMBER_BYTES: u64 = 8;
+/// What a number becomes as text, at most, for each of its bytes.
+const DIGITS_PER_BYTE: u64 = 4;
+/// Below that it is not counted how much larger the value really gets.
+const WORTH_COUNTING: u64 = 1 << 20;
+const LONGEST_CHARACTER: u64 = 4;
+const NANOS_A_DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
+const SHORTEST_MONTH: i128 = 28;
+
+/// Bytes of the value of each row. `Err` is what is wrong with the arguments; the function says it better.
+type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
+
+/// The size of the value of each row, by the function's name. `None`: such a function makes no large values of small ones.
+pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<PerRow<'a>>> {
+    Ok(Some(match name {
+        "repeat" => {
+            let count = integers(arguments, 1)?;
+            Box::new(move |row| bytes(arguments, 0, row).saturating_mul(positive(count(row))))
+        }
+        "lpad" | "rpad" => {
+            let count = integers(arguments, 1)?;
+            Box::new(move |row| padded(arguments, row, positive(count(row))))
+        }
+        "replace" => Box::new(|row| replaced(arguments, row)),
+        "regexp_replace" => Box::new(|row| regexp_replaced(arguments, row)),
+        "concat" | "string_concat" | "array_concat" | "array_append" | "array_prepend"
+        | "make_array" => Box::new(|row| sum(arguments, row)),
+        "concat_ws" => Box::new(|row| {
+            let separators = bytes(arguments, 0, row).saturating_mul(arguments.len() as u64);
+            sum(arguments, row).saturating_add(separators)
+        }),
+        "array_to_string" => Box::new(|row| joined(arguments, row)),
+        "string_to_array" => Box::new(|row| bytes(arguments, 0, row).saturating_mul(16)),
+        "range" | "generate_series" => steps(arguments)?,
+        "array_repeat" => {
+            let count = integers(arguments, 1)?;
+            Box::new(move |row| {
+                let each = bytes(arguments, 0, row).max(1);
+                each.saturating_mul(positive(count(row)))
+            })
+        }
+        "array_resize" => {
+            let count = integers(arguments, 1)?;
+            Box::new(move |row| {
+                let each = bytes(arguments, 2, row).max(NUMBER_BYTES);
+                let filled = each.saturating_mul(positive(count(row)));
+                filled.saturating_add(bytes(arguments, 0, row))
+            })
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn bytes(arguments: &[Argument], position: usize, row: usize) -> u64 {
+    arguments.get(position).map_or(0, |argument| argument.bytes(row))
+}
+
+fn integers(arguments: &[Argument], position: usize) -> Result<Box<dyn Fn(usize) -> Option<i64>>> {
+    Ok(match arguments.get(position) {
+        Some(argument) => Box::new(argument.integers()?),
+        None => Box::new(|_| None),
+    })
+}
+
+fn positive(count: Option<i64>) -> u64 {
+    count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+}
+
+fn sum(arguments: &[Argument], row: usize) -> u64 {
+    let sizes = arguments.iter().map(|argument| argument.bytes(row));
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// So many characters, of which each is a byte if all that they are made of are.
+fn padded(arguments: &[Argument], row: usize, characters: u64) -> u64 {
+    if arguments.first().is_none_or(|text| text.text_at(row).is_none()) {
+        return 0;
+    }
+    let most = characters.saturating_mul(LONGEST_CHARACTER);
+    if most < WORTH_COUNTING {
+        return most;
+    }
+    let mut texts = [0, 2].into_iter().filter_map(|position| arguments.get(position));
+    let is_ascii = texts.all(|text| text.text_at(row).is_none_or(<[u8]>::is_ascii));
+    if is_ascii { characters } else { most }
+}
+
+fn replaced(arguments: &[Argument], row: usize) -> u64 {
+    let texts = [0, 1, 2].map(|position| arguments.get(position)?.text_at(row));
+    let [Some(text), Some(from), Some(to)] = texts else {
+        return 0;
+    };
+    let (length, to) = (text.len() as u64, to.len() as u64);
+    let size = |matches: u64| length.saturating_add(matches.saturating_mul(to));
+    let most = size(length / (from.len() as u64).max(1) + 1);
+    if most < WORTH_COUNTING || from.is_empty() {
+        return most;
+    }
+    match (std::str::from_utf8(text), std::str::from_utf8(from)) {
+        (Ok(text), Ok(from)) => size(text.matches(from).count() as u64),
+        _ => most,
+    }
+}
+
+/// At most: how often an expression matches is not found out.
+fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
+    let texts = [0, 2].map(|position| arguments.get(position)?.text_at(row));
+    let [Some(text), Some(to)] = texts else {
+        return 0;
+    };
+    let flags = arguments.get(3).and_then(|flags| flags.text_at(row));
+    let is_global = flags.is_some_and(|flags| flags.contains(&b'g'));
+    let length = text.len() as u64;
+    let groups = to.iter().filter(|byte| matches!(byte, b'\\' | b'$')).count() as u64;
+    let literal = to.len() as u64;
+    if is_global {
+        // All matches together have no more than the text, and each group no more than its match.
+        let literals = literal.saturating_mul(length + 1);
+        let of_groups = groups.saturating_mul(length);
+        length.saturating_add(literals).saturating_add(of_groups)
+    } else {
+        length + literal + groups.saturating_mul(length)
+    }
+}
+
+fn joined(arguments: &[Argument], row: usize) -> u64 {
+    let elements = arguments.first().and_then(|list| list.elements(row));
+    let Some(elements) = elements else {
+        return 0;
+    };
+    let is_text = matches!(
+        elements.data_type(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    );
+    let per_byte = if is_text { 1 } else { DIGITS_PER_BYTE };
+    let texts = bytes_of(&elements).saturating_mul(per_byte);
+    let between = bytes(arguments, 1, row).saturating_add(bytes(arguments, 2, row));
+    texts.saturating_add(between.saturating_mul(elements.len() as u64))
+}
+
+/// Numbers or times from one value to another, in steps.
+fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
+    if arguments.iter().all(|argument| argument.data_type().is_integer()) {
+        let numbers = arguments.iter().map(Argument::integers);
+        let numbers: Vec<_> = numbers.collect::<Result<_>>()?;
+        return Ok(Box::new(move |row| {
+            let at = |position: usize| numbers.get(position)?(row).map(i128::from);
+            let (start, stop) = match numbers.len() {
+                1 => (Some(0), at(0)),
+                _ => (at(0), at(1)),
+            };
+            let step = if numbers.len() > 2 { at(2) } else { Some(1) };
+            count(start, stop, step)
+        }));
+    }
+    let [start, stop, step] = arguments else {
+        return Ok(Box::new(|_| 0));
+    };
+    let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+    let month_day_nano = DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano);
+    if step.data_type() != &month_day_nano {
+        return Ok(Box::new(|_| 0));
+    }
+    // A time that nanoseconds do not hold makes a range that is refused elsewhere, or one of days: these are counted in days.
+    let days = |argument: &Argument| cast(argument.array(), &DataType::Date32);
+    let as_nanos = |argument: &Argument| cast(argument.array(), &nanos);
+    let (start_nanos, stop_nanos) = (as_nanos(start)?, as_nanos(stop)?);
+    let (start_days, stop_days) = (days(start)?, days(stop)?);
+    Ok(Box::new(move |row| {
+        let nanos_at = |argument: &Argument, array: &arrow::array::ArrayRef| {
+            let position = argument.position(row);
+            let array = array.as_primitive::<TimestampNanosecondType>();
+            use arrow::array::Array;
+            array.is_valid(position).then(|| i128::from(array.value(position)))
+        };
+        let days_at = |argument: &Argument, array: &arrow::array::ArrayRef| {
+            let position = argument.position(row);
+            let array = array.as_primitive::<arrow::datatypes::Date32Type>();
+            use arrow::array::Array;
+            array
+                .is_valid(position)
+                .then(|| i128::from(array.value(position)) * NANOS_A_DAY)
+        };
+        let start = nanos_at(start, &start_nanos).or_else(|| days_at(start, &start_days));
+        let stop = nanos_at(stop, &stop_nanos).or_else(|| days_at(stop, &stop_days));
+        let position = step.position(row);
+        let steps = step.array().as_primitive::<IntervalMonthDayNanoType>();
+        count(start, stop, Some(nanos_of(steps.value(position))))
+    }))
+}
+
+/// At least: months are taken for short ones.
+fn nanos_of(interval: IntervalMonthDayNano) -> i128 {
+    let days = i128::from(interval.months) * SHORTEST_MONTH + i128::from(interval.days);
+    days * NANOS_A_DAY + i128::from(interval.nanoseconds)
+}
+
+fn count(start: Option<i128>, stop: Option<i128>, step: Option<i128>) -> u64 {
+    let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
+        return 0;
+    };
+    // The function refuses steps of nothing; those away from the end make nothing.
+    if step == 0 || (stop - start).signum() * step.signum() < 0 {
+        return 0;
+    }
+    let steps = (stop - start).abs() / step.abs() + 1;
+    u64::try_from(steps).unwrap_or(u64::MAX).saturating_mul(NUMBER_BYTES)
+}
