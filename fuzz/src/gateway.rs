@@ -125,14 +125,15 @@ impl Gateway {
                 .await
                 .expect("a worker joins");
         }
-        let engine = Arc::new(Engine::new(
+        let engine = Engine::new(
             Arc::clone(&config),
             catalog.clone(),
             Arc::clone(&cluster),
             handles.clone(),
             env,
             Arc::clone(login.passwords()),
-        ));
+        );
+        let engine = Arc::new(engine.expect("an engine"));
         let session = Session::new(HashMap::new(), Arc::new(Rights::of_gateway()));
         for definition in DEFINITIONS {
             let defined = engine.execute(&session, definition, None, QueryId::new());

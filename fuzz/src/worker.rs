@@ -109,7 +109,7 @@ impl Worker {
             storage,
             runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
                 .expect("a directory"),
-            environments: Environments::default(),
+            environments: Environments::new(config.execution.value_limit()),
             fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
             runtimes: handles.clone(),
             sealer: sealer(),

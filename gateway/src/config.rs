@@ -132,6 +132,10 @@ pub struct Query {
     pub max_direct_workers: usize,
     /// The largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
+    /// The largest value that a function may make, where it makes large ones of small ones: `repeat`, `lpad`, `||`, `range` and
+    /// others. Those of a batch of rows may take four times that together. Workers have a setting of their own,
+    /// `worker.execution.max_value`.
+    pub max_value: MemorySize,
     /// Columns that a table may have, each field of a nested one counted as one; and that a SELECT may list.
     pub max_columns: usize,
     /// How deep the type of a table's column may be: a list of numbers has two levels.
@@ -238,6 +242,7 @@ impl Default for Query {
             history: 1_000,
             max_direct_workers: 4_096,
             max_message: MemorySize::Bytes(256 << 20),
+            max_value: MemorySize::Bytes(256 << 20),
             max_columns: 4_096,
             max_type_depth: 32,
         }
@@ -307,6 +312,14 @@ impl Query {
         self.max_waiting_per_session
             .unwrap_or(self.max_waiting / 4)
             .max(1)
+    }
+
+    /// The largest value that functions may make.
+    pub fn value_limit(&self) -> memory::Limit {
+        memory::Limit {
+            bytes: self.max_value.bytes(),
+            setting: "gateway.query.max_value",
+        }
     }
 
     /// The largest message of a client.

@@ -73,7 +73,7 @@ impl Gateway {
             runtimes.clone(),
             runtime_env,
             Arc::clone(login.passwords()),
-        ));
+        )?);
         let access = Access {
             limit: config.query.message_limit(),
             tls: tls.server(),

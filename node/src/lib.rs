@@ -57,6 +57,8 @@ mod stream;
 pub mod tls;
 /// Filter pushdown that does not take one column for another.
 pub mod unambiguous_pushdown;
+/// Functions that make large values of small ones, with a limit.
+pub mod value_limit;
 
 pub use data_dir::DataDir;
 pub use runtimes::Runtimes;

@@ -447,7 +447,10 @@ def test_no_secret_and_no_password_is_logged(secured, users):
 
 
 def test_a_client_from_elsewhere_is_not_sent_to_this_machines_own_address(tmp_path, other_address):
-    settings = {"VOLARY_GATEWAY__SECURITY__ALLOW_ANONYMOUS": "true", "VOLARY_GATEWAY__SECRET": "the secret of the nodes"}
+    settings = {
+        "VOLARY_GATEWAY__SECURITY__ALLOW_ANONYMOUS": "true",
+        "VOLARY_GATEWAY__SECRET": "the secret of the nodes",
+    }
     with LocalCluster(tmp_path, workers=1, settings=settings, listen="0.0.0.0:0") as cluster:
         port = cluster.uri.rsplit(":", 1)[1]
         with (

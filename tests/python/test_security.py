@@ -725,9 +725,7 @@ def test_a_secret_that_could_be_guessed_is_refused(tmp_path):
     assert re.fullmatch("[0-9a-f]{64}", first)
     assert first != second
     for secret in (first[:31], "hunter2", "aGVsbG8gd29ybGQgYW5k"):
-        refused = run(
-            "volary", "gateway", f"--data-dir={tmp_path / 'refused'}", settings={"VOLARY_SECRET": secret}
-        )
+        refused = run("volary", "gateway", f"--data-dir={tmp_path / 'refused'}", settings={"VOLARY_SECRET": secret})
         assert refused.code != 0
         assert "gateway.secret is so short" in refused.err
         assert secret not in refused.err

@@ -73,6 +73,9 @@ pub struct Execution {
     /// Memory for plans of fragments that are kept, so that a gateway need not send them again, and the worker need not decode them
     /// again. A fragment that was forgotten is asked for.
     pub kept_fragments: MemorySize,
+    /// The largest value that a function may make, where it makes large ones of small ones: `repeat`, `lpad`, `||`, `range` and
+    /// others. Those of a batch of rows may take four times that together.
+    pub max_value: MemorySize,
 }
 
 /// Segments.
@@ -128,6 +131,17 @@ impl Default for Execution {
             max_wait: Duration::from_secs(300),
             max_message: MemorySize::Bytes(256 << 20),
             kept_fragments: MemorySize::Bytes(16 << 20),
+            max_value: MemorySize::Bytes(256 << 20),
+        }
+    }
+}
+
+impl Execution {
+    /// The largest value that functions may make.
+    pub fn value_limit(&self) -> memory::Limit {
+        memory::Limit {
+            bytes: self.max_value.bytes(),
+            setting: "worker.execution.max_value",
         }
     }
 }

@@ -103,7 +103,7 @@ impl Worker {
             storage,
             history: Arc::new(history),
             runtime_env,
-            environments: Environments::default(),
+            environments: Environments::new(config.execution.value_limit()),
             fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
             runtimes: runtimes.clone(),
             sealer: joined.sealer.clone(),

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
+use volary_flight_proto::Result;
+use volary_node::value_limit::{self, BoundedFunctions};
 
 use super::names::{CATALOG, PUBLIC};
 use super::settings::Limits;
@@ -14,7 +16,7 @@ use crate::planning::narrowing::NarrowingCasts;
 use crate::planning::rules::{logical_rules, physical_rules, planner_config};
 
 /// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
-pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> SessionState {
+pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
     let limits = Limits::new(
@@ -28,7 +30,9 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Sessi
         .with_default_catalog_and_schema(CATALOG, PUBLIC)
         .with_information_schema(true)
         .with_batch_size(config.query.batch_rows.max(1));
-    SessionStateBuilder::new()
+    let defaults = SessionStateDefaults::default_scalar_functions();
+    let functions = value_limit::bounded(&defaults, config.query.value_limit());
+    let mut state = SessionStateBuilder::new()
         .with_config(planner_config(
             session,
             target_partitions,
@@ -37,7 +41,12 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Sessi
         .with_runtime_env(runtime_env)
         .with_default_features()
         .with_analyzer_rule(Arc::new(NarrowingCasts))
+        .with_analyzer_rule(Arc::new(BoundedFunctions::new(&functions)))
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
-        .build()
+        .build();
+    for function in functions {
+        state.register_udf(function)?;
+    }
+    Ok(state)
 }

@@ -151,6 +151,9 @@ pub struct Engine {
 
 impl Engine {
     /// Over the catalog's tables and the cluster's workers. `passwords`: those that users log in with.
+    ///
+    /// # Errors
+    /// If DataFusion takes no functions.
     pub fn new(
         config: Arc<Config>,
         catalog: Catalog,
@@ -158,10 +161,10 @@ impl Engine {
         runtimes: Runtimes,
         runtime_env: Arc<RuntimeEnv>,
         passwords: Arc<Passwords>,
-    ) -> Self {
+    ) -> Result<Self> {
         let statements = Arc::new(Statements::new(config.query.history));
-        Self {
-            base: base::base_state(&config, Arc::clone(&runtime_env)),
+        Ok(Self {
+            base: base::base_state(&config, Arc::clone(&runtime_env))?,
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
             gate: Gate::new(&config.query),
             statements,
@@ -172,7 +175,7 @@ impl Engine {
             catalog,
             cluster,
             runtimes,
-        }
+        })
     }
 
     /// What it works on, and has worked on.

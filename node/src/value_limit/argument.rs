@@ -116,5 +116,7 @@ pub(super) fn bytes_of(array: &dyn Array) -> u64 {
 /// The length is the lower half of a view's lower half.
 fn lengths(views: &[u128]) -> u64 {
     let lengths = views.iter().map(|view| view & u128::from(u32::MAX));
-    lengths.map(|length| u64::try_from(length).unwrap_or(u64::MAX)).sum()
+    lengths
+        .map(|length| u64::try_from(length).unwrap_or(u64::MAX))
+        .sum()
 }

@@ -28,11 +28,11 @@ pub(super) struct Bounded {
 
 impl Bounded {
     /// The function with a limit, if it makes large values of small ones and has none yet.
-    pub(super) fn of(function: &Arc<ScalarUDF>, limit: Limit) -> Option<Self> {
+    pub(super) fn of(function: Arc<ScalarUDF>, limit: Limit) -> Option<Self> {
         let grows = growth::of(function.name(), &[]).is_ok_and(|growth| growth.is_some());
         let is_bounded = function.inner().is::<Self>();
         (grows && !is_bounded).then(|| Self {
-            function: Arc::clone(function),
+            function,
             limit_bytes: limit.bytes as u64,
             setting: limit.setting,
         })
@@ -60,7 +60,10 @@ impl Bounded {
         }
         if total > self.limit_bytes.saturating_mul(VALUES_AT_ONCE) {
             let made = format!("{} for {rows} rows at once", size(total));
-            return Err(self.too_large(&made, &format!(" for a value and {VALUES_AT_ONCE} times that for the rows of a batch")));
+            return Err(self.too_large(
+                &made,
+                &format!(" for a value and {VALUES_AT_ONCE} times that for the rows of a batch"),
+            ));
         }
         Ok(())
     }

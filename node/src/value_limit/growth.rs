@@ -1,10 +1,10 @@
 //! How large the values are that functions would make.
 
 use arrow::array::AsArray;
-use arrow::datatypes::{
-    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimestampNanosecondType, TimeUnit,
-};
 use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit, TimestampNanosecondType,
+};
 use datafusion::error::Result;
 
 use super::argument::{Argument, bytes_of};
@@ -14,7 +14,7 @@ const NUMBER_BYTES: u64 = 8;
 /// What a number becomes as text, at most, for each of its bytes.
 const DIGITS_PER_BYTE: u64 = 4;
 /// Below that it is not counted how much larger the value really gets.
-const WORTH_COUNTING: u64 = 1 << 20;
+const WORTH_COUNTING: u64 = 1 << 16;
 const LONGEST_CHARACTER: u64 = 4;
 const NANOS_A_DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
 const SHORTEST_MONTH: i128 = 28;
@@ -35,8 +35,9 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<Per
         }
         "replace" => Box::new(|row| replaced(arguments, row)),
         "regexp_replace" => Box::new(|row| regexp_replaced(arguments, row)),
-        "concat" | "string_concat" | "array_concat" | "array_append" | "array_prepend"
-        | "make_array" => Box::new(|row| sum(arguments, row)),
+        "concat" | "string_concat" | "array_concat" | "array_append" | "array_prepend" => {
+            Box::new(|row| sum(arguments, row))
+        }
         "concat_ws" => Box::new(|row| {
             let separators = bytes(arguments, 0, row).saturating_mul(arguments.len() as u64);
             sum(arguments, row).saturating_add(separators)
@@ -64,7 +65,9 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<Per
 }
 
 fn bytes(arguments: &[Argument], position: usize, row: usize) -> u64 {
-    arguments.get(position).map_or(0, |argument| argument.bytes(row))
+    arguments
+        .get(position)
+        .map_or(0, |argument| argument.bytes(row))
 }
 
 fn integers(arguments: &[Argument], position: usize) -> Result<Box<dyn Fn(usize) -> Option<i64>>> {
@@ -75,7 +78,9 @@ fn integers(arguments: &[Argument], position: usize) -> Result<Box<dyn Fn(usize)
 }
 
 fn positive(count: Option<i64>) -> u64 {
-    count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+    count
+        .and_then(|count| u64::try_from(count).ok())
+        .unwrap_or(0)
 }
 
 fn sum(arguments: &[Argument], row: usize) -> u64 {
@@ -85,14 +90,19 @@ fn sum(arguments: &[Argument], row: usize) -> u64 {
 
 /// So many characters, of which each is a byte if all that they are made of are.
 fn padded(arguments: &[Argument], row: usize, characters: u64) -> u64 {
-    if arguments.first().is_none_or(|text| text.text_at(row).is_none()) {
+    if arguments
+        .first()
+        .is_none_or(|text| text.text_at(row).is_none())
+    {
         return 0;
     }
     let most = characters.saturating_mul(LONGEST_CHARACTER);
     if most < WORTH_COUNTING {
         return most;
     }
-    let mut texts = [0, 2].into_iter().filter_map(|position| arguments.get(position));
+    let mut texts = [0, 2]
+        .into_iter()
+        .filter_map(|position| arguments.get(position));
     let is_ascii = texts.all(|text| text.text_at(row).is_none_or(<[u8]>::is_ascii));
     if is_ascii { characters } else { most }
 }
@@ -123,7 +133,10 @@ fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
     let flags = arguments.get(3).and_then(|flags| flags.text_at(row));
     let is_global = flags.is_some_and(|flags| flags.contains(&b'g'));
     let length = text.len() as u64;
-    let groups = to.iter().filter(|byte| matches!(byte, b'\\' | b'$')).count() as u64;
+    let groups = to
+        .iter()
+        .filter(|byte| matches!(byte, b'\\' | b'$'))
+        .count() as u64;
     let literal = to.len() as u64;
     if is_global {
         // All matches together have no more than the text, and each group no more than its match.
@@ -152,7 +165,10 @@ fn joined(arguments: &[Argument], row: usize) -> u64 {
 
 /// Numbers or times from one value to another, in steps.
 fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
-    if arguments.iter().all(|argument| argument.data_type().is_integer()) {
+    if arguments
+        .iter()
+        .all(|argument| argument.data_type().is_integer())
+    {
         let numbers = arguments.iter().map(Argument::integers);
         let numbers: Vec<_> = numbers.collect::<Result<_>>()?;
         return Ok(Box::new(move |row| {
@@ -183,7 +199,9 @@ fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
             let position = argument.position(row);
             let array = array.as_primitive::<TimestampNanosecondType>();
             use arrow::array::Array;
-            array.is_valid(position).then(|| i128::from(array.value(position)))
+            array
+                .is_valid(position)
+                .then(|| i128::from(array.value(position)))
         };
         let days_at = |argument: &Argument, array: &arrow::array::ArrayRef| {
             let position = argument.position(row);
@@ -216,5 +234,7 @@ fn count(start: Option<i128>, stop: Option<i128>, step: Option<i128>) -> u64 {
         return 0;
     }
     let steps = (stop - start).abs() / step.abs() + 1;
-    u64::try_from(steps).unwrap_or(u64::MAX).saturating_mul(NUMBER_BYTES)
+    u64::try_from(steps)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(NUMBER_BYTES)
 }

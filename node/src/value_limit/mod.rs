@@ -32,7 +32,8 @@ pub fn bounded<'a>(
     let operator = Arc::new(ScalarUDF::from(StringConcat::default()));
     let mut functions: Vec<_> = known
         .into_iter()
-        .chain([&operator])
+        .cloned()
+        .chain([operator])
         .filter_map(|function| Bounded::of(function, limit))
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -15,7 +15,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::string_concat;
 
-/// The parser's own functions and operators are not looked up by their names: `a || b` for lists and texts, `[a, b]`.
+/// Operators, and what the planner makes of them, are not looked up by a name: `a || b` of texts and of lists. To be applied
+/// after the rule that makes the types of operands agree.
 #[derive(Debug)]
 pub struct BoundedFunctions(HashMap<String, Arc<ScalarUDF>>);
 
@@ -28,36 +29,78 @@ impl BoundedFunctions {
         Self(by_name.collect())
     }
 
-    fn bounded(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-        Ok(match expression {
-            Expr::ScalarFunction(ScalarFunction { func, args }) => match self.0.get(func.name()) {
-                Some(bounded) if *bounded != func => {
-                    let func = Arc::clone(bounded);
-                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
-                }
-                _ => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
-            },
+    /// What takes the expression's place, if it is one of a node with these columns and has no limit.
+    fn bounded(&self, expression: &Expr, schema: &DFSchema) -> Option<Arc<ScalarUDF>> {
+        let (name, unbounded) = match expression {
+            Expr::ScalarFunction(ScalarFunction { func, .. }) => (func.name(), Some(func)),
             Expr::BinaryExpr(BinaryExpr {
                 left,
                 op: Operator::StringConcat,
                 right,
             }) => {
-                let types = [left.get_type(schema)?, right.get_type(schema)?];
-                match self.0.get(string_concat::NAME) {
-                    Some(bounded) if types[0] == types[1] && is_text(&types[0]) => {
-                        let call = ScalarFunction::new_udf(Arc::clone(bounded), vec![*left, *right]);
-                        Transformed::yes(Expr::ScalarFunction(call))
-                    }
-                    _ => Transformed::no(Expr::BinaryExpr(BinaryExpr::new(
-                        left,
-                        Operator::StringConcat,
-                        right,
-                    ))),
-                }
+                let left = left.get_type(schema).ok()?;
+                let right = right.get_type(schema).ok()?;
+                (left == right && is_text(&left)).then_some((string_concat::NAME, None))?
             }
-            other => Transformed::no(other),
+            _ => return None,
+        };
+        let bounded = self.0.get(name)?;
+        (unbounded != Some(bounded)).then(|| Arc::clone(bounded))
+    }
+
+    fn bound(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let mut schema = merge_schema(&node.inputs());
+        if let LogicalPlan::TableScan(scan) = &node {
+            let columns = scan.source.schema();
+            let of_table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &columns)?;
+            schema.merge(&of_table);
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let bounded = expression.transform_up(|part| {
+                Ok(match self.bounded(&part, &schema) {
+                    Some(function) => Transformed::yes(called(part, function)),
+                    None => Transformed::no(part),
+                })
+            })?;
+            Ok(bounded.update_data(|expression| name.restore(expression)))
         })
     }
+
+    fn may_concern(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::ScalarFunction(ScalarFunction { func, .. }) => self
+                .0
+                .get(func.name())
+                .is_some_and(|bounded| bounded != func),
+            Expr::BinaryExpr(binary) => binary.op == Operator::StringConcat,
+            _ => false,
+        }
+    }
+
+    fn may_concern_any(&self, node: &LogicalPlan) -> Result<bool> {
+        let mut found = false;
+        node.apply_expressions(|expression| {
+            found |= expression.exists(|part| Ok(self.may_concern(part)))?;
+            Ok(if found {
+                TreeNodeRecursion::Stop
+            } else {
+                TreeNodeRecursion::Continue
+            })
+        })?;
+        Ok(found)
+    }
+}
+
+/// The function, called with the operands of the expression.
+fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
+    let arguments = match expression {
+        Expr::ScalarFunction(ScalarFunction { args, .. }) => args,
+        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![*left, *right],
+        other => return other,
+    };
+    Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -68,25 +111,18 @@ fn is_text(data_type: &DataType) -> bool {
 }
 
 impl AnalyzerRule for BoundedFunctions {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let analyzed = plan.transform_up_with_subqueries(|plan| {
-            let mut schema = merge_schema(&plan.inputs());
-            if let LogicalPlan::TableScan(scan) = &plan {
-                schema.merge(&scan.projected_schema);
-            }
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let bounded =
-                    expression.transform_up(|expression| self.bounded(expression, &schema))?;
-                Ok(bounded.update_data(|expression| name.restore(expression)))
-            })?
-            .map_data(LogicalPlan::recompute_schema)
-        })?;
-        Ok(analyzed.data)
+    fn name(&self) -> &'static str {
+        "bounded_functions"
     }
 
-    fn name(&self) -> &str {
-        "bounded_functions"
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| {
+            if self.may_concern_any(&node)? {
+                self.bound(node)
+            } else {
+                Ok(Transformed::no(node))
+            }
+        })?;
+        Ok(plan.data)
     }
 }

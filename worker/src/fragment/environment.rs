@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_flight_proto::fragment::Fragment;
+use volary_node::memory::Limit;
+use volary_node::value_limit;
 
 use super::optimize::session_config;
 
@@ -18,8 +21,12 @@ use super::optimize::session_config;
 const MOST: usize = 64;
 
 /// Environments by the settings of fragments.
-#[derive(Debug, Default)]
-pub struct Environments(Mutex<HashMap<Settings, Arc<TaskContext>>>);
+#[derive(Debug)]
+pub struct Environments {
+    /// Of what functions make.
+    values: Limit,
+    known: Mutex<HashMap<Settings, Arc<TaskContext>>>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Settings {
@@ -29,6 +36,14 @@ struct Settings {
 }
 
 impl Environments {
+    /// None yet. `values`: how large a value may be that a function makes.
+    pub fn new(values: Limit) -> Self {
+        Self {
+            values,
+            known: Mutex::default(),
+        }
+    }
+
     /// The environment of a fragment.
     pub fn of(
         &self,
@@ -41,7 +56,7 @@ impl Environments {
             target_partitions,
             time_zone: fragment.time_zone.clone(),
         };
-        if let Some(known) = self.0.lock().get(&settings) {
+        if let Some(known) = self.known.lock().get(&settings) {
             return Arc::clone(known);
         }
         let config = session_config(
@@ -49,8 +64,13 @@ impl Environments {
             target_partitions,
             &fragment.time_zone,
         );
-        let made = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env)).task_ctx();
-        let mut all = self.0.lock();
+        let session = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env));
+        let known = session.state();
+        for function in value_limit::bounded(known.scalar_functions().values(), self.values) {
+            session.register_udf(ScalarUDF::clone(&function));
+        }
+        let made = session.task_ctx();
+        let mut all = self.known.lock();
         if all.len() >= MOST {
             all.clear();
         }

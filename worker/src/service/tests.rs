@@ -51,6 +51,7 @@ fn worker_with(execution: Execution) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
     let kept_fragments = execution.kept_fragments.bytes();
+    let values = execution.value_limit();
     let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
     let data_dir = DataDir::open(&dir.path().join("node"), Role::Worker).unwrap();
     let context = WorkerContext {
@@ -63,7 +64,7 @@ fn worker_with(execution: Execution) -> Worker {
         },
         storage,
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
-        environments: Environments::default(),
+        environments: Environments::new(values),
         fragments: KeptFragments::new(kept_fragments),
         runtimes: runtimes.handles().clone(),
         sealer: Sealer::new(Key::from_secret("secret of two clusters")),

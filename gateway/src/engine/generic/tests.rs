@@ -68,7 +68,8 @@ impl Fixture {
             handles.clone(),
             env,
             Arc::default(),
-        );
+        )
+        .unwrap();
         let fixture = Self {
             engine: Arc::new(engine),
             session: Session::new(HashMap::new(), Arc::new(Rights::open("kea"))),

@@ -1,0 +1,178 @@
+use std::collections::BTreeSet;
+
+use arrow::array::RecordBatch;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::session_state::SessionState;
+
+use super::argument::bytes_of;
+use super::*;
+
+const LIMIT: Limit = Limit {
+    bytes: 100_000,
+    setting: "node.max_value",
+};
+
+fn state() -> SessionState {
+    SessionStateBuilder::new().with_default_features().build()
+}
+
+fn context() -> SessionContext {
+    let mut state = state();
+    let functions = bounded(state.scalar_functions().values(), LIMIT);
+    let rule = Arc::new(BoundedFunctions::new(&functions));
+    for function in functions {
+        state.register_udf(function).unwrap();
+    }
+    let state = SessionStateBuilder::new_from_existing(state).with_analyzer_rule(rule);
+    SessionContext::new_with_state(state.build())
+}
+
+async fn run(context: &SessionContext, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
+    context.sql(sql).await?.collect().await
+}
+
+#[tokio::test]
+async fn what_would_be_too_large_is_not_made() {
+    let (context, mut wrong) = (context(), Vec::new());
+    for (sql, is_made) in [
+        ("repeat('xy', 50000)", true),
+        ("repeat('xy', 50001)", false),
+        ("repeat('x', 9223372036854775807)", false),
+        ("repeat(NULL, 1000000)", true),
+        ("repeat('x', -5)", true),
+        ("lpad('x', 100000)", true),
+        ("lpad('x', 100001, 'ab')", false),
+        ("rpad('é', 50000, 'é')", false),
+        ("replace(repeat('a', 1000), 'a', repeat('b', 1001))", false),
+        ("replace(repeat('a', 50000), 'b', repeat('c', 1000))", true),
+        (
+            "regexp_replace(repeat('a', 1000), 'a', repeat('b', 1001), 'g')",
+            false,
+        ),
+        (
+            "regexp_replace(repeat('a', 1000), 'a', repeat('b', 1001))",
+            true,
+        ),
+        ("repeat('a', 60000) || repeat('b', 60000)", false),
+        ("repeat('a', 60000) || NULL", true),
+        ("concat(repeat('a', 60000), 'x', repeat('b', 60000))", false),
+        ("concat_ws(repeat('-', 50000), 'a', 'b', 'c', 'd')", false),
+        ("range(0, 12000)", true),
+        ("range(0, 13000)", false),
+        ("range(0, 2000000000)", false),
+        ("range(2000000000, 0)", true),
+        ("generate_series(5, -20000, -1)", false),
+        (
+            "generate_series(DATE '2000-01-01', DATE '2001-01-01', INTERVAL '1 day')",
+            true,
+        ),
+        (
+            "generate_series(DATE '0001-01-01', DATE '9999-01-01', INTERVAL '1 day')",
+            false,
+        ),
+        (
+            "generate_series(TIMESTAMP '2000-01-01', TIMESTAMP '2001-01-01', INTERVAL '1 second')",
+            false,
+        ),
+        ("array_repeat(1, 12000)", true),
+        ("array_repeat([1, 2, 3], 12000)", false),
+        ("array_resize([1], 13000, 7)", false),
+        ("array_concat(range(0, 7000), range(0, 7000))", false),
+        ("range(0, 7000) || range(0, 7000)", false),
+        ("array_to_string(range(0, 3000), repeat('-', 100))", false),
+    ] {
+        for query in [
+            format!("SELECT {sql} AS made"),
+            format!(
+                "SELECT length(CAST({sql} AS VARCHAR)) AS made FROM (VALUES (1), (2)) AS t(k) WHERE k > 1"
+            ),
+        ] {
+            let said = match run(&context, &query).await {
+                Ok(_) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            let is_right = match &said {
+                None => is_made,
+                Some(text) => !is_made && text.contains("node.max_value allows"),
+            };
+            if !is_right {
+                wrong.push((query, said));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn the_values_of_a_batch_are_bounded_together() {
+    let context = context();
+    let rows = |count| {
+        format!(
+            "SELECT max(length(repeat(v, 90000))) FROM (SELECT CAST(value % 3 AS VARCHAR) AS v FROM generate_series(1, {count}))"
+        )
+    };
+    run(&context, &rows(4)).await.unwrap();
+    let error = run(&context, &rows(5)).await.unwrap_err().to_string();
+    assert!(error.contains("for 5 rows at once"), "{error}");
+}
+
+/// What a call of any function may be given: short values, and numbers that are large but for what is made of them.
+const ARGUMENTS: [&str; 22] = [
+    "'x'",
+    "'xyz', 40000",
+    "'xyz', 40000, 'ab'",
+    "40000",
+    "0, 40000",
+    "0, 40000, 1",
+    "'x', 40000",
+    "40000, 'x'",
+    "[1, 2], 40000",
+    "[1, 2], 40000, 7",
+    "40000, [1, 2]",
+    "1, 40000",
+    "'aaaaaaaaaa', 'a', 'bbbbbbbbbb'",
+    "'aaaaaaaaaa', 'a', 'bbbbbbbbbb', 'g'",
+    "['a', 'b'], '-'",
+    "'a-b-c', '-'",
+    "'hex', 'hex'",
+    "[1, 2, 3]",
+    "[1, 2, 3], [4, 5, 6]",
+    "DATE '2000-01-01', DATE '2200-01-01', INTERVAL '1 day'",
+    "CAST(40000 AS DOUBLE)",
+    "1.5, 40000",
+];
+
+/// No value of a few bytes, and no number, becomes larger than this by a function without a limit.
+const SMALL_BYTES: u64 = 4_096;
+
+#[tokio::test]
+async fn every_function_that_makes_large_values_of_small_ones_has_a_limit() {
+    let plain = SessionContext::new_with_state(state());
+    let functions = bounded(state().scalar_functions().values(), LIMIT);
+    let limited: BTreeSet<_> = functions.iter().map(|function| function.name()).collect();
+    let (mut grown, mut called) = (BTreeSet::new(), 0);
+    for function in plain.state().scalar_functions().values() {
+        for arguments in ARGUMENTS {
+            let sql = format!("SELECT {}({arguments})", function.name());
+            let Ok(made) = run(&plain, &sql).await else {
+                continue;
+            };
+            called += 1;
+            let made = made.iter().flat_map(RecordBatch::columns);
+            if made.map(|column| bytes_of(column)).sum::<u64>() > SMALL_BYTES {
+                grown.insert(function.name().to_owned());
+            }
+        }
+    }
+    assert!(called > 300, "only {called} calls were answered");
+    let unlimited: Vec<_> = grown
+        .iter()
+        .filter(|name| !limited.contains(name.as_str()))
+        .collect();
+    assert!(unlimited.is_empty(), "without a limit: {unlimited:?}");
+    for known in ["repeat", "lpad", "range", "array_repeat"] {
+        assert!(grown.contains(known), "{known} was not tried");
+    }
+}

@@ -1,0 +1,81 @@
+"""Values that functions would make, and that are larger than a node: refused before they are made."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from processes import Processes
+
+import volary
+
+pytestmark = pytest.mark.server
+
+CLIENTS = 4
+# Small enough that a few values below it fit in what the nodes have.
+MAX_VALUE = "64MiB"
+ADDRESS_SPACE = 6 << 30
+# On the gateway, where a row of constants is computed while it is planned; and on a worker, where nothing is known before.
+ON_GATEWAY, ON_WORKER = "2000000000", "(k * 0 + 2000000000)"
+LARGE = [
+    "length(repeat('x', {count}))",
+    "length(lpad('x', {count}))",
+    "length(rpad('x', {count}, 'é'))",
+    "cardinality(range(0, {count}))",
+    "cardinality(generate_series({count}, 0, -1))",
+    "cardinality(array_repeat('x', {count}))",
+    "cardinality(array_resize([1], {count}, 7))",
+    "length(array_to_string(range(0, {count} / 1000), repeat('-', 1000)))",
+    "length(replace(repeat('a', {count} / 10000), 'a', repeat('b', {count} / 10000)))",
+    "length(regexp_replace(repeat('a', {count} / 10000), 'a', repeat('b', {count} / 10000), 'g'))",
+    "length(repeat('a', {count} / 50) || repeat('b', {count} / 50))",
+    "length(concat(repeat('a', {count} / 50), repeat('b', {count} / 50)))",
+]
+
+
+@pytest.fixture(scope="module")
+def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A gateway and a worker that have little address space, and a table of three rows."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, before[1]))
+    try:
+        settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE, "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE}
+        with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
+            processes.add_worker()
+            resource.setrlimit(resource.RLIMIT_AS, before)
+            processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
+            processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+            yield processes
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize("made", LARGE)
+@pytest.mark.parametrize(("count", "source"), [(ON_GATEWAY, ""), (ON_WORKER, " FROM nests WHERE k > 0")])
+def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, source):
+    query = f"SELECT {made.format(count=count)} AS made{source}"
+
+    def refusal(_: int) -> str:
+        with pytest.raises(volary.ResourceExhaustedError) as caught:
+            small_nodes.sql(query)
+        return str(caught.value)
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        for said in clients.map(refusal, range(CLIENTS)):
+            assert "would make a value of" in said
+            assert ("worker.execution.max_value" if source else "gateway.query.max_value") in said
+    assert small_nodes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]
+
+
+def test_the_largest_value_is_a_setting(tmp_path):
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": "1KiB", "VOLARY_WORKER__EXECUTION__MAX_VALUE": "2KiB"}
+    with Processes(tmp_path, settings) as processes:
+        processes.add_worker()
+        processes.sql("CREATE TABLE nests AS SELECT 1 AS k")
+        assert processes.sql("SELECT length(repeat('x', 1024))") == [(1024,)]
+        assert processes.sql("SELECT length(repeat('x', 2048 * k)) FROM nests WHERE k > 0") == [(2048,)]
+        for query in ("SELECT repeat('x', 1025)", "SELECT repeat('x', 2049 * k) FROM nests WHERE k > 0"):
+            with pytest.raises(volary.ResourceExhaustedError, match="max_value"):
+                processes.sql(query)
