@@ -446,7 +446,7 @@ mod tests {
     fn every_flag_sets_a_setting_that_exists() {
         let dir = tempfile::tempdir().unwrap();
         let secret_file = dir.path().join("secret");
-        std::fs::write(&secret_file, "a secret\n").unwrap();
+        std::fs::write(&secret_file, "the secret of the nodes\n").unwrap();
         let secret_file = secret_file.to_string_lossy();
         let cluster = "--listen 127.0.0.1:1 --data-dir d --workers 2 --memory 1GiB";
         let lines = [

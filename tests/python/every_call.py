@@ -131,7 +131,10 @@ def ticket_of(info: bytes) -> bytes:
 
 
 def gateway_calls(made: Made) -> dict[str, Call]:
-    """All calls of a gateway, by name, as the user of `made` makes them. One of each method comes first."""
+    """All calls of a gateway, by name, as the user of `made` makes them.
+
+    One of each method comes first. The last one ends the session, if it is one that is shown.
+    """
     calls = dict(
         [
             ("Handshake", Call("Handshake", [b""])),
@@ -148,7 +151,9 @@ def gateway_calls(made: Made) -> dict[str, Call]:
     first: dict[str, str] = {}
     for name, call in calls.items():
         first.setdefault(call.method, name)
-    return {name: calls[name] for name in dict.fromkeys([*first.values(), *calls])}
+    last = "DoAction CloseSession"
+    names = dict.fromkeys([*first.values(), *calls])
+    return {name: calls[name] for name in [*(name for name in names if name != last), last]}
 
 
 def _descriptors(made: Made) -> Iterator[tuple[str, Call]]:

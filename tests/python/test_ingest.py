@@ -84,7 +84,7 @@ def beyond(of_type: pa.DataType, raw: pa.Array) -> pa.Table:
     ids=["decimal", "time64", "time32"],
 )
 def test_values_beyond_their_type_are_refused(connection, name, table):
-    with pytest.raises(volary.InvalidArgumentError, match="column beyond: .* is beyond the range of"):
+    with pytest.raises(volary.InvalidArgumentError, match=r"column beyond: .* is beyond the range of"):
         connection.ingest(name, table, mode="create")
     with pytest.raises(volary.NotFoundError):
         connection.sql(f"SELECT * FROM {name}")

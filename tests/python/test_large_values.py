@@ -17,7 +17,7 @@ CLIENTS = 4
 # Small enough that a few values below it fit in what the nodes have.
 MAX_VALUE = "64MiB"
 ADDRESS_SPACE = 6 << 30
-# On the gateway, where a row of constants is computed while it is planned; and on a worker, where nothing is known before.
+# On the gateway, where constants are computed while a statement is planned; and on a worker, from a table's values.
 ON_GATEWAY, ON_WORKER = "2000000000", "(k * 0 + 2000000000)"
 LARGE = [
     "length(repeat('x', {count}))",

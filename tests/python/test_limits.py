@@ -418,12 +418,16 @@ def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_th
 
 def test_a_stream_that_nobody_reads_loses_its_place_to_who_waits(tmp_path):
     settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "100ms"}
-    with Processes(tmp_path, settings) as processes, processes.connect() as idle, processes.connect() as waiting:
-        with unread(idle) as batches:
-            assert waiting.sql("SELECT 1").rows() == [(1,)]
-            with pytest.raises(volary.DeadlineExceededError, match="took no rows for 100ms"):
-                for _ in batches:
-                    pass
+    with (
+        Processes(tmp_path, settings) as processes,
+        processes.connect() as idle,
+        processes.connect() as waiting,
+        unread(idle) as batches,
+    ):
+        assert waiting.sql("SELECT 1").rows() == [(1,)]
+        with pytest.raises(volary.DeadlineExceededError, match="took no rows for 100ms"):
+            for _ in batches:
+                pass
 
 
 # Columns
@@ -452,7 +456,7 @@ def test_tables_have_a_limit_of_columns_and_of_depth(connection, name):
         f"CREATE TABLE {name} (s STRUCT<{', '.join(columns[:COLUMNS])}>)",
         f"CREATE TABLE {name} AS SELECT {listed(COLUMNS + 1)}",
     ):
-        with pytest.raises(volary.InvalidArgumentError, match="gateway.query.max_columns"):
+        with pytest.raises(volary.InvalidArgumentError, match=r"gateway\.query\.max_columns"):
             connection.sql(made)
     for table, setting in (
         (pa.table({f"c{number}": [1] for number in range(COLUMNS + 1)}), "max_columns"),

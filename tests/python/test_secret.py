@@ -14,8 +14,8 @@ import volary
 
 pytestmark = pytest.mark.server
 
-SECRET = "horse battery 0147"
-OTHER = "horse battery 0148"
+SECRET = "horse battery staple 0147"
+OTHER = "horse battery staple 0148"
 HIDDEN = "(not shown)"
 REFUSED = "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret"
 NONE_HERE = (
@@ -297,7 +297,8 @@ def test_an_address_that_other_machines_reach_takes_a_secret(
     assert code == 2
     assert line == (
         f"volary: INVALID_ARGUMENT: {role}.listen is {address}, which other machines reach: "
-        f"set {role}.secret (and the same {other}.secret on the {other}{'s' if other == 'worker' else ''})"
+        f"set {role}.secret (and the same {other}.secret on the {other}{'s' if other == 'worker' else ''}); "
+        "`volary secret new` prints a good one"
     )
     # The other's secret does not count.
     code, line = Process(

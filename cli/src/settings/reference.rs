@@ -167,7 +167,10 @@ mod tests {
         std::fs::write(&file, example).unwrap();
         let layers = Layers {
             file: Some(file),
-            environment: vec![("VOLARY_SECRET".to_owned(), "a secret".to_owned())],
+            environment: vec![(
+                "VOLARY_SECRET".to_owned(),
+                "the secret of the nodes".to_owned(),
+            )],
             flags: Vec::new(),
         };
         let settings = Settings::load(&layers).unwrap();

@@ -3,12 +3,11 @@
 //! Arrow's arrays of decimals and of times of day hold any integer, and nobody looks at those that a client sends, or that
 //! arithmetic makes.
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
     Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
 };
-use arrow::util::display::array_value_to_string;
 
 use super::misfit::Misfit;
 use crate::sql_type::sql_type_name;
@@ -22,10 +21,18 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     let beyond = match column.data_type() {
-        DataType::Decimal32(precision, _) => first_too_long::<Decimal32Type>(column, *precision),
-        DataType::Decimal64(precision, _) => first_too_long::<Decimal64Type>(column, *precision),
-        DataType::Decimal128(precision, _) => first_too_long::<Decimal128Type>(column, *precision),
-        DataType::Decimal256(precision, _) => first_too_long::<Decimal256Type>(column, *precision),
+        DataType::Decimal32(precision, scale) => {
+            first_too_long::<Decimal32Type>(column, *precision, *scale)
+        }
+        DataType::Decimal64(precision, scale) => {
+            first_too_long::<Decimal64Type>(column, *precision, *scale)
+        }
+        DataType::Decimal128(precision, scale) => {
+            first_too_long::<Decimal128Type>(column, *precision, *scale)
+        }
+        DataType::Decimal256(precision, scale) => {
+            first_too_long::<Decimal256Type>(column, *precision, *scale)
+        }
         DataType::Time32(Second) => first_of_no_day::<Time32SecondType>(column, 1),
         DataType::Time32(Millisecond) => first_of_no_day::<Time32MillisecondType>(column, 1_000),
         DataType::Time64(Microsecond) => {
@@ -36,11 +43,9 @@ pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
         }
         _ => return Ok(()),
     };
-    let Some(row) = beyond else {
+    let Some((row, value)) = beyond else {
         return Ok(());
     };
-    let value = array_value_to_string(column, row).unwrap_or_default();
-    let value = if value.is_empty() { "a value" } else { &value };
     let of_type = sql_type_name(column.data_type());
     Err(Misfit::of_value(
         row,
@@ -48,32 +53,38 @@ pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
     ))
 }
 
-fn first_too_long<T: DecimalType>(column: &ArrayRef, precision: u8) -> Option<usize> {
-    first(column.as_primitive::<T>(), |value| {
-        T::is_valid_decimal_precision(value, precision)
-    })
+fn first_too_long<T: DecimalType>(
+    column: &ArrayRef,
+    precision: u8,
+    scale: i8,
+) -> Option<(usize, String)> {
+    let is_good = |value| T::is_valid_decimal_precision(value, precision);
+    let (row, value) = first(column.as_primitive::<T>(), is_good)?;
+    // With as many digits as it has: an array shows only those of its type.
+    Some((row, T::format_decimal(value, T::MAX_PRECISION, scale)))
 }
 
 fn first_of_no_day<T: ArrowPrimitiveType<Native: Into<i64>>>(
     column: &ArrayRef,
     units_a_second: i64,
-) -> Option<usize> {
+) -> Option<(usize, String)> {
     let day = 0..SECONDS_A_DAY * units_a_second;
-    first(column.as_primitive::<T>(), |value| {
-        day.contains(&value.into())
-    })
+    let is_good = |value: T::Native| day.contains(&value.into());
+    let (row, value) = first(column.as_primitive::<T>(), is_good)?;
+    let seconds = value.into() as f64 / units_a_second as f64;
+    Some((row, format!("{seconds} s after midnight")))
 }
 
-/// The first value that is not good. What stands where NULLs are does not matter.
+/// The first value that is not good, and its row. What stands where NULLs are does not matter.
 fn first<T: ArrowPrimitiveType>(
-    column: &arrow::array::PrimitiveArray<T>,
+    column: &PrimitiveArray<T>,
     is_good: impl Fn(T::Native) -> bool,
-) -> Option<usize> {
+) -> Option<(usize, T::Native)> {
     if column.values().iter().all(|value| is_good(*value)) {
         return None;
     }
-    let mut values = column.iter();
-    values.position(|value| value.is_some_and(|value| !is_good(value)))
+    let mut values = (0..).zip(column.iter());
+    values.find_map(|(row, value)| Some((row, value.filter(|value| !is_good(*value))?)))
 }
 
 #[cfg(test)]
