@@ -41,6 +41,8 @@ pub mod open_files;
 pub mod private;
 /// Uploads that their client has broken off.
 mod reset;
+/// Expressions of a logical plan, rewritten.
+pub mod rewrite;
 /// Plans as they are run.
 pub mod run;
 /// The CPU, I/O and health runtimes.

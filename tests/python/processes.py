@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -126,6 +127,10 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""
         self._process.send_signal(number)
+
+    def limit_address_space(self, limit_bytes: int) -> None:
+        """What it maps from now on fails if it has more than that."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
     def kill(self) -> None:
         """SIGKILL: nothing of what it holds is written any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,18 +37,13 @@ LARGE = [
 @pytest.fixture(scope="module")
 def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """A gateway and a worker that have little address space, and a table of three rows."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, before[1]))
-    try:
-        settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE, "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE}
-        with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
-            processes.add_worker()
-            resource.setrlimit(resource.RLIMIT_AS, before)
-            processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
-            processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
-            yield processes
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE, "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE}
+    with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
+        for node in (processes.gateway, processes.add_worker()):
+            node.running().limit_address_space(ADDRESS_SPACE)
+        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
+        processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+        yield processes
 
 
 @pytest.mark.parametrize("made", LARGE)

@@ -10,10 +10,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, lit};
 use datafusion::optimizer::AnalyzerRule;
+use volary_node::rewrite::rewrite_expressions;
 
 /// After the rule that makes the types of operands agree.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ impl AnalyzerRule for NarrowingCasts {
         let plan = plan.transform_up_with_subqueries(|node| {
             let mut node = Transformed::no(node);
             if has_casts(&node.data)? {
-                node = keep_casts(node.data)?;
+                node = rewrite_expressions(node.data, keep)?;
                 changed |= node.transformed;
             }
             // What may be NULL now, and in all operators above.
@@ -53,21 +52,6 @@ fn has_casts(node: &LogicalPlan) -> Result<bool> {
         })
     })?;
     Ok(found)
-}
-
-fn keep_casts(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&node.inputs());
-    if let LogicalPlan::TableScan(scan) = &node {
-        let columns = scan.source.schema();
-        let of_table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &columns)?;
-        schema.merge(&of_table);
-    }
-    let names = NamePreserver::new(&node);
-    node.map_expressions(|expression| {
-        let name = names.save(&expression);
-        let kept = expression.transform_up(|part| keep(part, &schema))?;
-        Ok(kept.update_data(|kept| name.restore(kept)))
-    })
 }
 
 fn keep(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -2,9 +2,11 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Date32Type, Int64Type, TimeUnit, TimestampNanosecondType};
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
+
+pub(super) const NANOS_A_DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
 
 /// An argument. A scalar stands for all rows, and is not copied for each.
 pub(super) struct Argument {
@@ -86,6 +88,29 @@ impl Argument {
             let numbers = numbers.as_ref()?.as_primitive::<Int64Type>();
             let row = if is_scalar { 0 } else { row };
             numbers.is_valid(row).then(|| numbers.value(row))
+        })
+    }
+
+    /// The days and times of all rows, in nanoseconds since 1970; `None` where there is NULL.
+    pub(super) fn nanos(&self) -> Result<impl Fn(usize) -> Option<i128> + use<>> {
+        // What nanoseconds of 64 bits do not hold is told by its day.
+        let nanos = cast(
+            &self.array,
+            &DataType::Timestamp(TimeUnit::Nanosecond, None),
+        )?;
+        let days = cast(&self.array, &DataType::Date32)?;
+        let is_scalar = self.is_scalar;
+        Ok(move |row| {
+            let row = if is_scalar { 0 } else { row };
+            let (nanos, days) = (
+                nanos.as_primitive::<TimestampNanosecondType>(),
+                days.as_primitive::<Date32Type>(),
+            );
+            if nanos.is_valid(row) {
+                return Some(i128::from(nanos.value(row)));
+            }
+            let is_valid = days.is_valid(row);
+            is_valid.then(|| i128::from(days.value(row)) * NANOS_A_DAY)
         })
     }
 

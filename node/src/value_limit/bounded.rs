@@ -6,8 +6,8 @@ use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
 };
 
 use super::argument::Argument;
@@ -92,7 +92,7 @@ impl ScalarUDFImpl for Bounded {
         self.function.aliases()
     }
 
-    fn schema_name(&self, args: &[datafusion::logical_expr::Expr]) -> Result<String> {
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
         self.function.schema_name(args)
     }
 
@@ -106,6 +106,10 @@ impl ScalarUDFImpl for Bounded {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         self.function.return_field_from_args(args)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.function.is_strict()
     }
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {

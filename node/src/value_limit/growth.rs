@@ -1,13 +1,10 @@
 //! How large the values are that functions would make.
 
 use arrow::array::AsArray;
-use arrow::compute::cast;
-use arrow::datatypes::{
-    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit, TimestampNanosecondType,
-};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::error::Result;
 
-use super::argument::{Argument, bytes_of};
+use super::argument::{Argument, NANOS_A_DAY, bytes_of};
 
 /// Bytes of an element of a list of numbers or times.
 const NUMBER_BYTES: u64 = 8;
@@ -16,13 +13,15 @@ const DIGITS_PER_BYTE: u64 = 4;
 /// Below that it is not counted how much larger the value really gets.
 const WORTH_COUNTING: u64 = 1 << 16;
 const LONGEST_CHARACTER: u64 = 4;
-const NANOS_A_DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
 const SHORTEST_MONTH: i128 = 28;
 
-/// Bytes of the value of each row. `Err` is what is wrong with the arguments; the function says it better.
+/// Bytes of the value of each row.
 type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
 
 /// The size of the value of each row, by the function's name. `None`: such a function makes no large values of small ones.
+///
+/// # Errors
+/// If an argument is a number or a time that cannot be read.
 pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<PerRow<'a>>> {
     Ok(Some(match name {
         "repeat" => {
@@ -169,53 +168,41 @@ fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
         .iter()
         .all(|argument| argument.data_type().is_integer())
     {
-        let numbers = arguments.iter().map(Argument::integers);
-        let numbers: Vec<_> = numbers.collect::<Result<_>>()?;
-        return Ok(Box::new(move |row| {
-            let at = |position: usize| numbers.get(position)?(row).map(i128::from);
-            let (start, stop) = match numbers.len() {
-                1 => (Some(0), at(0)),
-                _ => (at(0), at(1)),
-            };
-            let step = if numbers.len() > 2 { at(2) } else { Some(1) };
-            count(start, stop, step)
-        }));
+        return steps_of_numbers(arguments);
     }
-    let [start, stop, step] = arguments else {
-        return Ok(Box::new(|_| 0));
-    };
-    let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
-    let month_day_nano = DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano);
-    if step.data_type() != &month_day_nano {
-        return Ok(Box::new(|_| 0));
+    match arguments {
+        [start, stop, step] => steps_of_times(start, stop, step),
+        _ => Ok(Box::new(|_| 0)),
     }
-    // A time that nanoseconds do not hold makes a range that is refused elsewhere, or one of days: these are counted in days.
-    let days = |argument: &Argument| cast(argument.array(), &DataType::Date32);
-    let as_nanos = |argument: &Argument| cast(argument.array(), &nanos);
-    let (start_nanos, stop_nanos) = (as_nanos(start)?, as_nanos(stop)?);
-    let (start_days, stop_days) = (days(start)?, days(stop)?);
+}
+
+fn steps_of_numbers(arguments: &[Argument]) -> Result<PerRow<'_>> {
+    let numbers = arguments.iter().map(Argument::integers);
+    let numbers: Vec<_> = numbers.collect::<Result<_>>()?;
     Ok(Box::new(move |row| {
-        let nanos_at = |argument: &Argument, array: &arrow::array::ArrayRef| {
-            let position = argument.position(row);
-            let array = array.as_primitive::<TimestampNanosecondType>();
-            use arrow::array::Array;
-            array
-                .is_valid(position)
-                .then(|| i128::from(array.value(position)))
+        let at = |position: usize| numbers.get(position)?(row).map(i128::from);
+        let (start, stop) = match numbers.len() {
+            1 => (Some(0), at(0)),
+            _ => (at(0), at(1)),
         };
-        let days_at = |argument: &Argument, array: &arrow::array::ArrayRef| {
-            let position = argument.position(row);
-            let array = array.as_primitive::<arrow::datatypes::Date32Type>();
-            use arrow::array::Array;
-            array
-                .is_valid(position)
-                .then(|| i128::from(array.value(position)) * NANOS_A_DAY)
-        };
-        let start = nanos_at(start, &start_nanos).or_else(|| days_at(start, &start_days));
-        let stop = nanos_at(stop, &stop_nanos).or_else(|| days_at(stop, &stop_days));
-        let position = step.position(row);
-        let steps = step.array().as_primitive::<IntervalMonthDayNanoType>();
-        count(start, stop, Some(nanos_of(steps.value(position))))
+        let step = if numbers.len() > 2 { at(2) } else { Some(1) };
+        count(start, stop, step)
+    }))
+}
+
+fn steps_of_times<'a>(
+    start: &'a Argument,
+    stop: &'a Argument,
+    step: &'a Argument,
+) -> Result<PerRow<'a>> {
+    if step.data_type() != &DataType::Interval(IntervalUnit::MonthDayNano) {
+        return Ok(Box::new(|_| 0));
+    }
+    let (start, stop) = (start.nanos()?, stop.nanos()?);
+    let steps = step.array().as_primitive::<IntervalMonthDayNanoType>();
+    Ok(Box::new(move |row| {
+        let step = nanos_of(steps.value(step.position(row)));
+        count(start(row), stop(row), Some(step))
     }))
 }
 

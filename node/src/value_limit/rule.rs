@@ -8,12 +8,11 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::string_concat;
+use crate::rewrite::rewrite_expressions;
 
 /// Operators, and what the planner makes of them, are not looked up by a name: `a || b` of texts and of lists. To be applied
 /// after the rule that makes the types of operands agree.
@@ -49,22 +48,11 @@ impl BoundedFunctions {
     }
 
     fn bound(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let mut schema = merge_schema(&node.inputs());
-        if let LogicalPlan::TableScan(scan) = &node {
-            let columns = scan.source.schema();
-            let of_table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &columns)?;
-            schema.merge(&of_table);
-        }
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let bounded = expression.transform_up(|part| {
-                Ok(match self.bounded(&part, &schema) {
-                    Some(function) => Transformed::yes(called(part, function)),
-                    None => Transformed::no(part),
-                })
-            })?;
-            Ok(bounded.update_data(|expression| name.restore(expression)))
+        rewrite_expressions(node, |part, schema| {
+            Ok(match self.bounded(&part, schema) {
+                Some(function) => Transformed::yes(called(part, function)),
+                None => Transformed::no(part),
+            })
         })
     }
 

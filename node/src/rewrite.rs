@@ -1,0 +1,30 @@
+//! Expressions of a logical plan, rewritten.
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+/// Rewrites the parts of all expressions of a node, the inner ones first. Each is given with the columns that it sees. The
+/// columns that the node makes keep their names.
+///
+/// # Errors
+/// Those of `rewrite`.
+pub fn rewrite_expressions(
+    node: LogicalPlan,
+    mut rewrite: impl FnMut(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&node.inputs());
+    if let LogicalPlan::TableScan(scan) = &node {
+        let columns = scan.source.schema();
+        let of_table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &columns)?;
+        schema.merge(&of_table);
+    }
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expression| {
+        let name = names.save(&expression);
+        let rewritten = expression.transform_up(|part| rewrite(part, &schema))?;
+        Ok(rewritten.update_data(|expression| name.restore(expression)))
+    })
+}
