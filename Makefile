@@ -21,6 +21,7 @@ PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
 # Of each fuzz target: for how long it runs. libFuzzer needs a nightly compiler.
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 600
 FUZZ_TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ := cargo +nightly fuzz
 
@@ -28,7 +29,7 @@ FUZZ := cargo +nightly fuzz
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data
+.PHONY: help setup build demo test test-rust test-python test-jdbc soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,11 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc/pom.xml test
 	$(MAVEN) --file benches/jdbc/pom.xml test
+
+soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
+	cargo build --release --workspace --bins
+	VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
+		--timeout=$$((3 * $(SOAK_SECONDS) + 600)) tests/python/test_every_function.py tests/python/test_hostile_users.py
 
 lint: setup ## Clippy and ruff, without a single warning
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -58,7 +58,7 @@ struct Args {
 
 /// See the workspace's Cargo.toml for why it is not the system's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> Result<()> {
     let args = Args::parse();

@@ -5,7 +5,8 @@ use crate::ticket::{FragmentTicket, QueryTicket};
 /// DoAction type of [`Introduction`], at a gateway.
 pub const INTRODUCE_ACTION: &str = "volary.introduce";
 
-/// What a client redeems for the rows of one worker: at that worker, or at any gateway, which asks the worker.
+/// What a client redeems for the rows of one worker: at that worker, or at any gateway, which asks the worker. It is sealed with a key that
+/// gateways alone have. A worker shows it to a gateway, which answers what it says.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DirectTicket {
     /// The query that the rows are a part of, as a gateway plans it again.
@@ -32,7 +33,7 @@ pub struct Introduction {
     /// Where the client calls from: `ip:port`.
     #[prost(string, tag = "2")]
     pub peer: String,
-    /// The sealed [`DirectTicket`] that it wants to redeem; empty if it only logs in.
+    /// The sealed [`DirectTicket`] that the client wants to redeem; empty if it only logs in.
     #[prost(bytes = "bytes", tag = "3")]
     pub ticket: Bytes,
 }
@@ -43,4 +44,10 @@ pub struct Introduced {
     /// The `authorization` header with which a client that has logged in by a password goes on.
     #[prost(string, optional, tag = "1")]
     pub authorization: Option<String>,
+    /// The user's name.
+    #[prost(string, tag = "2")]
+    pub user: String,
+    /// What the shown ticket says; none if none was shown.
+    #[prost(message, optional, tag = "3")]
+    pub ticket: Option<DirectTicket>,
 }

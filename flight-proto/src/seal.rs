@@ -35,6 +35,8 @@ pub enum Purpose {
     Direct = 8,
     /// What a worker asks a gateway of a client, and the answer.
     Introduction = 9,
+    /// A header by which a node shows that it is one of the cluster.
+    Node = 10,
 }
 
 impl Purpose {
@@ -49,6 +51,7 @@ impl Purpose {
             Self::Session => "session token",
             Self::Direct => "ticket for a part of the rows",
             Self::Introduction => "introduction",
+            Self::Node => "header of a node",
         }
     }
 }

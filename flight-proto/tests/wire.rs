@@ -391,8 +391,13 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
     assert_bytes(&introduction, "0a01611201701a0101");
     let introduced = Introduced {
         authorization: Some("a".to_owned()),
+        user: "u".to_owned(),
+        ticket: Some(DirectTicket {
+            timeout_ms: 5,
+            ..DirectTicket::default()
+        }),
     };
-    assert_bytes(&introduced, "0a0161");
+    assert_bytes(&introduced, "0a01611201751a022005");
 }
 
 #[test]

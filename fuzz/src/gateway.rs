@@ -148,7 +148,8 @@ impl Gateway {
             login.ensure_admin(PASSWORD).await.expect("a user");
         }
         store.freeze();
-        let gate = ClientGate::new(Arc::clone(&login));
+        let unfinished = config.query.unfinished();
+        let gate = ClientGate::new(Arc::clone(&login), sealer(), unfinished);
         let service = FlightSql::new(engine, cluster, sealer(), config, login);
         (service, gate, catalog)
     }

@@ -118,7 +118,7 @@ impl Worker {
             serving_clients: Admission::new("parts that clients fetch", PLACES, PLACES),
             clients_uri: String::new(),
             tls: None,
-            connections: Connections::new(&connections, None, handles.io().clone()),
+            connections: Connections::new(&connections, None, sealer(), handles.io().clone()),
             known_fragments: KnownFragments::default(),
             config,
         });

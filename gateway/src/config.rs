@@ -14,6 +14,7 @@ use volary_gather::connections::ConnectionOptions;
 use volary_node::data_dir::Role;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
+use volary_node::unfinished::Unfinished;
 use volary_node::{memory, secret, tls};
 
 mod relays;
@@ -132,6 +133,10 @@ pub struct Query {
     pub max_direct_workers: usize,
     /// The largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
+    /// Memory of messages of clients of which a part has come, all together; one user's may take half of it. A message that has no
+    /// room is refused with RESOURCE_EXHAUSTED, and one that does not go on, with less than 64 KiB in ten seconds, with
+    /// DEADLINE_EXCEEDED.
+    pub max_unfinished: MemorySize,
     /// The largest value that a function may make, where it makes large ones of small ones: `repeat`, `lpad`, `||`, `range` and
     /// others. Those of a batch of rows may take four times that together. Workers have a setting of their own,
     /// `worker.execution.max_value`.
@@ -242,6 +247,7 @@ impl Default for Query {
             history: 1_000,
             max_direct_workers: 4_096,
             max_message: MemorySize::Bytes(256 << 20),
+            max_unfinished: MemorySize::Bytes(512 << 20),
             max_value: MemorySize::Bytes(256 << 20),
             max_columns: 4_096,
             max_type_depth: 32,
@@ -320,6 +326,14 @@ impl Query {
             bytes: self.max_value.bytes(),
             setting: "gateway.query.max_value",
         }
+    }
+
+    /// The memory of messages that are not whole yet.
+    pub fn unfinished(&self) -> Unfinished {
+        Unfinished::new(
+            self.max_unfinished.bytes(),
+            "send less at once, or raise gateway.query.max_unfinished",
+        )
     }
 
     /// The largest message of a client.

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 use volary_flight_proto::ids::ClusterId;
+use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::data_dir::Role;
 use volary_node::disk::LocalDisk;
@@ -23,14 +24,15 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
+use crate::statements::memory_watch::end_largest_statements;
 
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: Serving,
-    /// One task, which ends by itself when the server stops.
-    asking: JoinSet<()>,
+    /// Asks the workers for their reports, and watches the memory; both end by themselves when the server stops.
+    background: JoinSet<()>,
 }
 
 impl Gateway {
@@ -54,6 +56,7 @@ impl Gateway {
         let address = listener.address();
         let catalog = open_catalog(&data_dir).await?;
         data_dir.claim(catalog.state().cluster_id(), None)?;
+        let gateways_key = catalog.state().token_key()?;
         let login = Arc::new(Login::new(catalog.clone(), &config.security)?);
         if catalog.state().access().has_users() || config.security.admin_password.is_some() {
             secret::check_for_users(config.secret.is_some())?;
@@ -74,27 +77,40 @@ impl Gateway {
             runtime_env,
             Arc::clone(login.passwords()),
         )?);
+        let gate = ClientGate::new(
+            Arc::clone(&login),
+            cluster.sealer().clone(),
+            engine.unfinished().clone(),
+        );
         let access = Access {
             limit: config.query.message_limit(),
             tls: tls.server(),
-            gate: Some(Arc::new(ClientGate::new(Arc::clone(&login)))),
+            gate: Some(Arc::new(gate)),
         };
+        let statements = Arc::clone(engine.statements());
         let service = FlightSql::new(
             engine,
             Arc::clone(&cluster),
-            cluster.sealer().clone(),
+            Sealer::new(gateways_key),
             config,
             login,
         );
         let serving = Serving::start(listener, service, access, (tls, data_dir), runtimes.io());
-        let mut asking = JoinSet::new();
+        let mut background = JoinSet::new();
         let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
-        asking.spawn_on(reports, runtimes.health());
+        background.spawn_on(reports, runtimes.health());
+        let stopping = serving.stopping();
+        let watch = async move {
+            stopping
+                .run_until_cancelled(end_largest_statements(statements))
+                .await;
+        };
+        background.spawn_on(watch, runtimes.health());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
         Ok(Self {
             cluster,
             serving,
-            asking,
+            background,
         })
     }
 
@@ -129,8 +145,10 @@ impl Gateway {
     /// Stops accepting, lets open calls end for a while, and closes.
     pub async fn shutdown(mut self) {
         self.serving.shutdown().await;
-        if let Some(Err(error)) = self.asking.join_next().await {
-            tracing::warn!(%error, "asking the workers for their reports panicked");
+        while let Some(ended) = self.background.join_next().await {
+            if let Err(error) = ended {
+                tracing::warn!(%error, "asking the workers for their reports, or watching the memory, panicked");
+            }
         }
     }
 }

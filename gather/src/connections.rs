@@ -1,6 +1,7 @@
 //! Connections to the workers: one per worker and window, made when it is first used, shared by all queries.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,8 +9,10 @@ use tokio::runtime::Handle;
 use tonic::{Code, Status};
 use volary_flight_proto::error::innermost;
 use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Channels, NodeClient};
+use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
 /// HTTP/2's limit of a window.
@@ -82,8 +85,14 @@ struct Known {
 }
 
 impl Connections {
-    /// They are made, and served, on the `io` runtime. `tls`: see [`ChannelOptions`].
-    pub fn new(options: &ConnectionOptions, tls: Option<ClientTls>, io: Handle) -> Self {
+    /// They are made, and served, on the `io` runtime. `tls`: see [`ChannelOptions`]. `sealer` has the cluster's key.
+    pub fn new(
+        options: &ConnectionOptions,
+        tls: Option<ClientTls>,
+        sealer: Sealer,
+        io: Handle,
+    ) -> Self {
+        let node_header = Arc::new(NodeHeader::new(sealer));
         let channels = move |window: Window| {
             let options = ChannelOptions {
                 connect_timeout: options.connect_timeout,
@@ -93,6 +102,7 @@ impl Connections {
                 max_message_bytes: options.max_message_bytes,
                 closed_after: Some(CLOSED_AFTER),
                 tls: tls.clone(),
+                node_header: Some(Arc::clone(&node_header)),
             };
             Channels::new(&options, &io)
         };

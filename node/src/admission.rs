@@ -138,6 +138,11 @@ impl Admission {
         self.shared.state.lock().running
     }
 
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.shared.state.lock().waiting
+    }
+
     /// Whether somebody waits because all places are taken.
     pub fn is_full(&self) -> bool {
         let state = self.shared.state.lock();

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use tonic::codegen::http::{Request, Response, Uri};
 use tower::{BoxError, Service};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::node_header::NodeHeader;
 use crate::stream::NodeStream;
 use crate::tls::ClientTls;
 
@@ -44,6 +46,7 @@ pub type NodeClient = FlightServiceClient<Transport>;
 #[derive(Debug, Clone)]
 pub struct Transport {
     client: Client<Connector, Body>,
+    node_header: Option<Arc<NodeHeader>>,
     io: Handle,
 }
 
@@ -56,7 +59,10 @@ impl Service<Request<Body>> for Transport {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(header) = &self.node_header {
+            header.add_to(request.headers_mut());
+        }
         Call(self.io.spawn(self.client.request(request)))
     }
 }
@@ -97,6 +103,8 @@ pub struct ChannelOptions {
     pub closed_after: Option<Duration>,
     /// How connections are encrypted; `None` for not at all.
     pub tls: Option<ClientTls>,
+    /// What calls show where a node of the cluster makes them.
+    pub node_header: Option<Arc<NodeHeader>>,
 }
 
 impl Default for ChannelOptions {
@@ -108,6 +116,7 @@ impl Default for ChannelOptions {
             max_message_bytes: 256 * 1024 * 1024,
             closed_after: None,
             tls: None,
+            node_header: None,
         }
     }
 }
@@ -143,6 +152,7 @@ impl Channels {
         Self {
             transport: Transport {
                 client,
+                node_header: options.node_header.clone(),
                 io: io.clone(),
             },
             max_message_bytes: options.max_message_bytes,

@@ -34,12 +34,12 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Calls on one connection at the same time; further ones wait at the client.
-const MAX_CALLS: u32 = 16 * 1024;
+pub const MAX_CALLS: u32 = 16 * 1024;
 
-/// Who connects must have shown by then who it is.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who connects by TLS must have shown by then who it is.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// And must have called something by then: whoever says nothing holds a file.
-const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How callers come in.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl<S: FlightService> Connections<S> {
             let (mut service, gate) = (service.clone(), gate.clone());
             async move {
                 let admitted = match &gate {
-                    Some(gate) => admitted(gate.as_ref(), request, peer_address).await,
+                    Some(gate) => admitted(gate.as_ref(), request, peer_address, limit).await,
                     None => Ok(request),
                 };
                 let response = match admitted {

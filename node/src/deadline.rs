@@ -56,18 +56,6 @@ impl Deadline {
         }
     }
 
-    /// Of a call for a part of a result that may take `limit` at most, as its ticket says.
-    pub fn of_part(metadata: &MetadataMap, limit: Duration) -> Self {
-        let deadline = Self::of(metadata, limit);
-        match deadline.set_by {
-            SetBy::Gateway => Self {
-                set_by: SetBy::Ticket,
-                ..deadline
-            },
-            _ => deadline,
-        }
-    }
-
     /// How long it is until then, from when it was set.
     pub fn limit(&self) -> Duration {
         self.limit
@@ -85,6 +73,17 @@ impl Deadline {
             Some(session) if session.at < self.at => session,
             _ => self,
         }
+    }
+
+    /// The same, or `limit` from now on, which the ticket for a part of a result sets, if that passes earlier.
+    #[must_use]
+    pub fn within_part(self, limit: Duration) -> Self {
+        let part = Self {
+            at: Instant::now() + limit.min(FOREVER),
+            limit,
+            set_by: SetBy::Ticket,
+        };
+        if part.at < self.at { part } else { self }
     }
 
     /// Does `work` until the deadline, and drops it then.

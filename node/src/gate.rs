@@ -6,16 +6,21 @@
 use std::net::SocketAddr;
 
 use futures::future::BoxFuture;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request};
-use volary_flight_proto::{Error, ErrorCode};
+
+use crate::message_limit::MessageLimit;
+use crate::unfinished::{Sender, Unfinished};
+use crate::whole_messages::{Introduction, WholeMessages};
 
 /// Decides about calls by their headers.
 pub trait Gate: std::fmt::Debug + Send + Sync + 'static {
     /// Who calls, or why it is not let in.
     fn admit<'a>(&'a self, call: &'a CallHeaders<'a>) -> BoxFuture<'a, Result<Admission, Status>>;
+
+    /// The memory that messages take before they are whole.
+    fn unfinished(&self) -> &Unfinished;
 }
 
 /// What is known of a call before its message.
@@ -30,12 +35,13 @@ pub struct CallHeaders<'a> {
 }
 
 /// How a call is let in.
-#[derive(Debug)]
 pub struct Admission {
     /// What the service is told, as an extension of the request.
     pub told: Box<dyn Told>,
-    /// The most bytes of it that are read; `None` for what the node takes.
-    pub most_bytes: Option<usize>,
+    /// Whose share of the memory for unfinished messages it takes.
+    pub sender: Sender,
+    /// Finds out who sends more than [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES); `None` for one who is known.
+    pub introduction: Option<Introduction>,
 }
 
 /// Puts itself among the extensions of a request.
@@ -55,47 +61,41 @@ pub(crate) async fn admitted(
     gate: &dyn Gate,
     request: Request<Body>,
     peer: Option<SocketAddr>,
+    limit: MessageLimit,
 ) -> Result<Request<Body>, Status> {
     let call = CallHeaders {
         path: request.uri().path(),
         headers: request.headers(),
         peer,
     };
-    let Admission { told, most_bytes } = gate.admit(&call).await?;
-    let mut request = match most_bytes {
-        Some(bytes) => request.map(|body| cut(body, bytes)),
-        None => request,
-    };
+    let Admission {
+        told,
+        sender,
+        introduction,
+    } = gate.admit(&call).await?;
+    let share = gate.unfinished().share(sender);
+    let mut request =
+        request.map(|body| Body::new(WholeMessages::new(body, limit.bytes, share, introduction)));
     told.tell(request.extensions_mut());
     Ok(request)
 }
 
-/// The body, which fails after so many bytes.
-fn cut(body: Body, bytes: usize) -> Body {
-    let cut = Limited::new(body, bytes).map_err(move |error| {
-        if error.is::<LengthLimitError>() {
-            return Error::new(
-                ErrorCode::Unauthenticated,
-                format!("log in before you send more than {bytes} bytes"),
-            )
-            .into();
-        }
-        error
-            .downcast::<Status>()
-            .map_or_else(Status::from_error, |status| *status)
-    });
-    Body::new(cut)
-}
-
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
+    use http_body_util::{BodyExt, Full};
     use tonic::codegen::Bytes;
 
     use super::*;
 
+    const LIMIT: MessageLimit = MessageLimit {
+        bytes: 1 << 20,
+        setting: "a setting",
+    };
+    /// Of 6000 bytes.
+    const HEAD: [u8; 5] = [0, 0, 0, 0x17, 0x70];
+
     #[derive(Debug)]
-    struct ByPath;
+    struct ByPath(Unfinished);
 
     impl Gate for ByPath {
         fn admit<'a>(
@@ -106,35 +106,42 @@ mod tests {
                 if call.path == "/closed" {
                     return Err(Status::unauthenticated("log in"));
                 }
+                let refused = async { Err(Status::unauthenticated("log in before")) };
+                let is_short = call.path == "/short";
                 Ok(Admission {
                     told: Box::new("kea".to_owned()),
-                    most_bytes: (call.path == "/short").then_some(3),
+                    sender: Sender::stranger(call.peer),
+                    introduction: is_short.then(|| Box::pin(refused) as Introduction),
                 })
             })
+        }
+
+        fn unfinished(&self) -> &Unfinished {
+            &self.0
         }
     }
 
     fn request(path: &str) -> Request<Body> {
-        let body =
-            Body::new(Full::new(Bytes::from_static(b"four")).map_err(|_| Status::internal("")));
+        let message = Bytes::from([&HEAD[..], &[7; 6000]].concat());
+        let body = Body::new(Full::new(message).map_err(|_| Status::internal("")));
         Request::builder().uri(path).body(body).unwrap()
     }
 
     #[tokio::test]
     async fn a_call_is_refused_told_of_or_cut() {
-        let refused = admitted(&ByPath, request("/closed"), None).await;
+        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
+        let refused = admitted(&gate, request("/closed"), None, LIMIT).await;
         assert_eq!(refused.unwrap_err().message(), "log in");
-        let open = admitted(&ByPath, request("/open"), None).await.unwrap();
+        let open = admitted(&gate, request("/open"), None, LIMIT)
+            .await
+            .unwrap();
         assert_eq!(open.extensions().get::<String>().unwrap(), "kea");
         let read = open.into_body().collect().await.unwrap();
-        assert_eq!(read.to_bytes(), "four");
-        let short = admitted(&ByPath, request("/short"), None).await.unwrap();
+        assert_eq!(read.to_bytes().len(), 6005);
+        let short = admitted(&gate, request("/short"), None, LIMIT)
+            .await
+            .unwrap();
         let error = short.into_body().collect().await.unwrap_err();
-        assert!(
-            error
-                .message()
-                .contains("before you send more than 3 bytes"),
-            "{error}"
-        );
+        assert_eq!(error.message(), "log in before");
     }
 }

@@ -35,6 +35,8 @@ pub mod listener;
 pub mod memory;
 /// Messages that are larger than a node takes.
 pub mod message_limit;
+/// The header by which a node shows that it is one.
+pub mod node_header;
 /// How many files and connections a process may have open.
 pub mod open_files;
 /// Files that nobody but the node's own user reads.
@@ -59,8 +61,12 @@ mod stream;
 pub mod tls;
 /// Filter pushdown that does not take one column for another.
 pub mod unambiguous_pushdown;
+/// Memory of messages of which a part has come.
+pub mod unfinished;
 /// Functions that make large values of small ones, with a limit.
 pub mod value_limit;
+/// The messages of a call, each handed on when it is whole.
+pub mod whole_messages;
 
 pub use data_dir::DataDir;
 pub use runtimes::Runtimes;

@@ -1,6 +1,8 @@
 //! Memory and spill space of a node's queries.
 
 mod per_query;
+mod process;
+mod within_process;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -16,6 +18,8 @@ use volary_flight_proto::{Error, Result};
 use crate::size::MemorySize;
 
 pub use per_query::{Limit, PerQuery};
+pub use process::{BeingMade, Excess, ProcessMemory};
+use within_process::WithinProcess;
 
 /// How many of the largest consumers an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
@@ -25,7 +29,8 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Memory that all running queries may hold together. What needs more spills to disk, and what cannot spill fails
-    /// with RESOURCE_EXHAUSTED.
+    /// with RESOURCE_EXHAUSTED. The node's process may have a fifth more, and no less than 512 MiB more, for all that is not counted
+    /// so; above that, queries are refused more memory.
     pub limit: MemorySize,
     /// Disk space that spilled data may take, in the data directory.
     pub spill_limit: MemorySize,
@@ -62,7 +67,9 @@ pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<A
     let disk = DiskManagerBuilder::default()
         .with_mode(DiskManagerMode::Directories(vec![spill]))
         .with_max_temp_directory_size(config.spill_limit.bytes() as u64);
-    let pool = TrackConsumersPool::new(FairSpillPool::new(config.limit.bytes()), NAMED_CONSUMERS);
+    let limit = config.limit.bytes();
+    let pool = WithinProcess::of_node(FairSpillPool::new(limit), limit);
+    let pool = TrackConsumersPool::new(pool, NAMED_CONSUMERS);
     RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)

@@ -9,10 +9,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::run::StopsWhenDropped;
 pub use on_cpu::{CpuStream, OnCpu};
+use turns::{InTurns, THREADS_ON_TRIAL, Turns, Work};
 
 /// Streams that are computed on the CPU runtime.
 mod on_cpu;
+/// Who computes where more is to be computed than there are processors.
+pub(crate) mod turns;
 
 /// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
 /// used becomes real memory.
@@ -25,6 +29,7 @@ pub struct Runtimes {
     cpu: Handle,
     io: Handle,
     health: Handle,
+    turns: Turns,
 }
 
 /// Owns the runtimes; they end when it is dropped, without waiting for what still runs.
@@ -36,13 +41,14 @@ pub struct OwnedRuntimes {
 }
 
 impl OwnedRuntimes {
-    /// Starts them with so many threads for computing; `None` for one per core.
+    /// Starts them with so many threads for what computes for long, and a few more for all else; `None` for one per core.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the system gives no threads.
     pub fn start(cpu_threads: Option<usize>) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let cpu = build("volary-cpu", cpu_threads.unwrap_or(cores).max(1))?;
+        let computing = cpu_threads.unwrap_or(cores).max(1);
+        let cpu = build("volary-cpu", computing + THREADS_ON_TRIAL)?;
         let io = build("volary-io", cores.clamp(1, 4))?;
         let health = build("volary-health", 1)?;
         Ok(Self {
@@ -50,6 +56,7 @@ impl OwnedRuntimes {
                 cpu: cpu.handle().clone(),
                 io: io.handle().clone(),
                 health: health.handle().clone(),
+                turns: Turns::new(computing),
             },
             runtimes: Some([cpu, io, health]),
         })
@@ -109,7 +116,8 @@ impl Runtimes {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        run_on(&self.cpu, work).await
+        let task = self.turns.work().task();
+        run_on(&self.cpu, InTurns::new(task, work)).await
     }
 
     /// The same on the I/O runtime.
@@ -123,15 +131,22 @@ impl Runtimes {
         run_on(&self.io, work).await
     }
 
-    /// Polls `stream` on the CPU runtime and hands its batches over. Dropping the returned stream drops the other at once;
-    /// so does a reader that takes no batch for `reader_timeout`; with `Duration::MAX` it may take as long as it likes.
+    /// Polls the stream of a plan on the CPU runtime and hands its batches over. Dropping the returned stream drops the other at once, and
+    /// ends the plan; so does a reader that takes no batch for `reader_timeout`; with `Duration::MAX` it may take as long as it likes.
     pub fn stream_on_cpu(
         &self,
         stream: SendableRecordBatchStream,
         reader_timeout: Duration,
+        plan: StopsWhenDropped,
     ) -> CpuStream {
         let schema = stream.schema();
-        CpuStream::new(schema, self.read_on_cpu(stream, reader_timeout))
+        let rows = OnCpu::start(&self.cpu, stream, reader_timeout, plan.work().task());
+        CpuStream::new(schema, rows, plan)
+    }
+
+    /// A work that has computed nothing yet.
+    pub(crate) fn work(&self) -> Work {
+        self.turns.work()
     }
 
     /// The same for any items; the first error is the last one.
@@ -144,7 +159,7 @@ impl Runtimes {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        OnCpu::start(&self.cpu, stream, reader_timeout)
+        OnCpu::start(&self.cpu, stream, reader_timeout, self.work().task())
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub use crate::connection::Access;
 use crate::connection::Connections;
+pub use crate::connection::{Access, FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS};
 use crate::listener::Listener;
 
 /// How long open calls may go on after a stop was asked for.

@@ -264,7 +264,7 @@ def _actions_of_workers() -> Iterator[tuple[str, Call]]:
         "volary.leave": Purpose.MEMBERSHIP,
         "volary.introduce": Purpose.INTRODUCTION,
     }
-    stranger = Seal(OTHER_SECRET)
+    stranger = Seal.of_secret(OTHER_SECRET)
     for name, purpose in sealed.items():
         body = stranger(purpose, pb.field(1, 1), 2**40)
         yield f"DoAction {name}", Call("DoAction", [action(name, body)], *[DENIED] * 4, of=(name,))

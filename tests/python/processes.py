@@ -132,6 +132,19 @@ class Process:
         """What it maps from now on fails if it has more than that."""
         resource.prlimit(self._process.pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
+    def memory_bytes(self) -> int:
+        """What it has in memory."""
+        return self._status_bytes("VmRSS")
+
+    def peak_memory_bytes(self) -> int:
+        """The most that it has ever had in memory."""
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, name: str) -> int:
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith(f"{name}:")]
+        return int(line.split()[1]) * 1024
+
     def kill(self) -> None:
         """SIGKILL: nothing of what it holds is written any more."""
         self._process.kill()

@@ -81,10 +81,16 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def refusals(self, method: str, messages: Iterable[bytes], authorization: str | None = None) -> Iterator[Answer]:
+    def refusals(
+        self,
+        method: str,
+        messages: Iterable[bytes],
+        authorization: str | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> Iterator[Answer]:
         """The answers to calls of one message each, many at the same time. One that is served has one message."""
         rpc = self._channel.unary_unary(SERVICE + method, request_serializer=bytes, response_deserializer=bytes)
-        shown = [("authorization", authorization)] if authorization is not None else []
+        shown = [*headers, *([("authorization", authorization)] if authorization is not None else [])]
         remaining = iter(messages)
         while some := list(islice(remaining, _AT_ONCE)):
             answers = [rpc.future(message, metadata=shown, timeout=PATIENCE_SECONDS) for message in some]

@@ -6,9 +6,12 @@ enough for tickets.
 
 from __future__ import annotations
 
+import base64
+import re
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from pathlib import Path
 
 _IV = (
     0x6A09E667,
@@ -55,13 +58,31 @@ class Purpose(IntEnum):
     SESSION = 7
     DIRECT = 8
     INTRODUCTION = 9
+    NODE = 10
 
 
 class Seal:
-    """Seals with a cluster's secret."""
+    """Seals with a key."""
 
-    def __init__(self, secret: str) -> None:
-        self._key = _derived("volary 2026-11 sealed messages v1", secret.encode())
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of_secret(cls, secret: str) -> Seal:
+        """What the nodes of a cluster with this secret seal with."""
+        return cls(_derived("volary 2026-11 sealed messages v1", secret.encode()))
+
+    @classmethod
+    def of_gateways(cls, catalog: Path) -> Seal:
+        """What the gateways with this catalog seal with for clients."""
+        found = re.search(rb'"token_key":"([0-9a-f]{64})"', catalog.read_bytes())
+        assert found, f"{catalog} has no such key"
+        return cls(bytes.fromhex(found[1].decode()))
+
+    def node_header(self, expiry_s: int) -> tuple[str, str]:
+        """The header by which a node shows that it is one."""
+        sealed = self(Purpose.NODE, b"", expiry_s)
+        return "volary-node", base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def __call__(self, purpose: int, message: bytes, expiry_s: int) -> bytes:
         """The message, which opens as `purpose` until `expiry_s`, in seconds since 1970."""

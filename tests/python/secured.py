@@ -46,7 +46,8 @@ class Secured(Processes):
                 **(settings or {}),
             },
         )
-        self.seal = Seal(SECRET)
+        self.seal = Seal.of_secret(SECRET)
+        """As nodes seal what they say to each other."""
         self._secrets: dict[str, str] = {}
         self._nodes: list[Node] = []
         for what, secret in {
@@ -64,6 +65,8 @@ class Secured(Processes):
 
     def populate(self) -> None:
         """Makes the users and the table."""
+        self.gateways_seal = Seal.of_gateways(self.gateway.data_dir / "catalog.redb")
+        """As gateways seal what clients hold."""
         first = self.logged_in("admin", ADMIN_PASSWORD)
         (row,) = self.run_as(first, "CREATE TOKEN of_the_tests")
         self._admin = bearer(row["token"])

@@ -50,7 +50,7 @@ class Call:
 
 def calls_of(made: Made, to: Addressee) -> dict[str, Call]:
     """All calls of a worker but those by which clients are served, by name."""
-    stranger = Seal(OTHER_SECRET)
+    stranger = Seal.of_secret(OTHER_SECRET)
     nowhere = (UNIMPLEMENTED, UNIMPLEMENTED)
     calls = {
         "ListFlights": Call("ListFlights", [b""], *nowhere),
@@ -70,10 +70,8 @@ def calls_of(made: Made, to: Addressee) -> dict[str, Call]:
             "DoPut", written(stranger(Purpose.WRITE, write(to, 1), SOON)), DENIED, UNIMPLEMENTED
         ),
     }
-    part = content(made.parts[0].ticket.ticket)
-    for what, purpose, said in (("part", Purpose.DIRECT, part), ("fragment", Purpose.FRAGMENT, part_of(part))):
-        sealed = stranger(purpose, said, SOON)
-        calls[f"DoGet of another secret's {what}"] = Call("DoGet", [ticket(sealed)], DENIED, DENIED)
+    fragment = stranger(Purpose.FRAGMENT, part_of(content(made.parts[0].ticket.ticket)), SOON)
+    calls["DoGet of another secret's fragment"] = Call("DoGet", [ticket(fragment)], DENIED, DENIED)
     for name in COMMANDS:
         sealed = stranger(Purpose.CONTROL, control(to, name, pb.field(1, 1)), SOON)
         for what, body, code in ((f"another secret's {name}", sealed, DENIED), (f"no {name}", b"", INVALID)):
@@ -112,6 +110,12 @@ def endpoint(made: Made, internal: Node, kea: str) -> flight.FlightEndpoint:
 @pytest.fixture(scope="module")
 def part(endpoint: flight.FlightEndpoint) -> bytes:
     return endpoint.ticket.ticket
+
+
+@pytest.fixture(scope="module")
+def forged_part(secured: Secured, part: bytes) -> bytes:
+    """Sealed with the secret of the cluster's nodes, which is not what gateways seal with for users."""
+    return secured.seal.again(part)
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +169,13 @@ def test_the_user_of_a_ticket_is_served_and_nobody_else(secured, nodes, calls, p
 
 @pytest.mark.parametrize("name", STRANGERS)
 @pytest.mark.parametrize("port", PORTS)
-def test_no_rows_go_to(secured, nodes, calls, strangers, part, port, name):
+def test_no_rows_go_to(secured, nodes, calls, strangers, part, forged_part, port, name):
     node, shown = nodes[port], strangers[name]
     if name == "a wrong password":
         forget_failures(secured)
-    found = [*faults("DoGet of a part", fetch(node, part, shown), UNAUTHENTICATED, *MARKERS)]
+    found = []
+    for what, its in {"a part": part, "a forged part": forged_part}.items():
+        found += faults(f"DoGet of {what}", fetch(node, its, shown), UNAUTHENTICATED, *MARKERS)
     greeted = node.call("Handshake", b"", authorization=shown)
     if shown is None:
         # It is served nothing, and told nothing.
@@ -185,10 +191,11 @@ def test_no_rows_go_to(secured, nodes, calls, strangers, part, port, name):
 
 
 @pytest.mark.parametrize("port", PORTS)
-def test_no_credentials_let_a_user_do_what_nodes_do(secured, nodes, calls, kea, port):
+def test_no_credentials_let_a_user_do_what_nodes_do(secured, nodes, calls, forged_part, kea, port):
     administrator = secured.token("admin", f"nodes_{port[4:]}")
     before, found = secured.rows(), []
     for who, shown in {"kea": kea, "the administrator": administrator}.items():
+        found += faults(f"a forged part by {who}", fetch(nodes[port], forged_part, shown), DENIED, *MARKERS)
         for what, call in calls.items():
             answer = nodes[port].call(call.method, *call.messages, authorization=shown)
             found += faults(f"{what} by {who}", answer, call.expected(port), *MARKERS)
@@ -218,7 +225,7 @@ def test_what_workers_ask_of_clients_is_answered_to_workers_alone(secured, kea, 
     """Who shows a gateway a client's login is told a session's token."""
     gateway = secured.node(secured.gateway.uri)
     login = introduction(basic("kea", PASSWORD))
-    for seal, code in ((secured.seal, OK), (Seal(OTHER_SECRET), DENIED)):
+    for seal, code in ((secured.seal, OK), (Seal.of_secret(OTHER_SECRET), DENIED)):
         message = action("volary.introduce", seal(Purpose.INTRODUCTION, login, SOON))
         answer = gateway.call("DoAction", message, authorization=kea)
         assert not list(faults("introduce", answer, code))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import protobuf as pb
@@ -14,7 +14,7 @@ from every_call import DENIED, INVALID, UNIMPLEMENTED, Made, ticket_of
 from grpc import StatusCode
 from node_messages import SOON, Addressee, control, introduction, join, leave, part_of, write, written
 from pyarrow import flight
-from raw_flight import OK, Node, action, command, descriptor, faults, rows_of, ticket, upload
+from raw_flight import OK, Answer, Node, action, command, descriptor, faults, rows_of, ticket, upload
 from seals import HEADER_BYTES, MAC_BYTES, MAGIC, VERSION, Purpose, Seal, content
 from secured import INSERT, MARKERS, OTHER_SECRET, QUERY, TABLE, Secured, secured_cluster
 
@@ -39,9 +39,16 @@ class Place:
     purposes: tuple[Purpose, ...] = ()
     """What is taken there."""
     genuine_code: StatusCode = OK
+    seal: Seal | None = None
+    """As who makes it seals it."""
+    headers: tuple[tuple[str, str], ...] = ()
 
-    def refusals(self, sealed: Iterator[bytes], shown_by: str | None = None):
-        return self.node.refusals(self.method, map(self.around, sealed), shown_by or self.shown_by)
+    def refusals(self, sealed: Iterator[bytes], shown_by: str | None = None) -> Iterator[Answer]:
+        messages = map(self.around, sealed)
+        return self.node.refusals(self.method, messages, shown_by or self.shown_by, self.headers)
+
+    def call(self, sealed: bytes) -> Answer:
+        return self.node.call(self.method, self.around(sealed), authorization=self.shown_by, headers=self.headers)
 
 
 NAMES = [
@@ -230,7 +237,12 @@ def places(
     }
     for name, place in of_nodes.items():
         secured.keep_sealed(name, place.genuine)
-    return of_kea | of_nodes
+    # Nobody else may send as much as nonsense has.
+    headers = (seal.node_header(SOON),)
+    return {
+        **{name: replace(place, seal=secured.gateways_seal) for name, place in of_kea.items()},
+        **{name: replace(place, seal=seal, headers=headers) for name, place in of_nodes.items()},
+    }
 
 
 def code_of(sealed: bytes) -> StatusCode:
@@ -248,7 +260,7 @@ def all_refused(
     for (what, sealed), answer in zip(damaged.items(), place.refusals(iter(damaged.values()), shown_by), strict=True):
         found += faults(what, answer, code or code_of(sealed), *MARKERS)
     assert not found, "\n".join(found)
-    taken = place.node.call(place.method, place.around(place.genuine), authorization=place.shown_by)
+    taken = place.call(place.genuine)
     assert taken.code == place.genuine_code, taken
 
 
@@ -259,7 +271,7 @@ def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
 
 def test_the_tests_seal_as_nodes_do(secured, made, parts):
     for genuine in (made.ticket, made.handle, parts[0][0]):
-        assert secured.seal.again(genuine) == genuine
+        assert secured.gateways_seal.again(genuine) == genuine
 
 
 def test_what_is_altered_by_one_bit_in_any_byte_is_refused(place):
@@ -293,19 +305,26 @@ def test_nonsense_is_refused(place):
 
 
 def test_what_another_secret_has_sealed_is_refused(place):
-    all_refused(place, {"of another secret": Seal(OTHER_SECRET).again(place.genuine)})
+    all_refused(place, {"of another secret": Seal.of_secret(OTHER_SECRET).again(place.genuine)})
 
 
-def test_what_has_expired_is_refused(secured, place):
+@pytest.mark.parametrize("name", OF_USERS)
+def test_what_nodes_could_seal_is_refused_of_users(secured, places, name):
+    """A worker has the nodes' secret, and whoever has it too makes no ticket of a user's with it."""
+    place = places[name]
+    all_refused(place, {"as a node seals": secured.seal.again(place.genuine)}, code=DENIED)
+
+
+def test_what_has_expired_is_refused(place):
     now = int(time.time())
-    late = {f"{age} s ago": secured.seal.again(place.genuine, expiry_s=now - age) for age in (5, 3600, now)}
+    late = {f"{age} s ago": place.seal.again(place.genuine, expiry_s=now - age) for age in (5, 3600, now)}
     all_refused(place, late, code=_EXPIRED)
 
 
-def test_what_is_for_another_purpose_is_refused(secured, place):
+def test_what_is_for_another_purpose_is_refused(place):
     others = {
-        f"for {purpose!r}": secured.seal.again(place.genuine, purpose=purpose)
-        for purpose in [*Purpose, 0, 10, 255]
+        f"for {purpose!r}": place.seal.again(place.genuine, purpose=purpose)
+        for purpose in [*Purpose, 0, 11, 255]
         if purpose not in place.purposes
     }
     assert len(others) >= 8
@@ -324,7 +343,7 @@ def test_what_is_sealed_for_one_user_by_a_name_that_is_none_is_refused(secured, 
     user = pb.field(10, "kea")
     said = content(place.genuine)
     assert said.count(user) == 1
-    all_refused(place, {"without a user": secured.seal(Purpose.QUERY, said.replace(user, b""), SOON)}, code=DENIED)
+    all_refused(place, {"without a user": place.seal(Purpose.QUERY, said.replace(user, b""), SOON)}, code=DENIED)
 
 
 # At the wrong place
@@ -371,7 +390,7 @@ def test_rows_are_read_as_often_as_their_ticket_is_shown(places, name):
     place = places[name]
 
     def read() -> list[dict[str, Any]]:
-        answer = place.node.call(place.method, place.around(place.genuine), authorization=place.shown_by)
+        answer = place.call(place.genuine)
         return sorted(rows_of(answer).to_pylist(), key=str)
 
     first = read()

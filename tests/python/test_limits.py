@@ -41,6 +41,66 @@ def a_place_taken(processes: Processes) -> Iterator[None]:
         yield
 
 
+# Processors
+
+
+def test_a_short_query_does_not_wait_for_what_computes_without_end(tmp_path):
+    """One such statement more than there are processors, on the gateway and on a worker."""
+    hogs = (os.cpu_count() or 1) + 1
+    with Processes(tmp_path) as processes:
+        processes.add_worker()
+        processes.sql("CREATE TABLE nests (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 2)")
+        processes.sql("INSERT INTO nests SELECT value % 2, value FROM generate_series(1, 1000000)")
+        on_worker = "SELECT a.k FROM nests a JOIN nests b ON a.k = b.k AND a.v + b.v < 0 WHERE a.k = 1"
+        with ThreadPoolExecutor(2 * hogs) as threads, processes.connect() as connection:
+            asked = [threads.submit(_failure, processes, query) for query in [FRUITLESS, on_worker] * hogs]
+            try:
+                until(lambda: len(_running(connection)) == 2 * hogs, "all of them run")
+                for key in range(20):
+                    assert connection.sql("SELECT v FROM nests WHERE k = 1 AND v = ?", [2 * key + 1]).rows() == [
+                        (2 * key + 1,)
+                    ]
+            finally:
+                for (query_id,) in _running(connection):
+                    connection.sql(f"KILL QUERY '{query_id}'")
+            assert all("KILL" in (failure.result() or "") for failure in asked)
+
+
+def _running(connection: volary.Connection) -> list[tuple[str]]:
+    listed = "SELECT query_id FROM system.queries WHERE state = 'running' AND statement LIKE 'SELECT a.%'"
+    return connection.sql(listed).rows()
+
+
+def _failure(processes: Processes, query: str) -> str | None:
+    try:
+        processes.sql(query)
+    except volary.Error as error:
+        return str(error)
+    return None
+
+
+# What is listed
+
+
+def test_limits_are_listed_with_what_is_in_use(tmp_path):
+    settings = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+    sections = re.findall(r"^## `\[([\w.]+)\]`(.*?)(?=^## |\Z)", settings.read_text(), re.MULTILINE | re.DOTALL)
+    known = {f"{section}.{key}" for section, text in sections for key in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)}
+    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "3"}) as processes:
+        query = "SELECT scope, name, setting, allowed, in_use, beyond FROM system.limits"
+        with a_place_taken(processes):
+            limits = processes.sql(query)
+        assert {setting for _, _, setting, *_ in limits if setting is not None} <= known
+        assert all(allowed > 0 and beyond for *_, allowed, _, beyond in limits)
+        in_use = {(scope, name): in_use for scope, name, _, _, in_use, _ in limits}
+        allowed = {(scope, name): allowed for scope, name, _, allowed, *_ in limits}
+        assert allowed["node", "running statements"] == 3
+        # The list itself has no place yet.
+        assert in_use["node", "running statements"] == 1
+        assert in_use["node", "memory of the process"] > 1 << 20
+        assert allowed["node", "memory of the process"] == (256 + 512) << 20
+
+
 # Places
 
 QUEUED = 10

@@ -213,7 +213,8 @@ def test_sorts_that_compete_for_the_memory_of_a_worker_are_right_or_fail_with_it
 
 @pytest.mark.xfail(
     raises=volary.ResourceExhaustedError,
-    strict=True,
+    # Whether it is too much depends on the order in which the partitions are read.
+    strict=False,
     reason="what a partition has sorted in memory is counted whole again for each of its batches that are merged",
 )
 def test_rows_that_fit_into_a_worker_four_times_are_sorted(tmp_path: Path) -> None:

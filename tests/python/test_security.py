@@ -99,9 +99,9 @@ def test_nothing_of_a_stranger_is_read_but_the_headers(secured, method):
 def test_a_stranger_may_send_little(secured):
     with flight.connect(secured.uri) as client:
         with pytest.raises(flight.FlightUnauthenticatedError, match="log in: this cluster has users"):
-            list(client.do_action(flight.Action("CloseSession", b"x" * (1 << 20))))
+            list(client.do_action(flight.Action("CloseSession", b"x" * (3 << 10))))
         with pytest.raises(flight.FlightUnauthenticatedError, match="log in before you send more than"):
-            list(client.do_action(flight.Action("CloseSession", b"x" * (20 << 20))))
+            list(client.do_action(flight.Action("CloseSession", b"x" * (5 << 10))))
 
 
 def test_the_token_of_a_closed_session_is_not_taken_any_more(secured):

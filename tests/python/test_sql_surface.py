@@ -424,6 +424,7 @@ def test_show_tables_and_information_schema_list_tables_and_views(connection, bi
         "users",
         "grants",
         "tokens",
+        "limits",
     }
     same = rows(connection, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
     assert {(schema, table): kind for schema, table, kind in same} == listed

@@ -14,6 +14,8 @@ pub mod config;
 pub mod context;
 /// From a ticket to rows: decoding, binding, running.
 pub mod fragment;
+/// Who may send a worker large messages.
+mod gate;
 /// Which history of writes the rows here belong to.
 pub mod history;
 /// Joining a gateway, and reporting to those that ask.

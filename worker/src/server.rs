@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::seal::Sealer;
 use volary_gather::KnownFragments;
 use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
@@ -19,6 +20,7 @@ use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::{ClientTls, Tls};
+use volary_node::unfinished::Unfinished;
 use volary_node::{DataDir, Runtimes, memory};
 
 use crate::background::in_background;
@@ -28,6 +30,7 @@ use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
 use crate::fragment::relay::STREAM_WINDOW_BYTES;
+use crate::gate::WorkerGate;
 use crate::history::History;
 use crate::membership::{self, Reports};
 use crate::scrub::scrub;
@@ -39,6 +42,9 @@ const SEGMENT_FOOTERS: usize = 50 << 20;
 
 /// The largest ticket that a client may show: gateways make no larger ones.
 const TICKET_BYTES: usize = 16 << 20;
+
+/// What all clients' tickets take before they are whole, in bytes.
+const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
 
 /// Until a connection to another worker stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -97,7 +103,7 @@ impl Worker {
             serving_clients: admission("parts that clients fetch", &config.execution)
                 .with_max_waiting_per_session((config.execution.max_waiting / 4).max(1)),
             clients_uri,
-            connections: connections(&config, tls.client(), &runtimes),
+            connections: connections(&config, tls.client(), &joined.sealer, &runtimes),
             tls: tls.client(),
             known_fragments: KnownFragments::default(),
             storage,
@@ -118,14 +124,23 @@ impl Worker {
         let service =
             WorkerService::new(Arc::clone(&context), Arc::clone(&reports), clients.clone());
         let limit = context.config.message_limit();
+        let unfinished = Unfinished::new(
+            CLIENTS_UNFINISHED,
+            "fetch the rows from a gateway, which takes the same ticket",
+        );
         let held = Arc::new((tls, data_dir));
         let (tls, io) = (&held.0, runtimes.io());
         let serving = Serving::start(
             listener,
             service,
             Access {
+                limit,
                 tls: tls.server(),
-                ..Access::open(limit)
+                gate: Some(Arc::new(WorkerGate::of_all(
+                    context.sealer.clone(),
+                    clients.clone(),
+                    unfinished.clone(),
+                ))),
             },
             Arc::clone(&held),
             io,
@@ -135,9 +150,11 @@ impl Worker {
                 bytes: limit.bytes.min(TICKET_BYTES),
                 ..limit
             };
+            let gate = WorkerGate::of_clients(clients.clone(), unfinished.clone());
             let access = Access {
+                limit,
                 tls: tls.server_of_clients(),
-                ..Access::open(limit)
+                gate: Some(Arc::new(gate)),
             };
             let service = ClientService::new(clients);
             Serving::start(listener, service, access, Arc::clone(&held), io)
@@ -214,11 +231,16 @@ fn admission(what: &'static str, execution: &Execution) -> Admission {
     Admission::new(what, execution.max_running, execution.max_waiting)
 }
 
-fn connections(config: &Config, tls: Option<ClientTls>, runtimes: &Runtimes) -> Connections {
+fn connections(
+    config: &Config,
+    tls: Option<ClientTls>,
+    sealer: &Sealer,
+    runtimes: &Runtimes,
+) -> Connections {
     let options = ConnectionOptions {
         connect_timeout: CONNECT_TIMEOUT,
         stream_window_bytes: STREAM_WINDOW_BYTES,
         max_message_bytes: config.message_limit().bytes,
     };
-    Connections::new(&options, tls, runtimes.io().clone())
+    Connections::new(&options, tls, sealer.clone(), runtimes.io().clone())
 }

@@ -59,7 +59,7 @@ struct GatewayArgs {
 
 /// See the workspace's Cargo.toml for why it is not the system's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> Result<()> {
     open_files::raise();

@@ -242,6 +242,8 @@ fn introduction() -> Introduction {
 fn introduced() -> Introduced {
     Introduced {
         authorization: Some("Bearer a".to_owned()),
+        user: "kea".to_owned(),
+        ticket: None,
     }
 }
 

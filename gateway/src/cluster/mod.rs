@@ -77,13 +77,14 @@ impl Cluster {
             Some(_) => from_secret.clone(),
             None => catalog.state().key().clone(),
         };
+        let sealer = Sealer::new(key);
         Arc::new(Self {
             members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
             agreements: Agreements::default(),
-            connections: Connections::new(&config.gather.connections(), tls, io),
+            connections: Connections::new(&config.gather.connections(), tls, sealer.clone(), io),
             known_fragments: KnownFragments::new(),
             membership: Sealer::new(from_secret),
-            sealer: Sealer::new(key),
+            sealer,
             has_secret: secret.is_some(),
             joining: Mutex::new(()),
             catalog,

@@ -7,7 +7,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
 use volary_flight_proto::Result;
-use volary_node::value_limit::{self, BoundedFunctions};
+use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
 
 use super::names::{CATALOG, PUBLIC};
 use super::settings::Limits;
@@ -30,6 +30,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_default_catalog_and_schema(CATALOG, PUBLIC)
         .with_information_schema(true)
         .with_batch_size(config.query.batch_rows.max(1));
+    let session = ValueLimit(config.query.value_limit()).set(session);
     let defaults = SessionStateDefaults::default_scalar_functions();
     let functions = value_limit::bounded(&defaults, config.query.value_limit());
     let mut state = SessionStateBuilder::new()
@@ -47,6 +48,10 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .build();
     for function in functions {
         state.register_udf(function)?;
+    }
+    let aggregates = SessionStateDefaults::default_aggregate_functions();
+    for function in value_limit::bounded_aggregates(&aggregates, config.query.value_limit()) {
+        state.register_udaf(function)?;
     }
     Ok(state)
 }

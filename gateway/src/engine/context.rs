@@ -139,6 +139,7 @@ impl StatementContext {
                     Arc::clone(&engine.cluster),
                     engine.loads.clone(),
                     Arc::clone(&engine.statements),
+                    Arc::clone(&engine.usage),
                     Arc::clone(&catalog),
                     Arc::clone(&rights),
                 )),

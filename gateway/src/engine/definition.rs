@@ -88,7 +88,7 @@ pub(super) async fn create_table(
         .create_physical_plan(&logical)
         .await
         .map_err(with_advice)?;
-    let source = load::Source::of_plan(physical, context.task())?;
+    let source = load::Source::of_plan(physical, context.task(), &engine.runtimes)?;
     let (table, write) = engine
         .catalog
         .begin_create(definition, &live, if_exists, &context.rights)

@@ -70,6 +70,16 @@ impl Gate {
         Ok(place)
     }
 
+    /// The places for all.
+    pub(super) fn places(&self) -> Arc<Admission> {
+        Arc::clone(&self.places)
+    }
+
+    /// The kept places.
+    pub(super) fn kept_places(&self) -> Arc<Admission> {
+        Arc::clone(&self.kept)
+    }
+
     /// For how long a client may take no rows now: its statement has a place that others may wait for.
     pub(crate) fn reader_timeout(&self) -> Duration {
         if self.places.is_full() {

@@ -76,6 +76,7 @@ use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
+use volary_node::unfinished::Unfinished;
 use volary_node::{Runtimes, memory};
 
 pub use access::without_passwords;
@@ -92,7 +93,7 @@ use crate::config::Config;
 use crate::load::{self, Loads};
 use crate::login::Passwords;
 use crate::statements::Statements;
-use crate::system_tables;
+use crate::system_tables::{self, Usage};
 
 use generic::GenericPlans;
 use names::{CATALOG, PUBLIC, SYSTEM};
@@ -140,6 +141,8 @@ pub struct Engine {
     cluster: Arc<Cluster>,
     runtimes: Runtimes,
     statements: Arc<Statements>,
+    /// How much of the limits is in use.
+    usage: Arc<Usage>,
     passwords: Arc<Passwords>,
     gate: Gate,
     memory: memory::PerQuery,
@@ -163,10 +166,18 @@ impl Engine {
         passwords: Arc<Passwords>,
     ) -> Result<Self> {
         let statements = Arc::new(Statements::new(config.query.history));
+        let gate = Gate::new(&config.query);
+        let usage = Usage {
+            config: Arc::clone(&config),
+            places: gate.places(),
+            kept_places: gate.kept_places(),
+            unfinished: config.query.unfinished(),
+        };
         Ok(Self {
             base: base::base_state(&config, Arc::clone(&runtime_env))?,
             memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
-            gate: Gate::new(&config.query),
+            gate,
+            usage: Arc::new(usage),
             statements,
             passwords,
             loads: Loads::default(),
@@ -181,6 +192,11 @@ impl Engine {
     /// What it works on, and has worked on.
     pub fn statements(&self) -> &Arc<Statements> {
         &self.statements
+    }
+
+    /// The memory of messages that are not whole yet.
+    pub(crate) fn unfinished(&self) -> &Unfinished {
+        &self.usage.unfinished
     }
 
     /// Whether what a query reads may still be read by whom it was planned for.

@@ -181,7 +181,7 @@ impl Query {
         let (rows, end) = {
             // Operators spawn their tasks where they are started.
             let _cpu = self.runtimes.cpu().enter();
-            let (plan, end) = runnable(self.plan)?;
+            let (plan, end) = runnable(self.plan, &self.task, &self.runtimes)?;
             (execute_stream(plan, self.task)?, end)
         };
         let stream = QueryStream {
@@ -189,10 +189,9 @@ impl Query {
             schema: self.schema,
             _place: place,
         };
-        let computed = self
+        Ok(self
             .runtimes
-            .stream_on_cpu(Box::pin(stream), READER_TIMEOUT);
-        Ok(computed.stopping(end))
+            .stream_on_cpu(Box::pin(stream), READER_TIMEOUT, end))
     }
 }
 

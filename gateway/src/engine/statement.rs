@@ -462,7 +462,7 @@ async fn insert(
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let source = load::Source::of_plan(plan, context.task())?;
+    let source = load::Source::of_plan(plan, context.task(), &engine.runtimes)?;
     load::append(engine.load_parts(), context.query_id, table, source).await
 }
 

@@ -150,7 +150,7 @@ impl FlightSql {
         Ok(stream_of(listed, query, profile, deadline))
     }
 
-    /// Answers a worker that asks who a client is, and whether it may redeem a ticket; the body of the answer.
+    /// Answers a worker that asks who a client is, whether it may redeem a ticket, and what that says; the body of the answer.
     ///
     /// # Errors
     /// The client's: `UNAUTHENTICATED`, `PERMISSION_DENIED`, `NOT_FOUND` for a table that was dropped. `PERMISSION_DENIED` for a question that no worker
@@ -161,9 +161,14 @@ impl FlightSql {
         let credentials = auth::parsed(introduction.authorization.as_deref())?;
         let peer = introduction.peer.parse().ok();
         let principal = self.login.principal(&credentials, peer).await?;
-        let mut introduced = Introduced::default();
+        let mut introduced = Introduced {
+            user: principal.name().to_owned(),
+            ..Introduced::default()
+        };
         if !introduction.ticket.is_empty() {
-            self.check_may(&principal, &introduction.ticket).await?;
+            let opened = self.tickets.open_whole(&principal, &introduction.ticket)?;
+            self.check_may(&principal, &opened).await?;
+            introduced.ticket = Some(opened);
         } else if matches!(credentials, Credentials::Basic { .. }) {
             let session = SessionToken::new();
             let bearer = self.login.bearer(&principal, session.as_str());
@@ -172,9 +177,9 @@ impl FlightSql {
         Ok(sealer.seal(Purpose::Introduction, &introduced, ANSWER_LIFETIME))
     }
 
-    /// Refuses a ticket of another one's, and one whose query its user may not run any more.
-    async fn check_may(&self, principal: &Principal, ticket: &[u8]) -> Result<()> {
-        let (mut query, _) = self.tickets.open_direct(principal, ticket)?;
+    /// Refuses a ticket whose query its user may not run any more.
+    async fn check_may(&self, principal: &Principal, ticket: &DirectTicket) -> Result<()> {
+        let mut query = ticket.query.clone().unwrap_or_default();
         let id: QueryId = query.query_id.parse()?;
         if self.tickets.is_admitted(id, &self.engine.access()) {
             return self.engine.refuse_changes(&query.reads);

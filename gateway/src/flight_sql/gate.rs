@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use tonic::{Extensions, Status};
-use volary_flight_proto::Result;
+use volary_flight_proto::seal::Sealer;
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::gate::{Admission, CallHeaders, Gate};
+use volary_node::node_header::is_of_node;
+use volary_node::unfinished::{Sender, Unfinished};
+use volary_node::whole_messages::{Introduction, STRANGERS_BYTES};
 
 use super::auth::{self, AUTHORIZATION};
 use super::cookie;
@@ -15,19 +19,23 @@ use crate::login::{Credentials, Login, Principal};
 /// The call that workers make, too, which show no credentials: what they say is sealed.
 const ACTIONS: &str = "/DoAction";
 
-/// The most that a stranger's action may have: a worker shows a gateway a client's ticket.
-const STRANGERS_BYTES: usize = 16 << 20;
-
-/// Lets clients in.
+/// Lets in clients, and the workers of the cluster.
 #[derive(Debug)]
 pub struct ClientGate {
     login: Arc<Login>,
+    /// Has the cluster's key.
+    nodes: Sealer,
+    unfinished: Unfinished,
 }
 
 impl ClientGate {
-    /// Who shows what this login knows.
-    pub fn new(login: Arc<Login>) -> Self {
-        Self { login }
+    /// Lets in who shows what this login knows, or that it is a node.
+    pub fn new(login: Arc<Login>, nodes: Sealer, unfinished: Unfinished) -> Self {
+        Self {
+            login,
+            nodes,
+            unfinished,
+        }
     }
 }
 
@@ -40,21 +48,34 @@ impl Gate for ClientGate {
                 let cookie = cookie::bearer_token(call.headers);
                 let credentials = self.login.newest(auth::parsed(header)?, cookie);
                 let principal = self.login.principal(&credentials, call.peer).await?;
-                Ok::<_, volary_flight_proto::Error>((credentials, principal))
+                Ok::<_, Error>((credentials, principal))
             };
             let known: Result<_, Status> = known.await.map_err(Status::from);
-            let most_bytes = match &known {
-                Ok(_) => None,
-                Err(_) if call.path.ends_with(ACTIONS) => Some(STRANGERS_BYTES),
-                Err(refused) => return Err(refused.clone()),
+            let (sender, introduction) = match &known {
+                Ok((_, principal)) => (Sender::User(principal.name().into()), None),
+                Err(refusal) if !call.path.ends_with(ACTIONS) => return Err(refusal.clone()),
+                Err(_) if is_of_node(&self.nodes, call.headers)? => (Sender::Node, None),
+                Err(_) => (Sender::stranger(call.peer), Some(no_introduction())),
             };
             Ok(Admission {
                 told: Box::new(Caller(known)),
-                most_bytes,
+                sender,
+                introduction,
             })
         }
         .boxed()
     }
+
+    fn unfinished(&self) -> &Unfinished {
+        &self.unfinished
+    }
+}
+
+/// Refuses what a worker that joins need not send.
+fn no_introduction() -> Introduction {
+    let text = format!("log in before you send more than {STRANGERS_BYTES} bytes");
+    let refusal = Error::new(ErrorCode::Unauthenticated, text);
+    future::ready(Err(refusal.into())).boxed()
 }
 
 /// Who calls, or why nobody knows.

@@ -51,7 +51,7 @@ pub struct FlightSql {
 }
 
 impl FlightSql {
-    /// A service over the engine; `sealer` has the key that the cluster's gateways share.
+    /// A service over the engine; `sealer` has the key that the cluster's gateways share with nobody, not even with workers.
     pub fn new(
         engine: Arc<Engine>,
         cluster: Arc<Cluster>,

@@ -66,7 +66,7 @@ struct KeptPlan {
 }
 
 impl Tickets {
-    /// With the cluster's key.
+    /// `sealer` has a key of the gateways' own: what clients hold gives nobody a hint at the key that nodes trust each other by.
     pub(super) fn new(sealer: Sealer, config: &config::Query) -> Self {
         Self {
             sealer,
@@ -137,16 +137,19 @@ impl Tickets {
         by: &Principal,
         ticket: &[u8],
     ) -> Result<(QueryTicket, FragmentTicket)> {
+        let opened = self.open_whole(by, ticket)?;
+        opened.query.zip(opened.part).ok_or_else(says_of_nothing)
+    }
+
+    /// All that a ticket for a part of a query says.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub(super) fn open_whole(&self, by: &Principal, ticket: &[u8]) -> Result<DirectTicket> {
         let opened: DirectTicket = self.sealer.open(Purpose::Direct, ticket)?;
-        match (opened.query, opened.part) {
-            (Some(query), Some(part)) => {
-                check_bound(by, "ticket", &query.user)?;
-                Ok((query, part))
-            }
-            _ => Err(Error::invalid(
-                "a ticket for a part of the rows that does not say of which",
-            )),
-        }
+        let query = opened.query.as_ref().ok_or_else(says_of_nothing)?;
+        check_bound(by, "ticket", &query.user)?;
+        Ok(opened)
     }
 
     /// The same ticket, valid from now on, at the same places.
@@ -260,6 +263,10 @@ impl Tickets {
 /// Whether a ticket is for a part of a query.
 pub(super) fn is_direct(ticket: &[u8]) -> bool {
     Sealer::claims(Purpose::Direct, ticket)
+}
+
+fn says_of_nothing() -> Error {
+    Error::invalid("a ticket for a part of the rows that does not say of which")
 }
 
 fn check_bound(by: &Principal, what: &str, user: &str) -> Result<()> {

@@ -9,6 +9,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::{Error, Result};
+use volary_node::Runtimes;
 use volary_node::run::{StopsWhenDropped, runnable};
 
 /// A stream of rows; its errors name the file they come from.
@@ -41,8 +42,12 @@ impl Source {
     ///
     /// # Errors
     /// Those of starting it.
-    pub fn of_plan(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Self> {
-        let (plan, end) = runnable(plan)?;
+    pub fn of_plan(
+        plan: Arc<dyn ExecutionPlan>,
+        task: Arc<TaskContext>,
+        runtimes: &Runtimes,
+    ) -> Result<Self> {
+        let (plan, end) = runnable(plan, &task, runtimes)?;
         let partitions = execute_stream_partitioned(plan, task)?
             .into_iter()
             .map(|stream| stream.map_err(Error::from).boxed())

@@ -6,7 +6,7 @@
 /// The tokens that sessions are continued with.
 mod bearer;
 /// Passwords: their hashes, and those that were right a moment ago.
-mod passwords;
+pub(crate) mod passwords;
 /// Failed logins slow down.
 mod throttle;
 /// Tokens that are shown instead of a password.
@@ -146,7 +146,7 @@ impl Login {
         let by = Arc::new(Rights::of_gateway());
         let known = self.catalog.state().access().user(ADMIN).cloned();
         let is_same = match &known {
-            Some(user) => self.passwords.verify(Some(user), password).await?,
+            Some(user) => self.passwords.verify(Some(user), password, None).await?,
             None => false,
         };
         if is_same && known.as_ref().is_some_and(|user| user.admin) {
@@ -295,7 +295,7 @@ impl Login {
             _ => {
                 let is_right = self
                     .passwords
-                    .verify(user.map(AsRef::as_ref), password)
+                    .verify(user.map(AsRef::as_ref), password, origin.address())
                     .await?;
                 if !is_right {
                     self.throttle.failed(&origin);

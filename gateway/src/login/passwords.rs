@@ -3,23 +3,24 @@
 //! Argon2id is slow and takes memory on purpose (some 20 ms and 19 MiB). So only few are computed at a time, away from the threads that serve
 //! connections, and a client that shows its password with each call is not checked each time.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use moka::sync::Cache;
-use std::sync::Arc;
-use tokio::sync::Semaphore;
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::admission::Admission;
 
 use crate::catalog::access::PrincipalRecord;
 
 /// Hashes that are computed at the same time.
 const AT_A_TIME: usize = 2;
 /// Those that may wait for their turn; one more is refused.
-const MOST_WAITING: usize = 256;
-const MOST_STRANGERS: usize = 16;
+pub(crate) const MOST_WAITING: usize = 256;
+/// The same, of one address.
+pub(crate) const MOST_WAITING_PER_ADDRESS: usize = 64;
 /// How long one waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A password that was right is not checked again for so long.
@@ -32,11 +33,11 @@ const MIN_CHARS: usize = 8;
 /// Checks passwords.
 #[derive(Debug)]
 pub struct Passwords {
-    of_users: Turns,
-    /// Of names that are no user's: whoever makes them up keeps no user waiting.
-    of_strangers: Turns,
+    /// Those that are shown. Addresses take turns, whether there are users of the names or not: who floods a gateway with names finds out
+    /// nothing about them, and keeps nobody elsewhere waiting.
+    shown: Admission,
     /// Those that are set.
-    new: Turns,
+    new: Admission,
     /// Users with passwords that were right, as keyed hashes.
     right: Cache<[u8; 32], ()>,
     key: Key,
@@ -58,9 +59,9 @@ pub fn check_new_password(password: &str) -> Result<()> {
 impl Default for Passwords {
     fn default() -> Self {
         Self {
-            of_users: Turns::new(AT_A_TIME, MOST_WAITING),
-            of_strangers: Turns::new(1, MOST_STRANGERS),
-            new: Turns::new(1, MOST_WAITING),
+            shown: Admission::new("passwords", AT_A_TIME, MOST_WAITING)
+                .with_max_waiting_per_session(MOST_WAITING_PER_ADDRESS),
+            new: Admission::new("new passwords", 1, MOST_WAITING),
             right: Cache::builder()
                 .max_capacity(MOST_RIGHT)
                 .time_to_live(RIGHT_FOR)
@@ -77,7 +78,7 @@ impl Passwords {
     /// `RESOURCE_EXHAUSTED` if too many wait.
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
-        let hashed = self.new.take(move || {
+        let hashed = in_turn(&self.new, None, move || {
             let hash = Argon2::default().hash_password(password.as_bytes());
             hash.map(|hash| hash.to_string())
         });
@@ -91,7 +92,7 @@ impl Passwords {
         self.right.contains_key(&self.seen(user, password))
     }
 
-    /// Whether it is the user's. It takes as long if there is no such user.
+    /// Whether it is the user's, shown from an address. It takes as long if there is no such user.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait.
@@ -99,15 +100,11 @@ impl Passwords {
         &self,
         user: Option<&PrincipalRecord>,
         password: &str,
+        address: Option<IpAddr>,
     ) -> Result<bool> {
         let hash = user.and_then(|user| user.password.clone());
         let shown = password.to_owned();
-        let turns = if hash.is_some() {
-            &self.of_users
-        } else {
-            &self.of_strangers
-        };
-        let is_right = turns.take(move || match hash {
+        let is_right = in_turn(&self.shown, address, move || match hash {
             Some(hash) => PasswordHash::new(&hash).is_ok_and(|hash| {
                 Argon2::default()
                     .verify_password(shown.as_bytes(), &hash)
@@ -135,56 +132,37 @@ impl Passwords {
     }
 }
 
-/// How many hashes of a kind are computed at a time, and wait.
-#[derive(Debug)]
-struct Turns {
-    running: Arc<Semaphore>,
-    waiting: Semaphore,
-}
-
-impl Turns {
-    fn new(running: usize, waiting: usize) -> Self {
-        Self {
-            running: Arc::new(Semaphore::new(running)),
-            waiting: Semaphore::new(waiting),
-        }
-    }
-
-    async fn take<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
-        let too_many = || {
-            Error::new(
-                ErrorCode::ResourceExhausted,
-                "too many passwords are being checked; try again in a moment",
-            )
-        };
-        let turn = {
-            let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
-            let turn = Arc::clone(&self.running).acquire_owned();
-            let turn = tokio::time::timeout(PATIENCE, turn).await;
-            turn.ok()
-                .and_then(std::result::Result::ok)
-                .ok_or_else(too_many)?
-        };
-        // A client that goes away does not make room for another one before the work is done.
-        let work = move || {
-            let _turn = turn;
-            work()
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|source| {
-            Error::with_source(
-                ErrorCode::Internal,
-                "a password could not be checked",
-                source,
-            )
-        })
-    }
+/// Does `work` on a thread of its own when it is the turn of those from this address.
+async fn in_turn<T: Send + 'static>(
+    turns: &Admission,
+    address: Option<IpAddr>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let turn = tokio::time::timeout(PATIENCE, turns.enter_as(&address)).await;
+    let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
+        Error::new(
+            ErrorCode::ResourceExhausted,
+            "too many passwords are being checked; try again in a moment",
+        )
+    })?;
+    // A client that goes away does not make room for another one before the work is done.
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|source| {
+        Error::with_source(
+            ErrorCode::Internal,
+            "a password could not be checked",
+            source,
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::future::join_all;
+
     use super::*;
     use crate::catalog::access::PrincipalKind;
 
@@ -209,16 +187,43 @@ mod tests {
         assert_ne!(hash, passwords.hash("correct horse").await.unwrap());
         let kea = user(Some(hash), 1);
         assert!(!passwords.was_right(&kea, "correct horse"));
-        assert!(passwords.verify(Some(&kea), "correct horse").await.unwrap());
+        assert!(
+            passwords
+                .verify(Some(&kea), "correct horse", None)
+                .await
+                .unwrap()
+        );
         assert!(passwords.was_right(&kea, "correct horse"));
         for wrong in ["", "Correct horse", "correct horse "] {
-            assert!(!passwords.verify(Some(&kea), wrong).await.unwrap());
+            assert!(!passwords.verify(Some(&kea), wrong, None).await.unwrap());
             assert!(!passwords.was_right(&kea, wrong));
         }
         let changed = user(None, 2);
         assert!(!passwords.was_right(&changed, "correct horse"));
-        assert!(!passwords.verify(Some(&changed), "").await.unwrap());
-        assert!(!passwords.verify(None, "correct horse").await.unwrap());
+        assert!(!passwords.verify(Some(&changed), "", None).await.unwrap());
+        assert!(!passwords.verify(None, "correct horse", None).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_flood_from_one_address_tells_nothing_of_names_and_delays_nobody_elsewhere() {
+        let passwords = Passwords::default();
+        let kea = user(Some(passwords.hash("correct horse").await.unwrap()), 1);
+        let checks = AT_A_TIME + MOST_WAITING_PER_ADDRESS + 4;
+        let here = Some(IpAddr::from([127, 0, 0, 1]));
+        let flood = join_all((0..checks).map(|check| {
+            let user = (check % 2 == 0).then_some(&kea);
+            passwords.verify(user, "guessed", here)
+        }));
+        let elsewhere = Some(IpAddr::from([127, 0, 0, 2]));
+        let other = passwords.verify(Some(&kea), "correct horse", elsewhere);
+        let (flood, other) = tokio::join!(flood, other);
+        assert!(other.unwrap());
+        let (let_in, refused) = flood.split_at(checks - 4);
+        assert!(let_in.iter().all(|checked| matches!(checked, Ok(false))));
+        for refused in refused {
+            let error = refused.as_ref().unwrap_err();
+            assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        }
     }
 
     #[test]

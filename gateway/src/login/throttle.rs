@@ -36,6 +36,11 @@ impl Origin {
             address: peer.map(|peer| network(peer.ip().to_canonical())),
         }
     }
+
+    /// The address; of IPv6 the network.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
 }
 
 fn network(address: IpAddr) -> IpAddr {

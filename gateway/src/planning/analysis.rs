@@ -77,11 +77,10 @@ impl Analysis {
     /// Runs the statement. Its rows are counted and thrown away.
     async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
         let started = Instant::now();
-        let (plan, end) = runnable(Arc::clone(&self.plan))?;
+        let (plan, end) = runnable(Arc::clone(&self.plan), &task, &self.runtimes)?;
         let rows = execute_stream(Arc::clone(&plan), task)?;
         // A task of its own, so that dropping this one stops the plan.
-        let computed = self.runtimes.stream_on_cpu(rows, Duration::MAX);
-        let mut stream = computed.stopping(end);
+        let mut stream = self.runtimes.stream_on_cpu(rows, Duration::MAX, end);
         let mut rows = 0;
         while let Some(batch) = stream.try_next().await? {
             rows += batch.num_rows();

@@ -13,6 +13,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::Explain;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use volary_flight_proto::{Error, Result};
+use volary_node::run::is_hidden;
 
 use crate::gather::GatherExec;
 
@@ -93,6 +94,12 @@ impl Rendering {
     }
 
     fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
+        if is_hidden(plan.as_ref()) {
+            for child in plan.children() {
+                self.add(child, depth);
+            }
+            return;
+        }
         self.add_line(depth, one_line(plan, self.with_metrics));
         let Some(gather) = plan.downcast_ref::<GatherExec>() else {
             for child in plan.children() {

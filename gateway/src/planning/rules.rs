@@ -10,6 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
 use volary_node::unambiguous_pushdown::UnambiguousPushdown;
+use volary_node::value_limit::SmallConstants;
 
 use crate::planning::branch_limits::BranchLimits;
 use crate::planning::bucket_merge::BucketMerge;
@@ -77,6 +78,10 @@ pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         }
         // It makes joins of comma-separated tables; their order is decided next.
         let makes_joins = rule.name() == "eliminate_cross_join";
+        if rule.name() == "simplify_expressions" {
+            rules.push(Arc::new(SmallConstants::of(rule)) as _);
+            continue;
+        }
         rules.push(rule);
         if makes_joins {
             rules.push(Arc::new(LocalJoinsFirst) as _);

@@ -62,8 +62,8 @@ pub(super) struct Entry {
 enum Fate {
     #[default]
     Open,
-    /// Why it was ended, by the first one who did.
-    Ended(String),
+    /// With which error it was ended, by the first one who did.
+    Ended(ErrorCode, String),
     /// What it has done is being made visible: nobody can end it any more.
     Commits,
 }
@@ -150,11 +150,11 @@ impl Entry {
     }
 
     /// False if it commits, and cannot be ended any more. The first one who ends it is the one who says why.
-    pub(super) fn end(&self, why: &str) -> bool {
+    pub(super) fn end(&self, code: ErrorCode, why: &str) -> bool {
         let mut fate = self.fate.lock();
         match &*fate {
-            Fate::Open => *fate = Fate::Ended(why.to_owned()),
-            Fate::Ended(_) => {}
+            Fate::Open => *fate = Fate::Ended(code, why.to_owned()),
+            Fate::Ended(..) => {}
             Fate::Commits => return false,
         }
         self.ended.cancel();
@@ -175,11 +175,17 @@ impl Entry {
     }
 
     pub(super) fn error(&self, id: QueryId) -> Error {
-        let why = match &*self.fate.lock() {
-            Fate::Ended(why) => why.clone(),
-            Fate::Open | Fate::Commits => "it was ended".to_owned(),
+        let (code, why) = match &*self.fate.lock() {
+            Fate::Ended(code, why) => (*code, why.clone()),
+            Fate::Open | Fate::Commits => (ErrorCode::Cancelled, "it was ended".to_owned()),
         };
-        Error::new(ErrorCode::Cancelled, format!("query {id}: {why}"))
+        Error::new(code, format!("query {id}: {why}"))
+    }
+
+    /// Bytes of the gateway's memory that its operators hold.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let env = self.phases.lock().memory.upgrade();
+        env.map_or(0, |env| env.memory_pool.reserved())
     }
 
     pub(super) fn work(&self) -> Option<Work> {
@@ -189,11 +195,11 @@ impl Entry {
 
     pub(super) fn status(&self, id: QueryId) -> StatementStatus {
         let work = self.work().unwrap_or_default();
+        let memory_bytes = self.memory_bytes();
         let phases = self.phases.lock();
         let now = Instant::now();
         let until_queued = phases.queued_at.unwrap_or(now);
         let until_running = phases.runs_at.unwrap_or(now);
-        let env = phases.memory.upgrade();
         StatementStatus {
             id,
             issuer: self.issuer.clone(),
@@ -210,7 +216,7 @@ impl Entry {
             queued: until_running.duration_since(until_queued),
             running: now.duration_since(until_running),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
-            memory_bytes: env.map_or(0, |env| env.memory_pool.reserved() as u64),
+            memory_bytes: memory_bytes as u64,
             work,
         }
     }

@@ -5,9 +5,12 @@
 mod entry;
 /// Those that have ended.
 mod history;
+/// The largest statement ends before the process does.
+pub(crate) mod memory_watch;
 /// What workers do for them.
 mod work;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -113,20 +116,31 @@ impl Statements {
     pub fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
         let mut ended = false;
         for entry in self.of(id) {
-            ended |= entry.is_of(by) && entry.end(why);
+            ended |= entry.is_of(by) && entry.end(ErrorCode::Cancelled, why);
         }
         ended
     }
 
+    /// Ends the statement whose operators hold most of the gateway's memory, and returns which that was and how much it held, in bytes.
+    pub(crate) fn end_largest(&self, why: &str) -> Option<(QueryId, usize)> {
+        let mut entries = self.entries();
+        entries.sort_by_cached_key(|(_, entry)| Reverse(entry.memory_bytes()));
+        let ended = entries
+            .into_iter()
+            .find(|(_, entry)| entry.end(ErrorCode::ResourceExhausted, why));
+        ended.map(|(id, entry)| (id, entry.memory_bytes()))
+    }
+
+    /// Bytes of the gateway's memory that the operators of all statements hold.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let entries = self.entries();
+        entries.iter().map(|(_, entry)| entry.memory_bytes()).sum()
+    }
+
     /// Those that are worked on, the oldest first: the own ones, or all for an administrator.
     pub fn all(&self, by: &Rights) -> Vec<StatementStatus> {
-        let by_id = self.by_id.lock();
-        let entries: Vec<_> = by_id
-            .iter()
-            .flat_map(|(id, entries)| entries.iter().map(|entry| (*id, Arc::clone(entry))))
-            .collect();
         // Nobody waits until the plans of all of them are looked through.
-        drop(by_id);
+        let entries = self.entries();
         let mut all: Vec<_> = entries
             .into_iter()
             .filter(|(_, entry)| entry.is_of(by))
@@ -172,6 +186,14 @@ impl Statements {
         }
     }
 
+    fn entries(&self) -> Vec<(QueryId, Arc<Entry>)> {
+        let by_id = self.by_id.lock();
+        let entries = by_id
+            .iter()
+            .flat_map(|(id, entries)| entries.iter().map(|entry| (*id, Arc::clone(entry))));
+        entries.collect()
+    }
+
     fn of(&self, id: QueryId) -> Vec<Arc<Entry>> {
         self.by_id.lock().get(&id).cloned().unwrap_or_default()
     }
@@ -204,7 +226,7 @@ impl Listed {
             () = self.entry.ended().cancelled() => self.entry.error(self.id),
             error = too_late => error,
         };
-        if self.entry.end(error.message()) {
+        if self.entry.end(error.code(), error.message()) {
             return Err(error);
         }
         work.await
@@ -326,6 +348,7 @@ impl Noted {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::execution::memory_pool::MemoryConsumer;
     use volary_flight_proto::ErrorCode;
 
     use super::*;
@@ -390,6 +413,30 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         drop(listed);
         assert!(!statements.end_by(&kea(), id, "again"));
+    }
+
+    #[tokio::test]
+    async fn the_largest_is_ended_unless_it_commits() {
+        let statements = Arc::new(Statements::new(2));
+        let holding = |bytes: usize| {
+            let listed = statements.enter(QueryId::new(), issuer(), "SELECT 1");
+            let env = Arc::new(RuntimeEnv::default());
+            listed.noted().runs(&env);
+            let held = MemoryConsumer::new("Sort").register(&env.memory_pool);
+            held.grow(bytes);
+            (listed, env, held)
+        };
+        let (small, large, larger) = (holding(5), holding(7), holding(9));
+        assert_eq!(statements.memory_bytes(), 21);
+        statements.commits(larger.0.id()).unwrap();
+        let ended = statements.end_largest("too much");
+        assert_eq!(ended, Some((large.0.id(), 7)));
+        let error = large.0.ending().await;
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        assert!(error.message().contains("too much"), "{error}");
+        drop(large);
+        let ended = statements.end_largest("too much");
+        assert_eq!(ended, Some((small.0.id(), 5)));
     }
 
     #[tokio::test]

@@ -18,10 +18,11 @@ pub(super) enum Kind {
     Users,
     Grants,
     Tokens,
+    Limits,
 }
 
 /// All of them, as they are listed.
-pub(super) const KINDS: [Kind; 11] = [
+pub(super) const KINDS: [Kind; 12] = [
     Kind::Nodes,
     Kind::Tables,
     Kind::Shards,
@@ -33,6 +34,7 @@ pub(super) const KINDS: [Kind; 11] = [
     Kind::Users,
     Kind::Grants,
     Kind::Tokens,
+    Kind::Limits,
 ];
 
 impl Kind {
@@ -50,6 +52,7 @@ impl Kind {
             Self::Users => "users",
             Self::Grants => "grants",
             Self::Tokens => "tokens",
+            Self::Limits => "limits",
         }
     }
 
@@ -175,6 +178,15 @@ impl Kind {
                 ("user_name", Utf8, false),
                 ("created", time(), false),
                 ("expires", time(), true),
+            ],
+            Self::Limits => &[
+                ("scope", Utf8, false),
+                ("name", Utf8, false),
+                ("setting", Utf8, true),
+                ("allowed", Int64, false),
+                ("unit", Utf8, false),
+                ("in_use", Int64, true),
+                ("beyond", Utf8, false),
             ],
         };
         let fields: Vec<_> = columns

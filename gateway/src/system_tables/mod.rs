@@ -4,6 +4,8 @@
 mod access;
 /// Which tables there are, and their columns.
 mod kind;
+/// Rows of system.limits.
+mod limits;
 /// Rows of the tables about statements.
 mod queries;
 /// Rows of the tables that the gateway knows by itself.
@@ -31,6 +33,7 @@ use crate::load::Loads;
 use crate::statements::Statements;
 
 use kind::{KINDS, Kind};
+pub use limits::Usage;
 
 /// The tables' names.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -51,6 +54,7 @@ pub struct SystemSchema {
     cluster: Arc<Cluster>,
     loads: Loads,
     statements: Arc<Statements>,
+    usage: Arc<Usage>,
     catalog: Arc<State>,
     rights: Arc<Rights>,
 }
@@ -61,6 +65,7 @@ impl SystemSchema {
         cluster: Arc<Cluster>,
         loads: Loads,
         statements: Arc<Statements>,
+        usage: Arc<Usage>,
         catalog: Arc<State>,
         rights: Arc<Rights>,
     ) -> Self {
@@ -68,6 +73,7 @@ impl SystemSchema {
             cluster,
             loads,
             statements,
+            usage,
             catalog,
             rights,
         }
@@ -88,6 +94,7 @@ impl SchemaProvider for SystemSchema {
                 cluster: Arc::clone(&self.cluster),
                 loads: self.loads.clone(),
                 statements: Arc::clone(&self.statements),
+                usage: Arc::clone(&self.usage),
                 catalog: Arc::clone(&self.catalog),
                 rights: Arc::clone(&self.rights),
             }) as _
@@ -106,22 +113,22 @@ struct SystemTable {
     cluster: Arc<Cluster>,
     loads: Loads,
     statements: Arc<Statements>,
+    usage: Arc<Usage>,
     catalog: Arc<State>,
     rights: Arc<Rights>,
 }
 
 impl SystemTable {
-    async fn rows(&self, session: &dyn Session) -> DfResult<RecordBatch> {
+    async fn rows(&self) -> DfResult<RecordBatch> {
         Ok(match self.kind {
-            Kind::Nodes => {
-                rows::nodes(&self.cluster, session.runtime_env().memory_pool.reserved())?
-            }
+            Kind::Nodes => rows::nodes(&self.cluster, self.statements.memory_bytes())?,
             Kind::Tables => rows::tables(&self.catalog, &self.rights)?,
             Kind::Shards => rows::shards(&self.catalog, &self.rights)?,
             Kind::Segments => segments::rows(&self.catalog, &self.cluster, &self.rights).await?,
             Kind::Loads => rows::loads(&self.loads, &self.catalog, &self.rights)?,
             Kind::Queries => queries::queries(&self.statements, &self.rights)?,
             Kind::QueryLog => queries::query_log(&self.statements, &self.rights)?,
+            Kind::Limits => limits::rows(&self.usage, &self.statements)?,
             Kind::SavedQueries => saved_queries::rows(&self.catalog, &self.rights)?,
             Kind::Users => access::users(self.catalog.access(), &self.rights)?,
             Kind::Grants => access::grants(self.catalog.access(), &self.rights)?,
@@ -142,12 +149,12 @@ impl TableProvider for SystemTable {
 
     async fn scan(
         &self,
-        session: &dyn Session,
+        _: &dyn Session,
         projection: Option<&Vec<usize>>,
         _: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let batch = self.rows(session).await?;
+        let batch = self.rows().await?;
         Ok(MemorySourceConfig::try_new_exec(
             &[vec![batch]],
             self.kind.schema(),

@@ -21,7 +21,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn milliseconds(time: Duration) -> u64 {
+pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
     )
 }
 
-fn optional_numbers(values: impl IntoIterator<Item = Option<u64>>) -> ArrayRef {
+pub(super) fn optional_numbers(values: impl IntoIterator<Item = Option<u64>>) -> ArrayRef {
     Arc::new(
         values
             .into_iter()

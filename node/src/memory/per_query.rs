@@ -18,6 +18,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use parking_lot::Mutex;
 
 use super::NAMED_CONSUMERS;
+use super::within_process::WithinProcess;
 use crate::size::MemorySize;
 
 /// A limit of memory, and who set it.
@@ -77,7 +78,8 @@ impl PerQuery {
             node: Arc::clone(&self.node),
         };
         let mut env = RuntimeEnv::clone(&self.env);
-        env.memory_pool = Arc::new(TrackConsumersPool::new(query, NAMED_CONSUMERS));
+        let pool = WithinProcess::of_query(query);
+        env.memory_pool = Arc::new(TrackConsumersPool::new(pool, NAMED_CONSUMERS));
         Arc::new(env)
     }
 }
@@ -189,9 +191,9 @@ impl MemoryPool for QueryPool {
         }
     }
 
-    /// By all queries: that is what is shown of a node, and nobody asks for that of one query.
+    /// By this query.
     fn reserved(&self) -> usize {
-        self.node.taken.load(Ordering::Relaxed)
+        *self.held.lock()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -220,6 +222,10 @@ mod tests {
 
     fn memory() -> PerQuery {
         PerQuery::new(Arc::new(RuntimeEnv::default()), NODE)
+    }
+
+    fn taken(memory: &PerQuery) -> usize {
+        memory.node.taken.load(Ordering::Relaxed)
     }
 
     fn pool(memory: &PerQuery) -> Arc<dyn MemoryPool> {
@@ -261,14 +267,15 @@ mod tests {
             said.contains("may hold 100 B (node.memory), of which 0 B is free: Other needs 5 B"),
             "{said}"
         );
-        assert_eq!(pools[0].reserved(), 100);
+        assert_eq!((pools[0].reserved(), pools[1].reserved()), (60, 40));
+        assert_eq!(taken(&memory), 100);
         drop(join);
         // What was refused by the node is not held by the query either.
         other.try_grow(20).unwrap();
         refused(&other, 1);
-        assert_eq!(pools[0].reserved(), 60);
+        assert_eq!((pools[0].reserved(), pools[1].reserved()), (0, 60));
         drop(other);
-        assert_eq!(pools[0].reserved(), 0);
+        assert_eq!(taken(&memory), 0);
     }
 
     #[test]
@@ -298,14 +305,14 @@ mod tests {
         let pool = pool(&memory);
         let whole = consumer("Window", &pool);
         whole.grow(150);
-        assert_eq!(pool.reserved(), 60);
+        assert_eq!((pool.reserved(), taken(&memory)), (150, 60));
         refused(&whole, 1);
         let part = whole.split(50);
         drop(whole);
         assert_eq!(pool.reserved(), 50);
         drop(pool);
         drop(part);
-        assert_eq!(memory.node.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(taken(&memory), 0);
     }
 
     #[test]

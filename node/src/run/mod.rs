@@ -1,16 +1,20 @@
 //! Plans as they are run: what DataFusion's operators do not do by themselves is put around them.
 //!
 //! Joins stop when their query has ended, wait for nobody who never comes, and give way to other tasks; what is kept is counted,
-//! and read once if it may not be read twice.
+//! and read once if it may not be read twice; large constants stand beside few rows at once; and what computes for long takes turns.
 
 /// Operators of ours around one of DataFusion's.
 mod around;
 /// Joins that collect one side, and partitions that nobody reads.
 mod collect_left;
+/// Large constants beside columns.
+mod constants;
 /// The collected side of nested loop joins.
 mod read_once;
 /// Filters of joins that stop.
 mod stoppable;
+/// Operators whose streams are polled when it is their turn.
+mod turns;
 /// The rows that window functions keep.
 mod window_memory;
 
@@ -18,6 +22,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
@@ -27,25 +32,43 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::windows::WindowAggExec;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::Runtimes;
+use crate::runtimes::turns::Work;
 use collect_left::reporting_when_dropped;
+use constants::with_few_rows_at_once;
 use read_once::read_once;
 use stoppable::stoppable;
+use turns::with_inputs_in_turns;
+pub use turns::{is_hidden, shown_with_metrics};
 use window_memory::counted;
 
-/// Its joins stop when it is dropped.
+/// A plan that runs, or is to be run. Its joins stop when this is dropped.
 #[derive(Debug)]
-pub struct StopsWhenDropped(#[allow(dead_code)] DropGuard); // held, never read
+pub struct StopsWhenDropped {
+    work: Work,
+    _ended: DropGuard,
+}
 
-/// The plan to run in place of `plan`, and what to hold as long as it is to run. To be called when no rule will change the plan
-/// any more.
+impl StopsWhenDropped {
+    /// What all of its tasks belong to.
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+}
+
+/// The plan to run on these runtimes, as this task, in place of `plan`, and what to hold as long as it is to run. To be called when no rule will change
+/// the plan any more.
 ///
 /// # Errors
-/// If an operator cannot be rebuilt.
+/// `ResourcesExhausted` for a constant that is too large for its operator; if an operator cannot be rebuilt.
 pub fn runnable(
     plan: Arc<dyn ExecutionPlan>,
+    task: &TaskContext,
+    runtimes: &Runtimes,
 ) -> Result<(Arc<dyn ExecutionPlan>, StopsWhenDropped)> {
-    let ended = CancellationToken::new();
+    let (ended, work) = (CancellationToken::new(), runtimes.work());
     let runnable = plan.transform_up(|node| {
+        let node = with_inputs_in_turns(with_few_rows_at_once(node, task)?, &work)?;
         if let Some(join) = runnable_join(&node, &ended)? {
             return Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as _));
         }
@@ -53,9 +76,13 @@ pub fn runnable(
             let kept = counted(window.input());
             return replace_children_if_necessary(node, vec![kept]).map(Transformed::yes);
         }
-        Ok(Transformed::no(node))
+        Ok(Transformed::yes(node))
     })?;
-    Ok((runnable.data, StopsWhenDropped(ended.drop_guard())))
+    let running = StopsWhenDropped {
+        work,
+        _ended: ended.drop_guard(),
+    };
+    Ok((runnable.data, running))
 }
 
 fn runnable_join(

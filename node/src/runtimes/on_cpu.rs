@@ -1,6 +1,6 @@
 //! Streams that are computed on the CPU runtime, and read elsewhere.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::AbortOnDrop;
+use super::turns::Task;
 use crate::run::StopsWhenDropped;
 
 /// Items between the runtime that computes them and the one that sends them.
@@ -37,10 +38,13 @@ where
         cpu: &Handle,
         mut stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
         reader_timeout: Duration,
+        mut turns: Task,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(ITEMS_AHEAD);
         let task = cpu.spawn(async move {
-            while let Some(item) = stream.next().await {
+            while let Some(item) =
+                poll_fn(|cx| turns.poll(cx, |cx| stream.poll_next_unpin(cx))).await
+            {
                 let last = item.is_err();
                 match sender.send_timeout(item, reader_timeout).await {
                     Ok(()) if !last => {}
@@ -93,23 +97,21 @@ impl<T, E: From<Error>> Stream for OnCpu<T, E> {
 pub struct CpuStream {
     schema: SchemaRef,
     rows: OnCpu<RecordBatch, DataFusionError>,
-    stops: Option<StopsWhenDropped>,
+    /// The task that is aborted may be in the middle of a long poll: the plan ends then.
+    _plan: StopsWhenDropped,
 }
 
 impl CpuStream {
-    pub(super) fn new(schema: SchemaRef, rows: OnCpu<RecordBatch, DataFusionError>) -> Self {
+    pub(super) fn new(
+        schema: SchemaRef,
+        rows: OnCpu<RecordBatch, DataFusionError>,
+        plan: StopsWhenDropped,
+    ) -> Self {
         Self {
             schema,
             rows,
-            stops: None,
+            _plan: plan,
         }
-    }
-
-    /// The same, which ends its plan when it is dropped: the task that is aborted then may be in the middle of a long poll.
-    #[must_use]
-    pub fn stopping(mut self, plan: StopsWhenDropped) -> Self {
-        self.stops = Some(plan);
-        self
     }
 }
 

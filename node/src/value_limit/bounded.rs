@@ -11,9 +11,12 @@ use datafusion::logical_expr::{
 };
 
 use super::argument::Argument;
-use super::growth;
-use crate::memory::Limit;
+use super::{folding, growth};
+use crate::memory::{Excess, Limit, ProcessMemory};
 use crate::size::MemorySize;
+
+/// Before more is made at once, it is looked at what the process has: that takes some microseconds.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// The values of a batch of rows may take so many times the limit of one together.
 const VALUES_AT_ONCE: u64 = 4;
@@ -38,12 +41,14 @@ impl Bounded {
         })
     }
 
+    /// How many bytes the values take together, at the most.
+    ///
     /// # Errors
     /// `ResourcesExhausted` if a value, or all of a batch, would be too large.
-    fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
+    fn checked_bytes(&self, args: &ScalarFunctionArgs) -> Result<u64> {
         let arguments: Vec<_> = args.args.iter().map(Argument::new).collect::<Result<_>>()?;
         let Some(size_of) = growth::of(self.function.name(), &arguments)? else {
-            return Ok(());
+            return Ok(0);
         };
         let are_scalar = args
             .args
@@ -65,7 +70,15 @@ impl Bounded {
                 &format!(" for a value and {VALUES_AT_ONCE} times that for the rows of a batch"),
             ));
         }
-        Ok(())
+        Ok(total)
+    }
+
+    fn no_memory(&self, bytes: usize, excess: Excess) -> DataFusionError {
+        DataFusionError::ResourcesExhausted(format!(
+            "{}(…) would make {} more: {excess}",
+            self.function.name(),
+            size(bytes as u64),
+        ))
     }
 
     fn too_large(&self, made: &str, of_what: &str) -> DataFusionError {
@@ -121,7 +134,22 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        self.check(&args)?;
+        let bytes = self.checked_bytes(&args)?;
+        if bytes > folding::MOST_BYTES && folding::is_folding() {
+            // Whoever asks takes that for a reason to leave the call as it is.
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{}(…) would make a constant of {}, which is not computed while a statement is planned",
+                self.function.name(),
+                size(bytes),
+            )));
+        }
+        let _being_made = match usize::try_from(bytes) {
+            Ok(bytes) if bytes > LARGE_BYTES => {
+                let made = ProcessMemory::this().make(bytes);
+                Some(made.map_err(|excess| self.no_memory(bytes, excess))?)
+            }
+            _ => None,
+        };
         self.function.invoke_with_args(args)
     }
 

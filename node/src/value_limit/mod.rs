@@ -4,24 +4,47 @@
 //! gigabytes whatever the pool says, and a node that has them no more ends. So the size of what such a function would make is
 //! computed from its arguments first ([`growth`]), and the function is not called if that is too much ([`bounded`]).
 //!
+//! Aggregates that collect all values of their rows fail when they have too much ([`aggregate`]).
+//!
 //! Functions whose values are no larger than all their arguments together, or a few times that, are left as they are.
 
+mod aggregate;
 mod argument;
 mod bounded;
+mod folding;
 mod growth;
 mod rule;
 mod string_concat;
 
 use std::sync::Arc;
 
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::prelude::SessionConfig;
 
 use crate::memory::Limit;
 
+use aggregate::BoundedAggregate;
 use bounded::Bounded;
 use string_concat::StringConcat;
 
+pub use folding::SmallConstants;
 pub use rule::BoundedFunctions;
+
+/// How large a value may be, for those who have the settings of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct ValueLimit(pub Limit);
+
+impl ValueLimit {
+    /// The settings with the limit.
+    pub fn set(self, settings: SessionConfig) -> SessionConfig {
+        settings.with_extension(Arc::new(self))
+    }
+
+    /// The limit of the settings; `None` where there is none.
+    pub fn of(settings: &SessionConfig) -> Option<Limit> {
+        settings.get_extension::<Self>().map(|limit| limit.0)
+    }
+}
 
 /// The functions among these that make large values of small ones, with this limit for each value; and the operator `||` as a
 /// function.
@@ -41,6 +64,19 @@ pub fn bounded<'a>(
     functions.sort_by(|left, right| left.name().cmp(right.name()));
     functions.dedup_by(|left, right| left.name() == right.name());
     functions
+}
+
+/// The aggregates among these that make one value of many, with this limit for it.
+pub fn bounded_aggregates<'a>(
+    known: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
+    limit: Limit,
+) -> Vec<Arc<AggregateUDF>> {
+    let bounded = known
+        .into_iter()
+        .filter_map(|function| BoundedAggregate::of(Arc::clone(function), limit));
+    bounded
+        .map(|function| Arc::new(AggregateUDF::from(function)))
+        .collect()
 }
 
 #[cfg(test)]

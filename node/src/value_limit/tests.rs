@@ -25,12 +25,61 @@ fn context() -> SessionContext {
     for function in functions {
         state.register_udf(function).unwrap();
     }
+    let aggregates = bounded_aggregates(state.aggregate_functions().values(), LIMIT);
+    assert_eq!(aggregates.len(), 2);
+    for function in aggregates {
+        state.register_udaf(function).unwrap();
+    }
     let state = SessionStateBuilder::new_from_existing(state).with_analyzer_rule(rule);
     SessionContext::new_with_state(state.build())
 }
 
 async fn run(context: &SessionContext, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
     context.sql(sql).await?.collect().await
+}
+
+#[tokio::test]
+async fn what_collects_too_many_values_fails() {
+    let context = context();
+    for (aggregate, rows, is_made) in [
+        ("length(string_agg(repeat('x', 1000), ','))", 40, true),
+        ("length(string_agg(repeat('x', 1000), ','))", 200, false),
+        (
+            "length(string_agg(DISTINCT x::VARCHAR, ','))",
+            100_000,
+            false,
+        ),
+        ("cardinality(array_agg(x))", 2_000, true),
+        ("cardinality(array_agg(x))", 50_000, false),
+        ("cardinality(array_agg(x ORDER BY x DESC))", 50_000, false),
+        (
+            "cardinality(array_agg(x) FILTER (WHERE x < 5))",
+            50_000,
+            true,
+        ),
+        ("max(x)", 50_000, true),
+    ] {
+        let sql = format!("SELECT {aggregate} FROM generate_series(1, {rows}) t(x)");
+        match (run(&context, &sql).await, is_made) {
+            (Ok(_), true) => {}
+            (Err(error), false) => {
+                let said = error.find_root().to_string();
+                assert!(
+                    said.contains("_agg(…) would make a value of"),
+                    "{sql}: {said}"
+                );
+            }
+            (made, _) => panic!("{sql}: {made:?}"),
+        }
+    }
+    // The same values, one by one or all at once.
+    let window =
+        "SELECT cardinality(array_agg(x) OVER (ORDER BY x)) FROM generate_series(1, 50000) t(x)";
+    let error = run(&context, window).await.unwrap_err();
+    assert!(
+        error.find_root().to_string().contains("array_agg(…)"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -1,12 +1,16 @@
 //! Plans of DataFusion as Volary runs them.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::{collect, execute_stream};
 use futures::StreamExt;
 use volary_node::run::runnable;
+use volary_node::runtimes::OwnedRuntimes;
 use volary_tests::reference::Reference;
+
+static RUNTIMES: LazyLock<OwnedRuntimes> = LazyLock::new(|| OwnedRuntimes::start(Some(2)).unwrap());
 
 /// A join that lets nothing pass of ten thousand million pairs, once by nested loops and once by one hash for all rows.
 const JOINS: [&str; 2] = [
@@ -18,7 +22,9 @@ const JOINS: [&str; 2] = [
 async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
     for sql in JOINS {
         let reference = Reference::new();
-        let (plan, stops_when_dropped) = runnable(reference.plan(sql).await.unwrap()).unwrap();
+        let planned = reference.plan(sql).await.unwrap();
+        let (plan, stops_when_dropped) =
+            runnable(planned, &reference.context().task_ctx(), RUNTIMES.handles()).unwrap();
         let mut rows = execute_stream(plan, reference.context().task_ctx()).unwrap();
         let running = tokio::spawn(async move { rows.next().await.transpose() });
         drop(stops_when_dropped);
@@ -31,7 +37,11 @@ async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
 /// The rows of a query that has 4 MiB.
 async fn rows(sql: &str) -> Result<usize, DataFusionError> {
     let reference = Reference::with_memory(4 << 20).unwrap();
-    let (plan, _running) = runnable(reference.plan(sql).await.unwrap())?;
+    let (plan, _running) = runnable(
+        reference.plan(sql).await.unwrap(),
+        &reference.context().task_ctx(),
+        RUNTIMES.handles(),
+    )?;
     let batches = collect(plan, reference.context().task_ctx()).await?;
     Ok(batches.iter().map(|batch| batch.num_rows()).sum())
 }

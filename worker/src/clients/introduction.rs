@@ -1,11 +1,14 @@
 //! A gateway says who a client is, and whether it may redeem a ticket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use volary_flight_proto::direct::{INTRODUCE_ACTION, Introduced, Introduction};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
+use volary_node::channel::ChannelOptions;
+use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
@@ -28,8 +31,14 @@ impl Introductions {
         sealer: Sealer,
         runtimes: &Runtimes,
     ) -> Result<Self> {
-        let io = runtimes.io();
-        Gateway::connected(config, tls, sealer, Some(CLOSED_AFTER), io).map(Self)
+        let options = ChannelOptions {
+            tls,
+            closed_after: Some(CLOSED_AFTER),
+            // A client's ticket may be large.
+            node_header: Some(Arc::new(NodeHeader::new(sealer.clone()))),
+            ..ChannelOptions::default()
+        };
+        Gateway::connected(config, sealer, &options, runtimes.io()).map(Self)
     }
 
     /// What the gateway answers.

@@ -11,18 +11,24 @@ mod part;
 /// What clients alone are served.
 mod service;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_flight::{HandshakeResponse, Ticket};
-use futures::StreamExt;
+use bytes::Bytes;
 use futures::stream::{self, BoxStream};
-use tonic::metadata::{MetadataMap, MetadataValue};
+use futures::{FutureExt, StreamExt};
+use tonic::codegen::http::HeaderMap;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 use volary_flight_proto::direct::{DirectTicket, Introduction};
-use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
 use volary_node::client_rows::ClientMessages;
+use volary_node::deadline::Deadline;
+use volary_node::unfinished::Sender;
 
 use crate::context::WorkerContext;
 use introduction::Introductions;
@@ -57,15 +63,42 @@ impl Clients {
     /// The rows of a client's ticket. What may take time is done by the stream: its schema comes at once.
     ///
     /// # Errors
-    /// Those of opening the ticket, of another worker's, and those that a gateway answers: `UNAUTHENTICATED`, `PERMISSION_DENIED`.
+    /// Those that a gateway answers, of the client and of its ticket: `UNAUTHENTICATED`, `PERMISSION_DENIED`; those of a ticket for another worker.
     pub async fn rows(&self, request: Request<Ticket>) -> Result<ClientMessages> {
         let introduction = introduction_of(&request, request.get_ref().ticket.clone())?;
-        let ticket = &introduction.ticket;
-        let ticket: DirectTicket = self.context.sealer.open(Purpose::Direct, ticket)?;
-        let part = part::Part::of(&self.context, ticket, request.metadata())?;
-        part.in_time(self.introductions.introduce(&introduction))
-            .await?;
+        self.refuse_others(&introduction.ticket)?;
+        let asked = Deadline::of(request.metadata(), Duration::MAX);
+        let introducing = self.introductions.introduce(&introduction);
+        let introduced = asked.bound(introducing).await?;
+        let ticket = introduced.ticket.ok_or_else(|| {
+            Error::internal("a gateway does not say what a ticket for a part of the rows says")
+        })?;
+        let part = part::Part::of(&self.context, ticket, asked)?;
         part.messages(Arc::clone(&self.context))
+    }
+
+    /// Refuses what does not even say of itself that it is a ticket for a part of the rows: no gateway need be asked about that.
+    fn refuse_others(&self, ticket: &[u8]) -> Result<()> {
+        if Sealer::claims(Purpose::Direct, ticket) {
+            return Ok(());
+        }
+        let opened: Result<DirectTicket> = self.context.sealer.open(Purpose::Direct, ticket);
+        opened.map(drop)
+    }
+
+    /// Finds out who sends a large message: a user whom a gateway knows, or nobody.
+    pub(crate) fn introduced(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<SocketAddr>,
+    ) -> volary_node::whole_messages::Introduction {
+        let introductions = Arc::clone(&self.introductions);
+        let introduction = introduction(headers, peer, Bytes::new());
+        async move {
+            let introduced = introductions.introduce(&introduction?).await?;
+            Ok(Sender::User(introduced.user.into()))
+        }
+        .boxed()
     }
 
     /// A client logs in. One that shows a password is told a token, with which it goes on.
@@ -102,19 +135,24 @@ impl Clients {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a header that is no text.
-pub fn introduction_of<T>(request: &Request<T>, ticket: bytes::Bytes) -> Result<Introduction> {
+pub fn introduction_of<T>(request: &Request<T>, ticket: Bytes) -> Result<Introduction> {
+    introduction(request.metadata().as_ref(), request.remote_addr(), ticket)
+}
+
+fn introduction(
+    headers: &HeaderMap,
+    peer: Option<SocketAddr>,
+    ticket: Bytes,
+) -> Result<Introduction> {
     Ok(Introduction {
-        authorization: authorization(request.metadata())?,
-        peer: request
-            .remote_addr()
-            .map(|peer| peer.to_string())
-            .unwrap_or_default(),
+        authorization: authorization(headers)?,
+        peer: peer.map(|peer| peer.to_string()).unwrap_or_default(),
         ticket,
     })
 }
 
-fn authorization(metadata: &MetadataMap) -> Result<Option<String>> {
-    let header = metadata.get(AUTHORIZATION);
+fn authorization(headers: &HeaderMap) -> Result<Option<String>> {
+    let header = headers.get(AUTHORIZATION);
     let text = header.map(|header| header.to_str().map(ToOwned::to_owned));
     text.transpose()
         .map_err(|_| Error::invalid("the authorization header is no text"))

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use tonic::metadata::MetadataMap;
 use tracing::Instrument;
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ids::QueryId;
@@ -28,14 +27,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of a ticket for this worker. `metadata`: the headers of the call, which may say how long it may take.
+    /// What a ticket for this worker asks for. `asked`: until when the client waits.
     ///
     /// # Errors
     /// `UNAVAILABLE` for another worker's; `INVALID_ARGUMENT` for one that does not say all.
     pub(super) fn of(
         context: &WorkerContext,
         ticket: DirectTicket,
-        metadata: &MetadataMap,
+        asked: Deadline,
     ) -> Result<Self> {
         let limit = Duration::from_millis(ticket.timeout_ms);
         let part = ticket
@@ -49,13 +48,8 @@ impl Part {
             ticket: part,
             announced: Arc::new(announced),
             client: ticket.query.map(|query| query.user).unwrap_or_default(),
-            deadline: Deadline::of_part(metadata, limit),
+            deadline: asked.within_part(limit),
         })
-    }
-
-    /// Does `work` as long as the call may take.
-    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.deadline.bound(work).await
     }
 
     /// The messages, from the schema on. Dropping the stream ends the work.
@@ -109,6 +103,7 @@ fn until<T>(
 
 #[cfg(test)]
 mod tests {
+    use tonic::metadata::MetadataMap;
     use volary_flight_proto::ErrorCode;
 
     use super::*;

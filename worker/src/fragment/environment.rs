@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::Limit;
-use volary_node::value_limit;
+use volary_node::value_limit::{self, ValueLimit};
 
 use super::optimize::session_config;
 
@@ -64,10 +64,15 @@ impl Environments {
             target_partitions,
             &fragment.time_zone,
         );
+        let config = ValueLimit(self.values).set(config);
         let session = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env));
         let known = session.state();
         for function in value_limit::bounded(known.scalar_functions().values(), self.values) {
             session.register_udf(ScalarUDF::clone(&function));
+        }
+        let aggregates = known.aggregate_functions().values();
+        for function in value_limit::bounded_aggregates(aggregates, self.values) {
+            session.register_udaf(AggregateUDF::clone(&function));
         }
         let made = session.task_ctx();
         let mut all = self.known.lock();

@@ -14,7 +14,6 @@ use datafusion::config::TableParquetOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -35,7 +34,7 @@ use volary_node::admission::{Admission, Place};
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::client_rows;
-use volary_node::run::{StopsWhenDropped, runnable};
+use volary_node::run::{StopsWhenDropped, runnable, shown_with_metrics};
 use volary_node::runtimes::CpuStream;
 
 use super::bind::{Binder, Bindings};
@@ -163,10 +162,9 @@ pub async fn rows(
         };
         // Whoever reads nothing is not asked for more, also when the time of the call has passed: it ends from here.
         let reader_timeout = limit.min(CLIENT_TIMEOUT);
-        let computed = context
+        Ok(context
             .runtimes
-            .stream_on_cpu(Box::pin(rows), reader_timeout);
-        Ok(computed.stopping(fragment.end))
+            .stream_on_cpu(Box::pin(rows), reader_timeout, fragment.end))
     };
     runtimes.on_cpu(work.in_current_span()).await
 }
@@ -250,7 +248,7 @@ fn bind(
         Some(_) => plan,
         None => one_stream(plan, settings.ordered, settings.fetch)?,
     };
-    let (plan, end) = runnable(plan)?;
+    let (plan, end) = runnable(plan, &task, &context.runtimes)?;
     Ok(BoundFragment {
         plan,
         end,
@@ -352,8 +350,7 @@ fn stream(
     let schema = sized.schema();
     let computed = context
         .runtimes
-        .stream_on_cpu(sized, READER_TIMEOUT)
-        .stopping(fragment.end);
+        .stream_on_cpu(sized, READER_TIMEOUT, fragment.end);
     let counted = Counted::default();
     let counts = counted.clone();
     let counted_rows = computed
@@ -516,8 +513,7 @@ impl FragmentStream {
             slowest_member: members.slowest_member,
             sent_bytes: members.sent_bytes,
             plan_metrics: if self.with_plan_metrics {
-                let own = DisplayableExecutionPlan::with_metrics(self.plan.as_ref());
-                format!("{}{}", own.indent(true), members.plan_metrics)
+                format!("{}{}", shown_with_metrics(&self.plan), members.plan_metrics)
             } else {
                 String::new()
             },

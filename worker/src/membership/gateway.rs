@@ -59,26 +59,24 @@ impl Gateway {
     ) -> Result<Self> {
         let secret = config.secret.as_deref().unwrap_or_default();
         let sealer = Sealer::new(Key::from_secret(secret));
-        // That does not wait behind rows.
-        Self::connected(config, tls, sealer, None, runtimes.health())
-    }
-
-    /// Connected to on `runtime` when it is first asked; the connection is closed when nobody asks for so long.
-    pub(crate) fn connected(
-        config: &Config,
-        tls: Option<ClientTls>,
-        sealer: Sealer,
-        closed_after: Option<Duration>,
-        runtime: &Handle,
-    ) -> Result<Self> {
         let options = ChannelOptions {
             tls,
-            closed_after,
             ..ChannelOptions::default()
         };
+        // That does not wait behind rows.
+        Self::connected(config, sealer, &options, runtimes.health())
+    }
+
+    /// Connected to on `runtime` when it is first asked.
+    pub(crate) fn connected(
+        config: &Config,
+        sealer: Sealer,
+        options: &ChannelOptions,
+        runtime: &Handle,
+    ) -> Result<Self> {
         Ok(Self {
             address: config.gateway_address().to_owned(),
-            client: flight_client(config.gateway_address(), &options, runtime)?,
+            client: flight_client(config.gateway_address(), options, runtime)?,
             sealer,
         })
     }

@@ -1,3 +1,4 @@
+use std::sync::Barrier;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -54,6 +55,7 @@ fn worker_with(execution: Execution) -> Worker {
     let values = execution.value_limit();
     let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
     let data_dir = DataDir::open(&dir.path().join("node"), Role::Worker).unwrap();
+    let sealer = Sealer::new(Key::from_secret("secret of two clusters"));
     let context = WorkerContext {
         history: Arc::new(History::new(Arc::new(data_dir), storage.clone())),
         id: WorkerId(3),
@@ -67,10 +69,15 @@ fn worker_with(execution: Execution) -> Worker {
         environments: Environments::new(values),
         fragments: KeptFragments::new(kept_fragments),
         runtimes: runtimes.handles().clone(),
-        sealer: Sealer::new(Key::from_secret("secret of two clusters")),
+        sealer: sealer.clone(),
         admission: Admission::new("fragments", 1, 1),
         relaying: Admission::new("fragments that relay", 1, 1),
-        connections: Connections::new(&CONNECTIONS, None, runtimes.handles().io().clone()),
+        connections: Connections::new(
+            &CONNECTIONS,
+            None,
+            sealer.clone(),
+            runtimes.handles().io().clone(),
+        ),
         known_fragments: KnownFragments::default(),
         serving_clients: Admission::new("parts that clients fetch", 1, 1),
         clients_uri: String::new(),
@@ -267,15 +274,24 @@ async fn a_fragment_that_nobody_waits_for_any_more_gives_up_its_turn() {
 #[tokio::test]
 async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
     let worker = worker();
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let computing = worker.context().runtimes.cpu().spawn(async move {
-        released.recv().unwrap();
-    });
+    let cpu = worker.context().runtimes.cpu();
+    let threads = cpu.metrics().num_workers();
+    let end = Arc::new(Barrier::new(threads + 1));
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..threads {
+        let (end, begins) = (Arc::clone(&end), begins.clone());
+        cpu.spawn(async move {
+            begins.send(()).unwrap();
+            end.wait();
+        });
+    }
+    for _ in 0..threads {
+        begun.recv().await.unwrap();
+    }
     let mut stream = worker.do_get().await;
     let message = next(&mut stream).await.unwrap();
     assert_eq!(message.app_metadata, Frame::keep_alive().to_bytes());
-    release.send(()).unwrap();
-    computing.await.unwrap();
+    end.wait();
     assert_refused_in_the_end(stream).await;
 }
 

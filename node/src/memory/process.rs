@@ -1,0 +1,289 @@
+//! What the whole process has in memory, beside what operators say that they hold.
+//!
+//! DataFusion's memory pool counts what operators say, and much says nothing: values that functions make, rows on their way to a
+//! client, plans. A process that has more memory than its machine is ended, with all statements. So it is looked at what
+//! the system says that the process has, before more is taken.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
+
+use crate::size::MemorySize;
+
+/// What a process may have beyond what its operators hold, of each node: a fifth of that, and no less than this.
+const LEAST_BESIDE: usize = 512 << 20;
+/// The system is asked no more often.
+const FRESH_FOR: Duration = Duration::from_millis(20);
+
+static THIS_PROCESS: LazyLock<Arc<ProcessMemory>> = LazyLock::new(|| {
+    Arc::new(ProcessMemory {
+        allowed: AtomicUsize::new(0),
+        being_made: AtomicUsize::new(0),
+        used: AtomicUsize::new(0),
+        started: Instant::now(),
+        asked_at: AtomicU64::new(0),
+        fresh_for: FRESH_FOR,
+        probe: Mutex::new(Box::new(resident_memory())),
+    })
+});
+
+/// The memory of a process, which all of its nodes share.
+pub struct ProcessMemory {
+    /// In bytes, for all nodes together.
+    allowed: AtomicUsize,
+    /// Large values that are being made, and are only partly there.
+    being_made: AtomicUsize,
+    /// What the system said when it was last asked.
+    used: AtomicUsize,
+    started: Instant,
+    /// When that was, in microseconds after the start.
+    asked_at: AtomicU64,
+    /// How long that is new enough.
+    fresh_for: Duration,
+    probe: Mutex<Box<dyn FnMut() -> usize + Send>>,
+}
+
+impl fmt::Debug for ProcessMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessMemory")
+            .field("allowed", &self.allowed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProcessMemory {
+    /// The memory of this process.
+    pub fn this() -> &'static Arc<Self> {
+        &THIS_PROCESS
+    }
+
+    /// Asks the allocator how much the process has. What the system says has what was freed and not yet given back, which is of no harm.
+    pub fn ask_instead_of_the_system(&self, allocator: impl FnMut() -> usize + Send + 'static) {
+        *self.probe.lock() = Box::new(allocator);
+    }
+
+    /// Adds a node whose operators may hold so much.
+    pub(super) fn allow(self: &Arc<Self>, limit_bytes: usize) -> Allowance {
+        let bytes = limit_bytes.saturating_add(LEAST_BESIDE.max(limit_bytes / 5));
+        self.allowed.fetch_add(bytes, Ordering::Relaxed);
+        Allowance {
+            process: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    /// What the process has, or had a moment ago, in bytes.
+    pub fn in_use(&self) -> usize {
+        self.used()
+    }
+
+    /// What its nodes may have together, in bytes.
+    pub fn allowed(&self) -> usize {
+        self.allowed.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong if the process has more than its nodes may have, now or a moment ago.
+    pub fn excess(&self) -> Option<Excess> {
+        self.excess_with(self.used(), 0)
+    }
+
+    /// Lets a value of so many bytes be made, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// If the process would have more than its nodes may have.
+    pub fn make(&self, bytes: usize) -> Result<BeingMade<'_>, Excess> {
+        let others = self.being_made.fetch_add(bytes, Ordering::Relaxed);
+        // Given back also where it is refused.
+        let being_made = BeingMade {
+            process: self,
+            bytes,
+        };
+        match self.excess_with(self.used_now(), others.saturating_add(bytes)) {
+            Some(excess) => Err(excess),
+            None => Ok(being_made),
+        }
+    }
+
+    /// A process without nodes has no limit.
+    fn excess_with(&self, used: usize, more: usize) -> Option<Excess> {
+        let allowed = self.allowed();
+        let is_too_much = allowed > 0 && used.saturating_add(more) > allowed;
+        is_too_much.then_some(Excess { used, allowed })
+    }
+
+    /// What the process has, or had a moment ago.
+    fn used(&self) -> usize {
+        let now = self.started.elapsed();
+        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        let is_old = now.saturating_sub(Duration::from_micros(asked_at)) >= self.fresh_for;
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let claim = |now| {
+            let claimed =
+                self.asked_at
+                    .compare_exchange(asked_at, now, Ordering::Relaxed, Ordering::Relaxed);
+            claimed.is_ok()
+        };
+        // One asks, and the others go by what was said before.
+        if is_old && claim(now) {
+            return self.used_now();
+        }
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn used_now(&self) -> usize {
+        let used = (self.probe.lock())();
+        self.used.store(used, Ordering::Relaxed);
+        used
+    }
+}
+
+/// What the process may have because of one of its nodes, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    process: Arc<ProcessMemory>,
+    bytes: usize,
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.process
+            .allowed
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A value that is being made.
+#[derive(Debug)]
+pub struct BeingMade<'a> {
+    process: &'a ProcessMemory,
+    bytes: usize,
+}
+
+impl Drop for BeingMade<'_> {
+    fn drop(&mut self) {
+        let bytes = self.bytes;
+        self.process.being_made.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A process has, or would have, more memory than it may.
+#[derive(Debug, Clone, Copy)]
+pub struct Excess {
+    /// What it has, in bytes.
+    pub used: usize,
+    /// What it may have, in bytes.
+    pub allowed: usize,
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
+        write!(
+            f,
+            "the node's process has {} of memory, and may have {}, by the limits of its nodes (memory.limit); try again when less runs",
+            size(self.used),
+            size(self.allowed)
+        )
+    }
+}
+
+/// Asks the system what this process has in memory; 0 where it does not say.
+fn resident_memory() -> impl FnMut() -> usize + Send {
+    let mut system = System::new();
+    let pid = Pid::from_u32(std::process::id());
+    move || {
+        let only_memory = ProcessRefreshKind::nothing().with_memory();
+        system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), false, only_memory);
+        let process = system.process(pid);
+        process.map_or(0, |process| {
+            usize::try_from(process.memory()).unwrap_or(usize::MAX)
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A process that has as much as is said.
+    pub(in crate::memory) fn process() -> (Arc<ProcessMemory>, impl Fn(usize)) {
+        let used = Arc::new(AtomicUsize::new(0));
+        let said = Arc::clone(&used);
+        let process = ProcessMemory {
+            allowed: AtomicUsize::new(0),
+            being_made: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            started: Instant::now(),
+            asked_at: AtomicU64::new(0),
+            fresh_for: Duration::ZERO,
+            probe: Mutex::new(Box::new(move || said.load(Ordering::Relaxed))),
+        };
+        let set_used = move |bytes| used.store(bytes, Ordering::Relaxed);
+        (Arc::new(process), set_used)
+    }
+
+    #[test]
+    fn nodes_of_one_process_share_its_memory() {
+        let (process, set_used) = process();
+        set_used(600 * MIB);
+        assert!(process.make(1).is_ok());
+        let _first = process.allow(10 * MIB);
+        let excess = process.make(1).unwrap_err();
+        assert_eq!(excess.allowed, 522 * MIB);
+        let said = excess.to_string();
+        assert!(
+            said.contains("has 600.0 MiB of memory, and may have 522.0 MiB"),
+            "{said}"
+        );
+        let second = process.allow(10_000 * MIB);
+        assert_eq!(process.allowed.load(Ordering::Relaxed), 12_522 * MIB);
+        assert!(process.make(1).is_ok());
+        assert!(process.excess().is_none());
+        drop(second);
+        assert!(process.make(1).is_err());
+        assert!(process.excess().is_some());
+    }
+
+    #[test]
+    fn what_is_being_made_counts_before_it_is_there() {
+        let (process, set_used) = process();
+        let _node = process.allow(100 * MIB);
+        set_used(12 * MIB);
+        let first = process.make(300 * MIB).unwrap();
+        let second = process.make(300 * MIB).unwrap();
+        assert!(process.make(MIB).is_err());
+        drop(first);
+        let _third = process.make(300 * MIB).unwrap();
+        drop(second);
+        assert!(process.make(301 * MIB).is_err());
+        assert_eq!(process.being_made.load(Ordering::Relaxed), 300 * MIB);
+    }
+
+    #[test]
+    fn the_system_is_not_asked_all_the_time() {
+        let (mut process, set_used) = process();
+        Arc::get_mut(&mut process).unwrap().fresh_for = Duration::MAX;
+        let _node = process.allow(0);
+        assert!(process.excess().is_none());
+        set_used(1 << 40);
+        assert!(process.excess().is_none());
+        // Who makes a large value asks.
+        process.make(MIB).unwrap_err();
+        assert!(process.excess().is_some());
+    }
+
+    #[test]
+    fn the_system_says_what_this_process_has() {
+        let mut probe = resident_memory();
+        let held = std::hint::black_box(vec![1_u8; 256 * MIB]);
+        let with_it = probe();
+        assert!(with_it > 256 * MIB, "{with_it}");
+        drop(held);
+    }
+}

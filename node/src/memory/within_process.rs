@@ -1,0 +1,122 @@
+//! A memory pool that gives nothing more when the process has more memory than it may.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+
+use super::process::{Allowance, ProcessMemory};
+
+/// What an operator may hold in any case, so that small queries do not fail because of large ones.
+const SMALL_BYTES: usize = 1 << 20;
+
+/// The pool within, as long as the process has no more than it may. Operators that are refused spill, or fail.
+#[derive(Debug)]
+pub(super) struct WithinProcess<P> {
+    within: P,
+    process: Arc<ProcessMemory>,
+    /// Of the node whose pool it is; none for a part of that pool.
+    _allowance: Option<Allowance>,
+}
+
+impl<P> WithinProcess<P> {
+    /// The pool of a node of this process, which may hold so much.
+    pub(super) fn of_node(within: P, limit_bytes: usize) -> Self {
+        let process = ProcessMemory::this();
+        Self {
+            _allowance: Some(process.allow(limit_bytes)),
+            ..Self::new(within, process)
+        }
+    }
+
+    /// A part of a node's pool.
+    pub(super) fn of_query(within: P) -> Self {
+        Self::new(within, ProcessMemory::this())
+    }
+
+    fn new(within: P, process: &Arc<ProcessMemory>) -> Self {
+        Self {
+            within,
+            process: Arc::clone(process),
+            _allowance: None,
+        }
+    }
+}
+
+impl<P: MemoryPool> MemoryPool for WithinProcess<P> {
+    fn name(&self) -> &str {
+        self.within.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.within.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.within.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.within.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.within.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let is_small = reservation.size().saturating_add(additional) <= SMALL_BYTES;
+        if let Some(excess) = self.process.excess().filter(|_| !is_small) {
+            return Err(DataFusionError::ResourcesExhausted(excess.to_string()));
+        }
+        self.within.try_grow(reservation, additional)
+    }
+
+    fn reserved(&self) -> usize {
+        self.within.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.within.memory_limit()
+    }
+}
+
+impl<P: MemoryPool> fmt::Display for WithinProcess<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.within, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+    use crate::memory::process::tests::process;
+
+    #[test]
+    fn a_process_that_has_too_much_gives_no_more_and_takes_back() {
+        let (process, set_used) = process();
+        let _node = process.allow(0);
+        let pool = WithinProcess::new(GreedyMemoryPool::new(10 * SMALL_BYTES), &process);
+        let pool: Arc<dyn MemoryPool> = Arc::new(pool);
+        let reservation = MemoryConsumer::new("Sort").register(&pool);
+        reservation.try_grow(6 * SMALL_BYTES).unwrap();
+        assert!(reservation.try_grow(6 * SMALL_BYTES).is_err());
+        set_used(1 << 40);
+        let small = MemoryConsumer::new("Gather").register(&pool);
+        small.try_grow(SMALL_BYTES).unwrap();
+        let error = reservation.try_grow(1).unwrap_err();
+        assert!(
+            matches!(error, DataFusionError::ResourcesExhausted(_)),
+            "{error}"
+        );
+        reservation.free();
+        assert_eq!(pool.reserved(), SMALL_BYTES);
+        set_used(0);
+        reservation.try_grow(6 * SMALL_BYTES).unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! The header by which a node of the cluster shows that it is one, before anything of its call is read.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
+use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::{Error, Result};
+
+const NAME: &str = "volary-node";
+
+/// The clocks of two machines differ by seconds.
+const LIFETIME: Duration = Duration::from_secs(60);
+/// A header is used for so long, and is valid for some time more.
+const RENEWED_AFTER: Duration = Duration::from_secs(20);
+
+/// Makes the header with the cluster's key.
+#[derive(Debug)]
+pub struct NodeHeader {
+    sealer: Sealer,
+    newest: Mutex<Option<(HeaderValue, Instant)>>,
+}
+
+impl NodeHeader {
+    /// `sealer` has the cluster's key.
+    pub fn new(sealer: Sealer) -> Self {
+        Self {
+            sealer,
+            newest: Mutex::default(),
+        }
+    }
+
+    /// Adds the header to those of a call.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        match self.value() {
+            Ok(value) => _ = headers.insert(NAME, value),
+            Err(error) => tracing::error!(%error, "a call goes without the header of a node"),
+        }
+    }
+
+    fn value(&self) -> Result<HeaderValue> {
+        let mut newest = self.newest.lock();
+        if let Some((value, made_at)) = newest.as_ref()
+            && made_at.elapsed() < RENEWED_AFTER
+        {
+            return Ok(value.clone());
+        }
+        let sealed = self.sealer.seal(Purpose::Node, &(), LIFETIME);
+        let text = BASE64_URL_SAFE_NO_PAD.encode(sealed);
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| Error::internal("the header of a node is no text"))?;
+        value.set_sensitive(true);
+        *newest = Some((value.clone(), Instant::now()));
+        Ok(value)
+    }
+}
+
+/// Whether a node has made a call with these headers.
+///
+/// # Errors
+/// Those of [`Sealer::open`], for a header that was not sealed with this key, or has expired.
+pub fn is_of_node(sealer: &Sealer, headers: &HeaderMap) -> Result<bool> {
+    let Some(value) = headers.get(NAME) else {
+        return Ok(false);
+    };
+    let sealed = BASE64_URL_SAFE_NO_PAD.decode(value.as_bytes());
+    let sealed =
+        sealed.map_err(|_| Error::invalid(format!("the header {NAME} is not one of a node")))?;
+    sealer.open::<()>(Purpose::Node, &sealed)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use volary_flight_proto::ErrorCode;
+    use volary_flight_proto::seal::Key;
+
+    use super::*;
+
+    fn sealer(secret: &str) -> Sealer {
+        Sealer::new(Key::from_secret(secret))
+    }
+
+    #[test]
+    fn a_node_is_known_by_the_key_and_by_nothing_else() {
+        let mut headers = HeaderMap::new();
+        assert!(!is_of_node(&sealer("ours"), &headers).unwrap());
+        let header = NodeHeader::new(sealer("ours"));
+        header.add_to(&mut headers);
+        assert!(is_of_node(&sealer("ours"), &headers).unwrap());
+        let error = is_of_node(&sealer("another"), &headers).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::PermissionDenied);
+        for nonsense in ["", "nonsense", "ä"] {
+            let value = HeaderValue::from_bytes(nonsense.as_bytes()).unwrap();
+            headers.insert(NAME, value);
+            let error = is_of_node(&sealer("ours"), &headers).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn one_header_serves_many_calls() {
+        let header = NodeHeader::new(sealer("ours"));
+        assert_eq!(header.value().unwrap(), header.value().unwrap());
+    }
+}

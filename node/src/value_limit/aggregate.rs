@@ -1,0 +1,273 @@
+//! Aggregates that make one value of many, with a limit.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, AggregateFunctionParams, WindowFunctionParams,
+};
+use datafusion::logical_expr::function::{
+    AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
+};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator,
+    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+};
+
+use crate::memory::Limit;
+use crate::size::MemorySize;
+
+/// The aggregates whose value has all the values of its rows.
+const COLLECTING: [&str; 2] = ["array_agg", "string_agg"];
+
+/// An aggregate that refuses to make a value that is too large. Where rows are grouped, the memory of the query bounds all groups
+/// together instead.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct BoundedAggregate {
+    function: Arc<AggregateUDF>,
+    limit_bytes: usize,
+    setting: &'static str,
+}
+
+impl BoundedAggregate {
+    /// The aggregate with a limit, if it collects values and has none yet.
+    pub(super) fn of(function: Arc<AggregateUDF>, limit: Limit) -> Option<Self> {
+        let is_bounded = function.inner().is::<Self>();
+        (COLLECTING.contains(&function.name()) && !is_bounded).then(|| Self {
+            function,
+            limit_bytes: limit.bytes,
+            setting: limit.setting,
+        })
+    }
+
+    fn inner(&self) -> &Arc<dyn AggregateUDFImpl> {
+        self.function.inner()
+    }
+
+    fn with(&self, function: AggregateUDF) -> Self {
+        Self {
+            function: Arc::new(function),
+            ..self.clone()
+        }
+    }
+
+    fn bounded(&self, within: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        Box::new(BoundedAccumulator {
+            within,
+            name: self.function.name().to_owned(),
+            limit_bytes: self.limit_bytes,
+            setting: self.setting,
+        })
+    }
+}
+
+// Each method is handed on, or the aggregate would lose what it does otherwise than others.
+#[warn(clippy::missing_trait_methods)]
+impl AggregateUDFImpl for BoundedAggregate {
+    fn name(&self) -> &str {
+        self.inner().name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner().aliases()
+    }
+
+    fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner().schema_name(params)
+    }
+
+    fn human_display(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner().human_display(params)
+    }
+
+    fn window_function_schema_name(&self, params: &WindowFunctionParams) -> Result<String> {
+        self.inner().window_function_schema_name(params)
+    }
+
+    fn display_name(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner().display_name(params)
+    }
+
+    fn window_function_display_name(&self, params: &WindowFunctionParams) -> Result<String> {
+        self.inner().window_function_display_name(params)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner().signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.inner().return_type(arg_types)
+    }
+
+    fn return_field(&self, arg_fields: &[FieldRef]) -> Result<FieldRef> {
+        self.inner().return_field(arg_fields)
+    }
+
+    fn is_nullable(&self) -> bool {
+        self.inner().is_nullable()
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        Ok(self.bounded(self.inner().accumulator(args)?))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.inner().state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
+        self.inner().groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        self.inner().create_groups_accumulator(args)
+    }
+
+    fn create_sliding_accumulator(
+        &self,
+        args: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn Accumulator>> {
+        Ok(self.bounded(self.inner().create_sliding_accumulator(args)?))
+    }
+
+    fn with_beneficial_ordering(
+        self: Arc<Self>,
+        beneficial_ordering: bool,
+    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
+        let function = AggregateUDF::clone(&self.function);
+        let ordered = function.with_beneficial_ordering(beneficial_ordering)?;
+        Ok(ordered.map(|function| Arc::new(self.with(function)) as _))
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner().order_sensitivity()
+    }
+
+    fn simplify(&self) -> Option<AggregateFunctionSimplification> {
+        self.inner().simplify()
+    }
+
+    fn simplify_expr_op_literal(
+        &self,
+        function: &AggregateFunction,
+        argument: &Expr,
+        operator: Operator,
+        literal: &Expr,
+        argument_is_left: bool,
+    ) -> Result<Option<Expr>> {
+        self.inner().simplify_expr_op_literal(
+            function,
+            argument,
+            operator,
+            literal,
+            argument_is_left,
+        )
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        match self.inner().reverse_expr() {
+            ReversedUDAF::Reversed(function) => {
+                let function = AggregateUDF::clone(&function);
+                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(self.with(function))))
+            }
+            other => other,
+        }
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner().coerce_types(arg_types)
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.inner().is_descending()
+    }
+
+    fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
+        self.inner().value_from_stats(statistics)
+    }
+
+    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
+        self.inner().default_value(data_type)
+    }
+
+    fn supports_null_handling_clause(&self) -> bool {
+        self.inner().supports_null_handling_clause()
+    }
+
+    fn supports_within_group_clause(&self) -> bool {
+        self.inner().supports_within_group_clause()
+    }
+
+    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+        self.inner().set_monotonicity(data_type)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner().documentation()
+    }
+}
+
+/// Fails when what it has collected is too large.
+#[derive(Debug)]
+struct BoundedAccumulator {
+    within: Box<dyn Accumulator>,
+    name: String,
+    limit_bytes: usize,
+    setting: &'static str,
+}
+
+impl BoundedAccumulator {
+    fn check(&self) -> Result<()> {
+        let bytes = self.within.size();
+        if bytes <= self.limit_bytes {
+            return Ok(());
+        }
+        let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "{}(…) would make a value of {} or more; {} allows {}",
+            self.name,
+            size(bytes),
+            self.setting,
+            size(self.limit_bytes),
+        )))
+    }
+}
+
+impl Accumulator for BoundedAccumulator {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.within.update_batch(values)?;
+        self.check()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.within.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        self.within.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.within.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.within.merge_batch(states)?;
+        self.check()
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.within.retract_batch(values)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.within.supports_retract_batch()
+    }
+}

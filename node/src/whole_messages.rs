@@ -1,0 +1,470 @@
+//! The messages of a call, each handed on when it is whole.
+//!
+//! tonic allocates as much as a message says that it has, before it has come. Here a message takes what has come of it, out of
+//! [`Unfinished`](crate::unfinished::Unfinished), and its sender has to go on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::body::{Body as HttpBody, Frame};
+use tokio::time::{Instant, Sleep};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::unfinished::{Sender, Share};
+
+/// What comes before each message: whether it is compressed (1 byte), and its length (4 bytes, big-endian).
+const HEAD_BYTES: usize = 5;
+/// Pieces that are smaller are copied together: one byte would keep all that was received with it.
+const SMALL_BYTES: usize = 4 << 10;
+/// Into pieces of this size.
+const COPIED_BYTES: usize = 64 << 10;
+/// So much of a message has to come in each period.
+const LEAST_BYTES: usize = 64 << 10;
+/// The period.
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
+
+/// What one who is not known yet may send, in bytes, before it is found out who that is.
+pub const STRANGERS_BYTES: usize = 4 << 10;
+
+/// Finds out who sends more than [`STRANGERS_BYTES`].
+pub type Introduction = BoxFuture<'static, Result<Sender, Status>>;
+
+/// A body whose messages are whole.
+pub(crate) struct WholeMessages {
+    inner: Body,
+    /// Longer ones are left to tonic, which refuses them by their length.
+    most_bytes: usize,
+    period: Duration,
+    share: Share,
+    introduction: Option<Introduction>,
+    /// Counted as long as nobody knows who sends it.
+    received: usize,
+    state: State,
+    held: Held,
+    /// Whole, and to be handed on.
+    whole: VecDeque<Bytes>,
+    /// What of `share` is that of `whole`, in bytes.
+    whole_bytes: usize,
+    patience: Option<Patience>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// No more is read before it is known who sends it.
+    Asking,
+    /// What comes is handed on as it is: tonic refuses the call by what it has seen.
+    Through,
+    Over,
+}
+
+struct Patience {
+    period_ends: Pin<Box<Sleep>>,
+    /// What was held of the message when the period began.
+    bytes: usize,
+}
+
+impl fmt::Debug for WholeMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WholeMessages")
+            .field("share", &self.share)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WholeMessages {
+    /// Messages of at most `most_bytes`, of which what has come is held in `share`. With an `introduction`, the sender is a stranger
+    /// until that ends.
+    pub(crate) fn new(
+        inner: Body,
+        most_bytes: usize,
+        share: Share,
+        introduction: Option<Introduction>,
+    ) -> Self {
+        Self {
+            inner,
+            most_bytes,
+            period: PERIOD,
+            share,
+            introduction,
+            received: 0,
+            state: State::Open,
+            held: Held::default(),
+            whole: VecDeque::new(),
+            whole_bytes: 0,
+            patience: None,
+        }
+    }
+
+    fn take(&mut self, mut data: Bytes) -> Result<()> {
+        if self.introduction.is_some() {
+            self.received += data.len();
+            if self.received > STRANGERS_BYTES {
+                self.state = State::Asking;
+            }
+        }
+        while !data.is_empty() {
+            if self.held.is_empty() {
+                let whole = whole_messages(&data, self.most_bytes);
+                if whole > 0 {
+                    self.whole.push_back(data.split_to(whole));
+                    continue;
+                }
+                self.patience = None;
+            }
+            let piece = data.split_to(self.held.missing().min(data.len()));
+            self.share.grow(piece.len())?;
+            self.held.push(piece);
+            if self.held.is_to_be_refused(self.most_bytes) {
+                self.hand_on();
+                self.whole.push_back(data);
+                self.state = State::Through;
+                return Ok(());
+            }
+            if self.held.missing() == 0 {
+                self.hand_on();
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self) {
+        self.whole_bytes += self.held.bytes;
+        self.whole.extend(self.held.take());
+    }
+
+    /// Completes when the message does not go on.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let (bytes, period) = (self.held.bytes, self.period);
+        let patience = self.patience.get_or_insert_with(|| Patience {
+            period_ends: Box::pin(tokio::time::sleep(period)),
+            bytes,
+        });
+        loop {
+            ready!(patience.period_ends.as_mut().poll(cx));
+            if bytes.saturating_sub(patience.bytes) < LEAST_BYTES {
+                return Poll::Ready(Error::new(
+                    ErrorCode::DeadlineExceeded,
+                    format!(
+                        "a message of which {bytes} bytes have come does not go on: less than {LEAST_BYTES} bytes in {period:?}"
+                    ),
+                ));
+            }
+            patience.bytes = bytes;
+            patience.period_ends.as_mut().reset(Instant::now() + period);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            if self.state == State::Asking
+                && let Some(introduction) = &mut self.introduction
+            {
+                let sender = ready!(introduction.poll_unpin(cx));
+                self.introduction = None;
+                self.state = State::Open;
+                self.share.turn_to(sender?)?;
+            }
+            if let Some(data) = self.whole.pop_front() {
+                if self.whole.is_empty() {
+                    self.share.shrink(std::mem::take(&mut self.whole_bytes));
+                }
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Pending if self.held.is_empty() => return Poll::Pending,
+                Poll::Pending => {
+                    let late = ready!(self.poll_patience(cx));
+                    return Poll::Ready(Some(Err(late.into())));
+                }
+                Poll::Ready(None) if self.held.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) => {
+                    let error = Error::invalid(format!(
+                        "the call ends within a message, of which {} bytes have come",
+                        self.held.bytes
+                    ));
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                Poll::Ready(Some(frame)) => frame?,
+            };
+            match frame.into_data() {
+                Ok(data) if self.state == State::Through => {
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Ok(data) => self.take(data)?,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+}
+
+impl HttpBody for WholeMessages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.state == State::Over {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(self.poll(cx));
+        if matches!(frame, None | Some(Err(_))) {
+            self.state = State::Over;
+            self.held = Held::default();
+            self.whole.clear();
+            self.share.clear();
+        }
+        Poll::Ready(frame)
+    }
+}
+
+/// How many bytes the whole messages take that `data` begins with, none of them longer than `most_bytes`.
+fn whole_messages(data: &[u8], most_bytes: usize) -> usize {
+    let mut whole = 0;
+    while let Some(length) = Head::of(&data[whole..]).and_then(|head| head.length(most_bytes)) {
+        match whole.checked_add(length) {
+            Some(end) if end <= data.len() => whole = end,
+            _ => break,
+        }
+    }
+    whole
+}
+
+/// What comes before a message.
+#[derive(Clone, Copy)]
+struct Head([u8; HEAD_BYTES]);
+
+impl Head {
+    fn of(data: &[u8]) -> Option<Self> {
+        data.first_chunk().copied().map(Self)
+    }
+
+    /// Of the message with its head; `None` if tonic refuses it.
+    fn length(self, most_bytes: usize) -> Option<usize> {
+        let [is_compressed, length @ ..] = self.0;
+        let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
+        (is_compressed == 0 && length <= most_bytes).then_some(HEAD_BYTES + length)
+    }
+}
+
+/// What has come of a message.
+#[derive(Default)]
+struct Held {
+    pieces: VecDeque<Bytes>,
+    /// Small pieces that have come since the last one of `pieces`.
+    small: Vec<u8>,
+    bytes: usize,
+    head: Vec<u8>,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// How many bytes may be added at once: to the end of the head, or of the message.
+    fn missing(&self) -> usize {
+        match Head::of(&self.head).and_then(|head| head.length(usize::MAX)) {
+            Some(length) => length - self.bytes,
+            None => HEAD_BYTES.saturating_sub(self.bytes),
+        }
+    }
+
+    fn is_to_be_refused(&self, most_bytes: usize) -> bool {
+        Head::of(&self.head).is_some_and(|head| head.length(most_bytes).is_none())
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        let of_head = HEAD_BYTES.saturating_sub(self.bytes).min(piece.len());
+        self.head.extend_from_slice(&piece[..of_head]);
+        self.bytes += piece.len();
+        if piece.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&piece);
+            if self.small.len() >= COPIED_BYTES {
+                self.flush();
+            }
+        } else {
+            self.flush();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces
+                .push_back(std::mem::take(&mut self.small).into());
+        }
+    }
+
+    /// All of it, after which nothing is held.
+    fn take(&mut self) -> VecDeque<Bytes> {
+        self.flush();
+        std::mem::take(self).pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use futures::{StreamExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+    use crate::unfinished::Unfinished;
+
+    const MOST: usize = 100_000;
+
+    fn budget(bytes: usize) -> Unfinished {
+        Unfinished::new(bytes, "send less")
+    }
+
+    fn message(bytes: usize) -> Vec<u8> {
+        let mut message = vec![0];
+        message.extend_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+        message.extend((0..bytes).map(|at| u8::try_from(at % 251).unwrap()));
+        message
+    }
+
+    fn head(is_compressed: u8, length: u32) -> Vec<u8> {
+        let mut head = vec![is_compressed];
+        head.extend_from_slice(&length.to_be_bytes());
+        head
+    }
+
+    fn frames(pieces: Vec<Vec<u8>>) -> impl futures::Stream<Item = Result<Frame<Bytes>, Status>> {
+        stream::iter(
+            pieces
+                .into_iter()
+                .map(|piece| Ok(Frame::data(piece.into()))),
+        )
+    }
+
+    fn read(pieces: Vec<Vec<u8>>, budget: &Unfinished) -> WholeMessages {
+        let body = Body::new(StreamBody::new(frames(pieces)));
+        WholeMessages::new(body, MOST, budget.share(Sender::User("kea".into())), None)
+    }
+
+    async fn next(body: &mut WholeMessages) -> Option<Result<Bytes, Status>> {
+        let frame = body.frame().await?;
+        Some(frame.map(|frame| frame.into_data().unwrap()))
+    }
+
+    /// All that is handed on, which is to be whole messages after each run of pieces.
+    async fn collected(mut body: WholeMessages) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(data) = next(&mut body).await {
+            all.extend_from_slice(&data.unwrap());
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn messages_are_the_same_however_they_are_cut() {
+        let all: Vec<u8> = [0, 1, 4, 5000, 70_000, 3, MOST, 0]
+            .into_iter()
+            .flat_map(message)
+            .collect();
+        for size in [1, 2, 5, 7, 4095, 4096, 16_384, all.len()] {
+            let budget = budget(1 << 20);
+            let pieces = all.chunks(size).map(<[u8]>::to_vec).collect();
+            assert_eq!(collected(read(pieces, &budget)).await, all, "{size}");
+            assert_eq!(budget.bytes(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_message_is_handed_on_before_it_is_whole() {
+        let (first, second) = (message(10), message(6000));
+        let pieces = vec![
+            [&first[..], &second[..3]].concat(),
+            second[3..5500].to_vec(),
+        ];
+        let budget = budget(1 << 20);
+        let more = frames(pieces).chain(stream::pending());
+        let share = budget.share(Sender::User("kea".into()));
+        let mut body = WholeMessages::new(Body::new(StreamBody::new(more)), MOST, share, None);
+        assert_eq!(next(&mut body).await.unwrap().unwrap(), first);
+        assert!(next(&mut body).now_or_never().is_none());
+        assert_eq!(budget.bytes(), 5500);
+        drop(body);
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_does_not_go_on_ends_its_call() {
+        let budget = budget(1 << 20);
+        let begun = frames(vec![message(60_000)[..1000].to_vec()]).chain(stream::pending());
+        let share = budget.share(Sender::User("kea".into()));
+        let mut body = WholeMessages::new(Body::new(StreamBody::new(begun)), MOST, share, None);
+        body.period = Duration::from_millis(1);
+        let error = next(&mut body).await.unwrap().unwrap_err();
+        assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
+        assert!(error.message().contains("1000 bytes have come"), "{error}");
+        assert!(next(&mut body).await.is_none());
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn between_two_messages_a_client_may_take_its_time() {
+        let budget = budget(1 << 20);
+        let begun = frames(vec![message(10)]).chain(stream::pending());
+        let share = budget.share(Sender::User("kea".into()));
+        let mut body = WholeMessages::new(Body::new(StreamBody::new(begun)), MOST, share, None);
+        body.period = Duration::ZERO;
+        assert!(next(&mut body).await.is_some());
+        assert!(next(&mut body).now_or_never().is_none());
+        assert!(body.patience.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_is_refused_and_what_is_cut_short_is_an_error() {
+        let small = budget(1000);
+        let mut body = read(vec![message(6000)[..5000].to_vec()], &small);
+        let error = next(&mut body).await.unwrap().unwrap_err();
+        assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(small.bytes(), 0);
+        let budget = budget(1 << 20);
+        let mut body = read(vec![message(6000)[..5000].to_vec()], &budget);
+        let error = next(&mut body).await.unwrap().unwrap_err();
+        assert!(error.message().contains("ends within a message"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_tonic_refuses_by_its_head_reaches_it_at_once() {
+        for refused in [head(0, u32::MAX), head(0, 100_001), head(1, 3), head(7, 3)] {
+            let budget = budget(1 << 20);
+            let pieces = vec![refused[..2].to_vec(), refused[2..].to_vec(), vec![1; 10]];
+            let all = [&refused[..], &[1; 10]].concat();
+            assert_eq!(collected(read(pieces, &budget)).await, all);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_asked_who_it_is_before_it_sends_much() {
+        let introduced = |sender: Result<Sender, Status>| {
+            let budget = budget(1 << 20);
+            let pieces: VecDeque<_> = message(60_000).chunks(1000).map(<[u8]>::to_vec).collect();
+            let body = Body::new(StreamBody::new(frames(pieces.into())));
+            let introduction = Box::pin(async { sender });
+            let share = budget.share(Sender::stranger(None));
+            WholeMessages::new(body, MOST, share, Some(introduction))
+        };
+        let known = introduced(Ok(Sender::User("kea".into())));
+        assert_eq!(collected(known).await, message(60_000));
+        let mut unknown = introduced(Err(Status::unauthenticated("log in")));
+        let error = next(&mut unknown).await.unwrap().unwrap_err();
+        assert_eq!(error.message(), "log in");
+        assert!(next(&mut unknown).await.is_none());
+    }
+}

@@ -1,0 +1,160 @@
+"""Every function that SQL knows, called as nobody would: with large, negative, empty and nested values, other types.
+
+No call may end a node, whose address space is small, nor keep it longer than its timeout. `VOLARY_FUNCTION_SECONDS`
+says how long calls are made up; `VOLARY_FUNCTION_SEED` makes the same ones again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+from processes import PATIENCE_SECONDS, Processes
+
+import volary
+
+SECONDS = float(os.environ.get("VOLARY_FUNCTION_SECONDS", "0"))
+pytestmark = [pytest.mark.server, pytest.mark.skipif(SECONDS == 0, reason="it is part of `make soak`")]
+
+SEED = int(os.environ.get("VOLARY_FUNCTION_SEED", str(time.time_ns())))
+CLIENTS = 4
+TIMEOUT_SECONDS = 2
+MEMORY_LIMIT, MAX_VALUE = "128MiB", "32MiB"
+# Threads have stacks of 16 MiB, of which they use little, and the allocator reserves more than it uses.
+ADDRESS_SPACE = 3 << 30
+
+_NUMBERS = ["0", "1", "-1", "7", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808", "1e308"]
+_NUMBERS += ["'NaN'::DOUBLE", "0.1", "-0.0", "1::TINYINT", "255::SMALLINT", "12345678901234567890.12::DECIMAL(38, 2)"]
+_TEXTS = ["''", "'x'", "'äöü€𝄞'", "'%s'", "'(a+)+$'", "'2024-02-30'", "'%Y-%m-%d'", "'base64'", "'day'", "'+25:00'"]
+_TEXTS += ["repeat('ab', 100000)", "repeat('é', 30000)", '\'{"a": [1, {"b": null}]}\'', "'\\x00'", "'sha256'", "','"]
+_TIMES = ["DATE '0001-01-01'", "DATE '9999-12-31'", "TIMESTAMP '2024-02-29 23:59:59.999999999'", "TIME '23:59:59'"]
+_TIMES += ["INTERVAL '1 day'", "INTERVAL '-178000000 years'", "INTERVAL '9223372036 seconds'", "now()"]
+_OTHERS = [
+    "NULL",
+    "true",
+    "false",
+    "x'00ff'",
+    "[]",
+    "[1, NULL, 3]",
+    "['a', 'b']",
+    "[[1], [2, 3], []]",
+    "range(0, 100000)",
+]
+_OTHERS += [
+    "{'a': 1, 'b': 'x'}",
+    "MAP {'a': 1}",
+    "arrow_cast('x', 'Dictionary(Int32, Utf8)')",
+    "array_repeat('x', 10000)",
+]
+_COLUMNS = ["k", "v", "k * 1000000007", "-k", "v || v", "[k, k]"]
+_MOST_ARGUMENTS = 5
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A gateway and a worker that have little memory, and a table."""
+    settings = {
+        "VOLARY_GATEWAY__MEMORY__LIMIT": MEMORY_LIMIT,
+        "VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE,
+        "VOLARY_WORKER__MEMORY__LIMIT": MEMORY_LIMIT,
+        "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE,
+        # Addresses that are not used any more are given back, too.
+        "_RJEM_MALLOC_CONF": "retain:false",
+    }
+    with Processes(tmp_path_factory.mktemp("every_function"), settings) as processes:
+        for node in (processes.gateway, processes.add_worker()):
+            node.running().limit_address_space(ADDRESS_SPACE)
+        processes.sql("CREATE TABLE nests (k BIGINT, v VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        processes.sql("INSERT INTO nests SELECT value, 'egg ' || value FROM generate_series(-500, 500)")
+        yield processes
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The functions by kind."""
+
+    scalar: list[str]
+    aggregate: list[str]
+    window: list[str]
+    table: list[str]
+
+    def call(self, chosen: random.Random) -> str:
+        """A statement that calls one or two of them."""
+        kind = chosen.choices(["scalar", "aggregate", "window", "table"], [12, 4, 2, 1])[0]
+        on_worker = chosen.random() < 0.5
+        arguments = self._arguments(chosen, on_worker)
+        source = " FROM nests WHERE k <> 0" if on_worker else ""
+        match kind:
+            case "scalar":
+                return f"SELECT {chosen.choice(self.scalar)}({arguments}) AS made{source}"
+            case "aggregate":
+                grouped = " GROUP BY k % 3" if on_worker and chosen.random() < 0.5 else ""
+                return f"SELECT {chosen.choice(self.aggregate)}({arguments}) AS made{source}{grouped}"
+            case "window":
+                over = f"OVER (ORDER BY {'k' if on_worker else '1'})"
+                return f"SELECT {chosen.choice(self.window + self.aggregate)}({arguments}) {over} AS made{source}"
+            case _:
+                constants = self._arguments(chosen, on_worker=False)
+                return f"SELECT count(*) FROM {chosen.choice(self.table)}({constants})"
+
+    def _arguments(self, chosen: random.Random, on_worker: bool) -> str:
+        known = [*_NUMBERS, *_TEXTS, *_TIMES, *_OTHERS]
+        # Of each kind about as often, and most often of those that fit together.
+        kinds = [_NUMBERS, _TEXTS, _TIMES, _OTHERS, known, *([_COLUMNS] * 2 if on_worker else [])]
+        count = chosen.choices(range(_MOST_ARGUMENTS + 1), [1, 5, 6, 4, 2, 1])[0]
+        made = [chosen.choice(chosen.choice(kinds)) for _ in range(count)]
+        if made and chosen.random() < 0.2:
+            made[0] = f"{chosen.choice(self.scalar)}({made[0]})"
+        return ", ".join(made)
+
+
+@pytest.fixture(scope="module")
+def functions(small: Processes) -> Functions:
+    listed = small.sql("SELECT DISTINCT routine_name, function_type FROM information_schema.routines")
+    by_kind = {kind: sorted(name for name, of in listed if of == kind) for kind in ("SCALAR", "AGGREGATE", "WINDOW")}
+    assert all(by_kind.values()), by_kind
+    table = ["generate_series", "range", "unnest"]
+    return Functions(by_kind["SCALAR"], by_kind["AGGREGATE"], by_kind["WINDOW"], table)
+
+
+def test_no_call_ends_a_node_or_keeps_it_longer_than_its_timeout(small, functions):
+    until = time.monotonic() + SECONDS
+    latest: dict[int, str] = {}
+    nodes = (small.gateway, *small.workers)
+
+    def calls(client: int) -> tuple[int, int, float, str]:
+        chosen = random.Random(f"{SEED} {client}")
+        answered, refused, longest = 0, 0, (0.0, "")
+        with small.connect() as connection:
+            connection.sql(f"SET statement_timeout = '{TIMEOUT_SECONDS}s'")
+            while time.monotonic() < until:
+                latest[client] = statement = functions.call(chosen)
+                began = time.monotonic()
+                try:
+                    connection.sql(statement).rows()
+                    answered += 1
+                except volary.UnavailableError as error:
+                    tails = [node.running().tail() for node in nodes if not node.running().is_alive()]
+                    raise AssertionError(f"seed {SEED}: {latest}\n{tails}") from error
+                except (volary.Error, ValueError, OverflowError):
+                    # Values that Python has no type for are refused by the client.
+                    refused += 1
+                longest = max(longest, (time.monotonic() - began, statement))
+        return answered, refused, *longest
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        done = list(clients.map(calls, range(CLIENTS)))
+    print(f"seed {SEED}:", *done, sep="\n  ")
+    for node in nodes:
+        assert node.running().is_alive(), f"seed {SEED}: {node.name} has ended\n{node.running().tail()}"
+        panic = next((line for line in node.running().log().splitlines() if "panicked" in line), None)
+        assert panic is None, f"seed {SEED}: {node.name}: {panic}"
+    assert small.sql("SELECT count(*) FROM nests WHERE v <> ''") == [(1001,)]
+    assert sum(answered for answered, *_ in done) > 0
+    longest, statement = max((longest, statement) for *_, longest, statement in done)
+    assert longest < TIMEOUT_SECONDS + PATIENCE_SECONDS, f"seed {SEED}: {longest:.1f} s: {statement}"
