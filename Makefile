@@ -66,7 +66,7 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins
-	VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
+	VOLARY_FUNCTION_SEED=$$(date +%s) VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
 		--timeout=$$((3 * $(SOAK_SECONDS) + 600)) tests/python/test_every_function.py tests/python/test_hostile_users.py
 
 lint: setup ## Clippy and ruff, without a single warning

@@ -289,7 +289,7 @@ fn worker_config(
 }
 
 fn size(bytes: usize) -> MemorySize {
-    MemorySize::Bytes(bytes.max(1) as u64)
+    MemorySize::from(bytes.max(1))
 }
 
 /// A gateway that listens on all addresses is reached at loopback.

@@ -558,6 +558,10 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
         Ok(ours) => *ours,
         Err(source) => match source.downcast::<DataFusionError>() {
             Ok(inner) => (*inner).into(),
+            // A regular expression, of which a constant is looked at while a statement is planned.
+            Err(source) if source.is::<regex::Error>() || source.is::<regex_syntax::Error>() => {
+                Error::invalid(source.to_string())
+            }
             Err(source) => find_ours(source.as_ref()).unwrap_or_else(|| {
                 Error::with_source(ErrorCode::Internal, "an unexpected error", source)
             }),

@@ -124,7 +124,7 @@ pub struct Query {
     /// Memory of plans that are used again, with other values of their parameters, when a statement comes again; as estimated. With 0, each
     /// statement is planned by itself.
     pub generic_plans: MemorySize,
-    /// Sessions that are kept; the one that was not used for the longest time is forgotten first.
+    /// Sessions that are kept, a quarter of them for a user at the most; the one that was not used for the longest time is forgotten first.
     pub max_sessions: u64,
     /// Statements that have ended and are listed in `system.query_log`; the oldest is forgotten first.
     pub history: usize,

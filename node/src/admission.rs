@@ -94,23 +94,30 @@ impl Admission {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
     pub async fn enter_as(&self, session: &impl Hash) -> Result<Place> {
-        self.enter_of(session, session).await
+        self.enter_of(session, session, None).await
     }
 
-    /// Waits for a place as one of a user's session. Dropping the future gives up waiting.
+    /// Waits for a place as one of a user's session. `most_of_user`: so many of the user's run at a time, where that is less than all
+    /// users may have. Dropping the future gives up waiting.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
-    pub async fn enter_of(&self, user: &impl Hash, session: &impl Hash) -> Result<Place> {
+    pub async fn enter_of(
+        &self,
+        user: &impl Hash,
+        session: &impl Hash,
+        most_of_user: Option<usize>,
+    ) -> Result<Place> {
         let (user, session) = (self.keys.hash_one(user), self.keys.hash_one(session));
+        let most = self.shared.most_of_user(most_of_user);
         let (number, place) = {
             let mut state = self.shared.state.lock();
-            if self.shared.has_room(&state, user) {
+            if self.shared.has_room(&state, user, most) {
                 state.take(user);
                 return Ok(Place::new(&self.shared, user));
             }
             self.check_room(&state, user, session)?;
-            state.queue_up(user, session)
+            state.queue_up(user, session, most)
         };
         let _waiting = Waiting {
             shared: &self.shared,
@@ -124,10 +131,11 @@ impl Admission {
     }
 
     /// A place for one of a user's, if there is one that nobody waits for.
-    pub fn try_enter_of(&self, user: &impl Hash) -> Option<Place> {
+    pub fn try_enter_of(&self, user: &impl Hash, most_of_user: Option<usize>) -> Option<Place> {
         let user = self.keys.hash_one(user);
+        let most = self.shared.most_of_user(most_of_user);
         let mut state = self.shared.state.lock();
-        self.shared.has_room(&state, user).then(|| {
+        self.shared.has_room(&state, user, most).then(|| {
             state.take(user);
             Place::new(&self.shared, user)
         })
@@ -195,8 +203,14 @@ struct Shared {
 impl Shared {
     /// Whether one of this user's may run at once. Whoever waits may not: then all places are taken, or all of that user's. So
     /// nobody is overtaken.
-    fn has_room(&self, state: &State, user: u64) -> bool {
-        state.running < self.max_running && state.running_of(user) < self.max_running_per_user
+    fn has_room(&self, state: &State, user: u64, most_of_user: usize) -> bool {
+        state.running < self.max_running && state.running_of(user) < most_of_user
+    }
+
+    fn most_of_user(&self, own: Option<usize>) -> usize {
+        own.map_or(self.max_running_per_user, |most| {
+            most.clamp(1, self.max_running_per_user)
+        })
     }
 
     /// Gives a place of this user's to the one whose turn it is, or takes it back.
@@ -205,7 +219,7 @@ impl Shared {
             let next = {
                 let mut state = self.state.lock();
                 state.give_back(user);
-                state.take_turn(self.max_running_per_user)
+                state.take_turn()
             };
             let Some((next, waiter)) = next else {
                 return;
@@ -244,6 +258,8 @@ struct Sessions {
     queues: HashMap<u64, VecDeque<Waiter>>,
     /// The sessions of `queues`, each once, the one that is served next first.
     turns: VecDeque<u64>,
+    /// So many of the user's run at a time, as who came last knows it.
+    most: usize,
 }
 
 impl Sessions {
@@ -318,7 +334,12 @@ impl State {
         queue.map_or(0, VecDeque::len)
     }
 
-    fn queue_up(&mut self, user: u64, session: u64) -> (u64, oneshot::Receiver<Place>) {
+    fn queue_up(
+        &mut self,
+        user: u64,
+        session: u64,
+        most_of_user: usize,
+    ) -> (u64, oneshot::Receiver<Place>) {
         let (sender, receiver) = oneshot::channel();
         self.last_number += 1;
         let waiter = Waiter {
@@ -326,6 +347,7 @@ impl State {
             place: sender,
         };
         let sessions = self.users.entry(user).or_default();
+        sessions.most = most_of_user;
         if sessions.queues.is_empty() {
             self.turns.push_back(user);
         }
@@ -334,12 +356,13 @@ impl State {
         (self.last_number, receiver)
     }
 
-    /// Takes a place for the one whose turn it is, among the users who have fewer places than `most`.
-    fn take_turn(&mut self, most: usize) -> Option<(u64, oneshot::Sender<Place>)> {
-        let turns = self.turns.iter();
-        let position = turns
-            .clone()
-            .position(|user| self.running_of(*user) < most)?;
+    /// Takes a place for the one whose turn it is, among the users who may have more than they have.
+    fn take_turn(&mut self) -> Option<(u64, oneshot::Sender<Place>)> {
+        let may_have_more = |user: &u64| {
+            let most = self.users.get(user).map_or(0, |sessions| sessions.most);
+            self.running_of(*user) < most
+        };
+        let position = self.turns.iter().position(may_have_more)?;
         let user = self.turns.remove(position)?;
         let sessions = self.users.get_mut(&user)?;
         let next = sessions.take_turn();
@@ -616,13 +639,18 @@ mod tests {
         let admission = Admission::new("queries", 3, 100).with_max_running_per_user(2);
         let enter = |user: char, session: u8| {
             let admission = &admission;
-            Box::pin(async move { admission.enter_of(&user, &(user, session)).await.unwrap() })
+            Box::pin(async move {
+                admission
+                    .enter_of(&user, &(user, session), None)
+                    .await
+                    .unwrap()
+            })
         };
         let first = enter('a', 1).await;
         let _second = enter('a', 2).await;
         let mut third = enter('a', 3);
         assert!(third.as_mut().now_or_never().is_none());
-        assert!(admission.try_enter_of(&'a').is_none());
+        assert!(admission.try_enter_of(&'a', None).is_none());
         // One place is free all the same.
         assert!(!admission.is_full());
         let of_other = enter('b', 1).await;
@@ -640,6 +668,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_users_own_limit_is_below_that_of_all() {
+        let admission = Admission::new("queries", 9, 100).with_max_running_per_user(2);
+        let enter = |most: usize| {
+            let admission = &admission;
+            Box::pin(async move { admission.enter_of(&'a', &1, Some(most)).await.unwrap() })
+        };
+        let first = enter(1).await;
+        let mut waits = enter(1);
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(admission.try_enter_of(&'a', Some(1)).is_none());
+        // Others have the limit of all.
+        let _other = admission.try_enter_of(&'b', None).unwrap();
+        drop(first);
+        let _first = waits.await;
+        let _second = enter(5).await;
+        assert!(admission.try_enter_of(&'a', Some(5)).is_none());
+    }
+
+    #[tokio::test]
     async fn users_are_served_in_turn_however_many_sessions_they_have() {
         let admission = Admission::new("queries", 1, 100);
         let mut place = admission.enter().await.unwrap();
@@ -647,7 +694,7 @@ mod tests {
         for (user, session) in [('a', 1), ('a', 2), ('a', 3), ('a', 1), ('b', 1), ('b', 1)] {
             let admission = &admission;
             let mut entering: Entering<'_> =
-                Box::pin(async move { admission.enter_of(&user, &session).await });
+                Box::pin(async move { admission.enter_of(&user, &session, None).await });
             assert!(entering.as_mut().now_or_never().is_none());
             waiting.push(((user, session), entering));
         }

@@ -1,5 +1,6 @@
 //! Memory and spill space of a node's queries.
 
+mod outgoing;
 mod per_query;
 mod process;
 mod within_process;
@@ -17,6 +18,7 @@ use volary_flight_proto::{Error, Result};
 
 use crate::size::MemorySize;
 
+pub use outgoing::outgoing;
 pub use per_query::{Limit, PerQuery};
 pub use process::{BeingMade, Excess, ProcessMemory};
 use within_process::WithinProcess;

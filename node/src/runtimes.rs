@@ -11,7 +11,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::run::StopsWhenDropped;
 pub use on_cpu::{CpuStream, OnCpu};
-use turns::{InTurns, THREADS_ON_TRIAL, Turns, Work};
+use turns::{InTurns, Turns, Work};
 
 /// Streams that are computed on the CPU runtime.
 mod on_cpu;
@@ -41,22 +41,24 @@ pub struct OwnedRuntimes {
 }
 
 impl OwnedRuntimes {
-    /// Starts them with so many threads for what computes for long, and a few more for all else; `None` for one per core.
+    /// Starts them; `cpu_threads` polls of new work and as many of long work are made at a time; `None` for one per core.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the system gives no threads.
     pub fn start(cpu_threads: Option<usize>) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let computing = cpu_threads.unwrap_or(cores).max(1);
-        let cpu = build("volary-cpu", computing + THREADS_ON_TRIAL)?;
+        let cpu = build("volary-cpu", Turns::threads(computing))?;
         let io = build("volary-io", cores.clamp(1, 4))?;
         let health = build("volary-health", 1)?;
+        let turns = Turns::new(computing);
+        health.spawn(turns.clone().pass_on());
         Ok(Self {
             handles: Runtimes {
                 cpu: cpu.handle().clone(),
                 io: io.handle().clone(),
                 health: health.handle().clone(),
-                turns: Turns::new(computing),
+                turns,
             },
             runtimes: Some([cpu, io, health]),
         })

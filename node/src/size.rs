@@ -38,6 +38,12 @@ fn total_memory_bytes() -> u64 {
         .map_or_else(|| system.total_memory(), |limits| limits.total_memory)
 }
 
+impl From<usize> for MemorySize {
+    fn from(bytes: usize) -> Self {
+        Self::Bytes(bytes as u64)
+    }
+}
+
 impl FromStr for MemorySize {
     type Err = String;
 

@@ -54,6 +54,13 @@ def binary(name: str) -> Path:
     return found
 
 
+def status_bytes(pid: int, name: str) -> int:
+    """A size from the system's status of a process: VmRSS is what it has in memory, VmHWM the most that it has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024
+
+
 class Ended(NamedTuple):
     """What a program left."""
 
@@ -132,18 +139,17 @@ class Process:
         """What it maps from now on fails if it has more than that."""
         resource.prlimit(self._process.pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
+    def limit_growth(self, limit_bytes: int) -> None:
+        """The same, beside what it has mapped by now: code, stacks that are hardly used, what the allocator keeps."""
+        self.limit_address_space(status_bytes(self._process.pid, "VmSize") + limit_bytes)
+
     def memory_bytes(self) -> int:
         """What it has in memory."""
-        return self._status_bytes("VmRSS")
+        return status_bytes(self._process.pid, "VmRSS")
 
     def peak_memory_bytes(self) -> int:
         """The most that it has ever had in memory."""
-        return self._status_bytes("VmHWM")
-
-    def _status_bytes(self, name: str) -> int:
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        (line,) = [line for line in lines if line.startswith(f"{name}:")]
-        return int(line.split()[1]) * 1024
+        return status_bytes(self._process.pid, "VmHWM")
 
     def kill(self) -> None:
         """SIGKILL: nothing of what it holds is written any more."""

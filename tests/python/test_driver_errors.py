@@ -231,9 +231,9 @@ CASES = {
         "a_visitor",
         ("SELECT * FROM birds",),
         (
-            "PERMISSION_DENIED: query ",
-            'user "kaka" may not SELECT on "birds"; its owner or an administrator allows it: '
-            'GRANT SELECT ON "birds" TO "kaka"',
+            "NOT_FOUND: query ",
+            'table "birds" does not exist, or user "kaka" may not see it: its owner or an administrator would '
+            'allow it: GRANT SELECT ON "birds" TO "kaka"',
         ),
     ),
     "no place": Case(

@@ -117,3 +117,26 @@ def test_the_process_has_no_more_memory_than_it_may(tmp_path):
             # Beside what is in use there is what was freed and not yet given back.
             assert node.running().peak_memory_bytes() < 3 * allowed // 2
             assert processes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]
+
+
+def test_rows_that_there_is_no_memory_to_send_are_refused(tmp_path):
+    """They are there, within the limits of values and of the process; the copies that a message takes are not."""
+    settings = {
+        "VOLARY_GATEWAY__MEMORY__LIMIT": "128MiB",
+        "VOLARY_GATEWAY__QUERY__MAX_VALUE": "256MiB",
+        "VOLARY_WORKER__MEMORY__LIMIT": "128MiB",
+        "VOLARY_WORKER__EXECUTION__MAX_VALUE": "256MiB",
+    }
+    made = ", ".join(f"repeat('{letter}', {{length}}) AS {letter}" for letter in "xyz")
+    with Processes(tmp_path, settings) as processes:
+        worker = processes.add_worker()
+        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
+        processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+        for node, query in {
+            processes.gateway: f"SELECT {made.format(length=80_000_000)}",
+            worker: f"SELECT {made.format(length='k * 0 + 80000000')} FROM nests WHERE k = 1",
+        }.items():
+            with pytest.raises(volary.ResourceExhaustedError, match="1 rows on their way from here would take"):
+                processes.sql(query)
+            assert node.running().peak_memory_bytes() < 1 << 30
+        assert processes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]

@@ -476,6 +476,37 @@ def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_th
         assert auk.sql("SELECT 1").rows() == [(1,)]
 
 
+def test_a_user_has_limits_of_its_own(tmp_path):
+    settings = {
+        "VOLARY_SECRET": "the secret of the nodes",
+        "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD,
+    }
+    join = "SELECT count(*) FROM generate_series(1, 1000000) a(x) JOIN generate_series(1, 1000000) b(y) ON x = y"
+    with Processes(tmp_path, settings) as processes, ExitStack() as opened:
+
+        def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
+            connection = volary.connect(processes.gateway.uri, username=user, password=password)
+            return opened.enter_context(connection)
+
+        admin = logged_in("admin", ADMIN_PASSWORD)
+        admin.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' MAX_QUERIES 1 QUERY_MEMORY '1MiB'")
+        admin.sql(f"CREATE USER auk PASSWORD '{PASSWORD}'")
+        limits = "SELECT name, max_queries, query_memory_bytes FROM system.users WHERE name <> 'admin' ORDER BY 1"
+        assert admin.sql(limits).rows() == [("auk", None, None), ("kea", 1, 1 << 20)]
+        kea = logged_in("kea")
+        with pytest.raises(volary.ResourceExhaustedError, match="the user's QUERY_MEMORY"):
+            kea.sql(join).rows()
+        with pytest.raises(volary.PermissionDeniedError, match="no administrator"):
+            kea.sql("ALTER USER kea MAX_QUERIES 100")
+        opened.enter_context(unread(logged_in("kea")))
+        with pytest.raises(volary.DeadlineExceededError):
+            kea.sql("SELECT 1", timeout=0.5).rows()
+        assert logged_in("auk").sql(join).rows() == [(1_000_000,)]
+        # They hold from the next statement on, also where one is logged in.
+        admin.sql("ALTER USER kea MAX_QUERIES DEFAULT QUERY_MEMORY DEFAULT")
+        assert kea.sql(join).rows() == [(1_000_000,)]
+
+
 def test_a_stream_that_nobody_reads_loses_its_place_to_who_waits(tmp_path):
     settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "100ms"}
     with (

@@ -256,10 +256,7 @@ WORKER_GROWS_MIB = 200
 
 def peak_mib(node: Node) -> float:
     """The most memory that the process has had."""
-    status = Path(f"/proc/{node.running()._process.pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) / 1024
+    return node.running().peak_memory_bytes() / MIB
 
 
 def write_csv(table: pa.Table, path: Path) -> None:

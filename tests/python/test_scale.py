@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes import binary, until, within
+from processes import binary, status_bytes, until, within
 
 import volary
 
@@ -130,8 +130,7 @@ class Fleet:
 
     def resident(self) -> int:
         """Bytes of real memory of the gateway."""
-        status = Path(f"/proc/{self.gateway.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+        return status_bytes(self.gateway.process.pid, "VmRSS")
 
     def open_files(self) -> int:
         """Of the gateway."""

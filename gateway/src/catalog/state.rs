@@ -8,7 +8,7 @@ use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, Result};
 
-use super::access::{Access, PrincipalRecord, Rights, TokenRecord};
+use super::access::{Access, PrincipalRecord, Privilege, Rights, TokenRecord};
 use super::records::{
     self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableKind,
     TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
@@ -185,8 +185,7 @@ impl State {
 
     /// Whether somebody with these rights is told of the table or view.
     pub fn is_seen_by(&self, name: &str, rights: &Rights) -> bool {
-        self.owner_of(name)
-            .is_some_and(|owner| rights.sees(name, owner))
+        self.owner_seen_by(name, rights).is_some()
     }
 
     /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text and
@@ -291,8 +290,35 @@ impl State {
             })
     }
 
+    /// Refuses what was not granted on a table or view.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`, with who grants it and how; `NOT_FOUND` if somebody with these rights is not told of it.
+    pub fn check(&self, privilege: Privilege, name: &str, rights: &Rights) -> Result<()> {
+        match self.owner_seen_by(name, rights) {
+            Some(owner) => rights.check(privilege, name, owner),
+            None => Err(self.no_such_table(name, rights)),
+        }
+    }
+
+    /// Refuses to drop, to give away or to grant a table or view that another one owns.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if somebody with these rights is not told of it.
+    pub fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
+        match self.owner_seen_by(name, rights) {
+            Some(owner) => rights.check_owner(name, owner),
+            None => Err(self.no_such_table(name, rights)),
+        }
+    }
+
+    fn owner_seen_by(&self, name: &str, rights: &Rights) -> Option<Option<&str>> {
+        self.owner_of(name)
+            .filter(|owner| rights.sees(name, *owner))
+    }
+
     /// The error for a table that does not exist, with the names that are most like the one that was asked for, of those that somebody
-    /// with these rights is told of.
+    /// with these rights is told of. It is the same for a table that they are not told of.
     pub fn no_such_table(&self, name: &str, rights: &Rights) -> Error {
         self.no_such("table", name, rights)
     }
@@ -313,7 +339,10 @@ impl State {
         } else {
             format!("did you mean {}?", alike.join(" or "))
         };
-        Error::not_found(format!("{what} \"{name}\" does not exist; {advice}"))
+        let granting = rights.if_hidden(name);
+        Error::not_found(format!(
+            "{what} \"{name}\" does not exist{granting}; {advice}"
+        ))
     }
 
     /// Names of tables and views that are most like this one, the most alike first.

@@ -43,7 +43,7 @@ impl Catalog {
                     IfExists::Fail => {}
                     IfExists::Keep => return Ok(None),
                     IfExists::Replace => {
-                        by.check_owner(table.name(), table.owner())?;
+                        check_may_replace(draft, &table, &by)?;
                         draft.remove_table(&table);
                         replaced = Some(table);
                     }
@@ -78,7 +78,7 @@ impl Catalog {
             let former = draft.state().table(&definition.name).cloned();
             let replaced = former.filter(|_| if_exists == IfExists::Replace);
             match &replaced {
-                Some(table) => by.check_owner(table.name(), table.owner())?,
+                Some(table) => check_may_replace(draft, table, &by)?,
                 None => check_name_is_free(draft, &definition.name)?,
             }
             let replaces = replaced.is_some();
@@ -115,13 +115,16 @@ impl Catalog {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
             let by = draft.state().access.now(&by)?;
-            let Some(table) = draft.state().table(&name).cloned() else {
-                return match draft.state().view(&name) {
+            let state = draft.state();
+            let seen = state.table(&name).filter(|_| state.is_seen_by(&name, &by));
+            let Some(table) = seen.cloned() else {
+                let view = state.view(&name);
+                return match view.filter(|_| state.is_seen_by(&name, &by)) {
                     Some(_) => Err(Error::invalid(format!(
-                        "\"{name}\" is a view, not a table; use DROP VIEW"
+                        "{name} is a view; use DROP VIEW {name}"
                     ))),
                     None if if_exists => Ok(None),
-                    None => Err(draft.state().no_such_table(&name, &by)),
+                    None => Err(state.no_such_table(&name, &by)),
                 };
             };
             by.check_owner(&name, table.owner())?;
@@ -134,6 +137,14 @@ impl Catalog {
 }
 
 /// A table stays its owner's, whoever replaces it.
+/// Refuses to replace what another one owns. Of a table that somebody is not told of they learn that its name is taken.
+fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
+    if !by.sees(table.name(), table.owner()) {
+        return check_name_is_free(draft, table.name());
+    }
+    by.check_owner(table.name(), table.owner())
+}
+
 fn owner_of_new(replaced: Option<&Table>, by: &Rights) -> Option<String> {
     let owner = replaced.map_or_else(|| by.owner(), Table::owner);
     owner.map(str::to_owned)

@@ -28,7 +28,11 @@ impl Catalog {
             by.check_create()?;
             // It reads with the rights of its owner, and stays that one's, whoever replaces it.
             let owner = match draft.state().view(name) {
-                Some(former) if or_replace && former.is_query() == new.parameters.is_some() => {
+                Some(former)
+                    if or_replace
+                        && former.is_query() == new.parameters.is_some()
+                        && by.sees(name, former.owner()) =>
+                {
                     by.check_owner(name, former.owner())?;
                     former.owner().map(str::to_owned)
                 }
@@ -58,10 +62,12 @@ impl Catalog {
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.now(&by)?;
-            let Some(view) = state.view(&name).cloned() else {
-                return match state.table(&name) {
+            let seen = state.view(&name).filter(|_| state.is_seen_by(&name, &by));
+            let Some(view) = seen.cloned() else {
+                let table = state.table(&name);
+                return match table.filter(|_| state.is_seen_by(&name, &by)) {
                     Some(_) => Err(Error::invalid(format!(
-                        "\"{name}\" is a table, not a view; use DROP TABLE"
+                        "{name} is a table; use DROP TABLE {name}"
                     ))),
                     None if if_exists => Ok(None),
                     None => Err(state.no_such_view(&name, &by)),

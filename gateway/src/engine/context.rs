@@ -30,6 +30,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
+use volary_node::memory;
 
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
@@ -112,7 +113,7 @@ impl StatementContext {
         let mut config = engine.base.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
-        let memory = Limits::memory(&config);
+        let memory = Limits::memory(&config).min(memory_of(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
             snapshot: snapshot.clone(),
@@ -272,8 +273,8 @@ impl StatementContext {
     /// # Errors
     /// `PERMISSION_DENIED`.
     pub(super) fn check_may_insert(&self, table: &Table) -> Result<()> {
-        self.rights
-            .check(Privilege::Insert, table.name(), table.owner())
+        self.catalog
+            .check(Privilege::Insert, table.name(), &self.rights)
     }
 
     /// Finds the statement's tables, which somebody with these rights reads, and plans the views it reads.
@@ -299,7 +300,12 @@ impl StatementContext {
                 } else {
                     Privilege::Select
                 };
-                reader.check(privilege, name, owner)?;
+                if depth == 0 {
+                    self.catalog.check(privilege, name, reader)?;
+                } else {
+                    // Who may read a view is told what it reads.
+                    reader.check(privilege, name, owner)?;
+                }
             }
             if self.catalog.table(name).is_none()
                 && let Some(view) = self.catalog.view(name)
@@ -389,6 +395,15 @@ async fn plan_with(state: &SessionState, statement: DfStatement) -> Result<Logic
 
 fn is_values(query: &Query) -> bool {
     query.with.is_none() && matches!(*query.body, SetExpr::Values(_))
+}
+
+/// What a query of the user may hold.
+fn memory_of(rights: &Rights) -> memory::Limit {
+    let bytes = rights.limits().query_memory.unwrap_or(u64::MAX);
+    memory::Limit {
+        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        setting: "the user's QUERY_MEMORY",
+    }
 }
 
 /// Whether the statement adds rows to a table and reads none of it.

@@ -92,13 +92,15 @@ impl Gate {
     async fn place(&self, claimant: &Claimant, is_listing: bool) -> Result<Place> {
         let user = claimant.rights.owner();
         let owner = user.map_or(Owner::Caller(claimant.caller), Owner::User);
+        let most = claimant.rights.limits().max_queries;
+        let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         let is_administrator = user.is_some() && claimant.rights.is_unrestricted();
         if !is_listing && !is_administrator {
-            return self.places.enter_of(&owner, &claimant.caller).await;
+            return self.places.enter_of(&owner, &claimant.caller, most).await;
         }
-        match self.places.try_enter_of(&owner) {
+        match self.places.try_enter_of(&owner, most) {
             Some(place) => Ok(place),
-            None => self.kept.enter_of(&owner, &claimant.caller).await,
+            None => self.kept.enter_of(&owner, &claimant.caller, None).await,
         }
     }
 }

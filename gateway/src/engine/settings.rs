@@ -215,7 +215,7 @@ impl ExtensionOptions for Limits {
 
     fn entries(&self) -> Vec<ConfigEntry> {
         let timeout = humantime::format_duration(self.statement_timeout());
-        let memory = MemorySize::Bytes(self.query_memory().bytes as u64);
+        let memory = MemorySize::from(self.query_memory().bytes);
         vec![
             ConfigEntry {
                 key: STATEMENT_TIMEOUT.to_owned(),

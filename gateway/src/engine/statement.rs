@@ -498,9 +498,9 @@ fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&s
 
 fn refuse_query(context: &StatementContext, name: &str) -> Result<()> {
     match context.catalog.view(name) {
-        Some(view) if view.is_query() => Err(Error::invalid(format!(
-            "{name} is a saved query; use DROP QUERY {name}"
-        ))),
+        Some(view) if view.is_query() && context.catalog.is_seen_by(name, &context.rights) => Err(
+            Error::invalid(format!("{name} is a saved query; use DROP QUERY {name}")),
+        ),
         _ => Ok(()),
     }
 }
@@ -520,22 +520,12 @@ async fn ddl_statement(
                 return Ok(());
             };
             refuse_query(context, name)?;
-            if context.catalog.view(name).is_some() {
-                return Err(Error::invalid(format!(
-                    "{name} is a view; use DROP VIEW {name}"
-                )));
-            }
             definition::drop_table(engine, context, name, drop.if_exists).await
         }
         DdlStatement::DropView(drop) => {
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
                 return Ok(());
             };
-            if context.catalog.table(name).is_some() {
-                return Err(Error::invalid(format!(
-                    "{name} is a table; use DROP TABLE {name}"
-                )));
-            }
             refuse_query(context, name)?;
             let by = &context.rights;
             engine.catalog.drop_view(name, drop.if_exists, by).await?;

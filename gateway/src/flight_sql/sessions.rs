@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use moka::sync::{Cache, CacheBuilder};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -106,23 +106,28 @@ impl ClientSession {
     }
 }
 
+/// Users of whom it is known which sessions they have used last.
+const USERS: u64 = 10_000;
+
 /// The sessions that are kept.
 #[derive(Debug)]
 pub(super) struct Sessions {
     by_name: Cache<Name, ClientSession>,
+    /// The sessions of each user, who has a share of them all: whoever begins one after another makes a gateway forget their own.
+    by_user: Cache<String, Cache<SessionToken, ()>>,
+    max_of_user: u64,
 }
 
 /// A session is its user's alone, whoever names it.
 type Name = (String, SessionToken);
 
 impl Sessions {
-    /// Keeps so many; the one that was not used for the longest time is forgotten first.
+    /// Keeps so many, and a quarter of them for a user at the most; the one that was not used for the longest time is forgotten first.
     pub(super) fn new(max_sessions: u64) -> Self {
         Self {
-            by_name: Cache::builder()
-                .max_capacity(max_sessions)
-                .eviction_policy(EvictionPolicy::lru())
-                .build(),
+            by_name: least_recently_used(max_sessions).build(),
+            by_user: least_recently_used(USERS).build(),
+            max_of_user: max_sessions.div_ceil(4),
         }
     }
 
@@ -133,6 +138,7 @@ impl Sessions {
         let Some(token) = token else {
             return new();
         };
+        self.note_used(rights, token);
         let mut session = self.by_name.get_with(name(rights, token), new);
         session.engine = session.engine.with_rights(Arc::clone(rights));
         session
@@ -145,6 +151,7 @@ impl Sessions {
             let mut kept = session.clone();
             kept.engine = kept.engine.called_by(Caller::Session(session.engine.id()));
             let rights = session.engine.rights();
+            self.note_used(rights, &token);
             self.by_name.insert(name(rights, &token), kept);
         }
         token
@@ -154,6 +161,34 @@ impl Sessions {
     pub(super) fn close(&self, rights: &Rights, token: &SessionToken) {
         self.by_name.invalidate(&name(rights, token));
     }
+
+    /// As long as there are no users, everybody would share one share.
+    fn note_used(&self, rights: &Rights, token: &SessionToken) {
+        let Some(user) = rights.owner() else {
+            return;
+        };
+        let of_user = self.by_user.get_with_by_ref(user, || {
+            let (by_name, user) = (self.by_name.clone(), user.to_owned());
+            least_recently_used(self.max_of_user)
+                .eviction_listener(move |token: Arc<SessionToken>, (), cause| {
+                    if cause.was_evicted() {
+                        by_name.invalidate(&(user.clone(), SessionToken::clone(&token)));
+                    }
+                })
+                .build()
+        });
+        of_user.insert(token.clone(), ());
+    }
+}
+
+fn least_recently_used<K, V>(capacity: u64) -> CacheBuilder<K, V, Cache<K, V>>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Cache::builder()
+        .max_capacity(capacity)
+        .eviction_policy(EvictionPolicy::lru())
 }
 
 fn name(rights: &Rights, token: &SessionToken) -> Name {
@@ -165,8 +200,38 @@ fn name(rights: &Rights, token: &SessionToken) -> Name {
 mod tests {
     use super::*;
 
+    impl Sessions {
+        /// What caches do now and then.
+        fn run_pending_tasks(&self) {
+            for (_, of_user) in &self.by_user {
+                of_user.run_pending_tasks();
+            }
+            self.by_name.run_pending_tasks();
+        }
+    }
+
     fn anybody() -> Arc<Rights> {
         Arc::new(Rights::open("anybody"))
+    }
+
+    #[test]
+    fn a_user_who_begins_many_sessions_keeps_those_of_others() {
+        let sessions = Sessions::new(40);
+        let (kea, auk) = (
+            Arc::new(Rights::none("kea", 1)),
+            Arc::new(Rights::none("auk", 1)),
+        );
+        let kept = SessionToken::new();
+        let id = sessions.of(&kea, Some(&kept)).engine.id();
+        let first = SessionToken::new();
+        let first_id = sessions.of(&auk, Some(&first)).engine.id();
+        for _ in 0..1_000 {
+            sessions.of(&auk, Some(&SessionToken::new()));
+            sessions.run_pending_tasks();
+        }
+        assert!(sessions.by_name.entry_count() <= 11);
+        assert_eq!(sessions.of(&kea, Some(&kept)).engine.id(), id);
+        assert_ne!(sessions.of(&auk, Some(&first)).engine.id(), first_id);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::catalog::access::{
-    MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
+    LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
 };
 use crate::catalog::{Catalog, State, now_ms};
 use crate::config;
@@ -163,6 +163,7 @@ impl Login {
                 kind: PrincipalKind::User,
                 password: hash,
                 admin: true,
+                limits: LimitChanges::default(),
             };
             let created = self.catalog.create_principal(admin, false, &by).await;
             created.map_err(at)?;
@@ -172,6 +173,7 @@ impl Login {
                 kind: PrincipalKind::User,
                 password: hash,
                 admin: Some(true),
+                limits: LimitChanges::default(),
             };
             let changed = self.catalog.change_principal(change, &by).await;
             changed.map_err(at)?;

@@ -175,6 +175,7 @@ mod tests {
             admin: false,
             member_of: Default::default(),
             grants: Default::default(),
+            limits: Default::default(),
             created_at_ms: 0,
         }
     }

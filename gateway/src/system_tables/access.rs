@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
-use crate::catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord};
+use crate::catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord, UserLimits};
 
 /// Users and roles.
 pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
@@ -20,6 +20,12 @@ pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
     let is = |of: fn(&PrincipalRecord) -> bool| -> ArrayRef {
         Arc::new(all.iter().map(|it| Some(of(it))).collect::<BooleanArray>())
     };
+    let limits = |of: fn(&UserLimits) -> Option<u64>| -> ArrayRef {
+        let limits = all.iter().map(|it| of(&it.limits));
+        let limits =
+            limits.map(|limit| limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)));
+        Arc::new(limits.collect::<Int64Array>())
+    };
     batch(
         Kind::Users,
         vec![
@@ -28,6 +34,8 @@ pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
             is(|it| it.admin),
             is(|it| it.password.is_some()),
             optional_texts(roles),
+            limits(|limits| limits.max_queries),
+            limits(|limits| limits.query_memory),
             times(all.iter().map(|it| Some(it.created_at_ms))),
         ],
     )

@@ -165,6 +165,8 @@ impl Kind {
                 ("admin", Boolean, false),
                 ("has_password", Boolean, false),
                 ("roles", Utf8, true),
+                ("max_queries", Int64, true),
+                ("query_memory_bytes", Int64, true),
                 ("created", time(), false),
             ],
             Self::Grants => &[

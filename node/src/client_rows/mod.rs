@@ -24,6 +24,7 @@ use tonic::Status;
 use volary_flight_proto::{Error, Result};
 
 use crate::batches::{CoalesceBytes, used_bytes};
+use crate::memory::outgoing;
 use cut::split;
 
 /// Bytes of a batch that are aimed at, where there is memory for it.
@@ -48,7 +49,7 @@ where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
 {
     let to = Arc::clone(&announced);
-    let converted = rows
+    let converted = outgoing(rows)
         .map_ok(move |batch| stream::iter(Parts::of(batch, Arc::clone(&to))))
         .try_flatten();
     CoalesceBytes::new(converted, announced, batch_bytes)

@@ -44,7 +44,7 @@ impl Limit {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = MemorySize::Bytes(self.bytes as u64);
+        let size = MemorySize::from(self.bytes);
         write!(f, "{size} ({})", self.setting)
     }
 }
@@ -179,13 +179,12 @@ impl MemoryPool for QueryPool {
             }
             Err(free) => {
                 self.fair.shrink(reservation, additional);
-                let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
                 Err(DataFusionError::ResourcesExhausted(format!(
                     "all queries of the node together may hold {}, of which {} is free: {} needs {} more",
                     self.node.limit,
-                    size(free),
+                    MemorySize::from(free),
                     reservation.consumer().name(),
-                    size(additional),
+                    MemorySize::from(additional),
                 )))
             }
         }

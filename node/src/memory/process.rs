@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use datafusion::error::DataFusionError;
 use parking_lot::Mutex;
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
@@ -16,6 +17,8 @@ use crate::size::MemorySize;
 
 /// What a process may have beyond what its operators hold, of each node: a fifth of that, and no less than this.
 const LEAST_BESIDE: usize = 512 << 20;
+/// What is no larger is made without a look at what the process has: that takes some microseconds.
+const SMALL_BYTES: usize = 1 << 20;
 /// The system is asked no more often.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
@@ -91,11 +94,26 @@ impl ProcessMemory {
         self.excess_with(self.used(), 0)
     }
 
-    /// Lets a value of so many bytes be made, until what is returned is dropped.
+    /// Lets something of so many bytes be made, until what is returned is dropped. What is small may always be made, and is not counted.
     ///
     /// # Errors
-    /// If the process would have more than its nodes may have.
-    pub fn make(&self, bytes: usize) -> Result<BeingMade<'_>, Excess> {
+    /// `ResourcesExhausted` if the process would have more than its nodes may have; `what` says what is not made.
+    pub fn make(
+        &self,
+        bytes: usize,
+        what: impl FnOnce() -> String,
+    ) -> datafusion::error::Result<Option<BeingMade<'_>>> {
+        if bytes <= SMALL_BYTES {
+            return Ok(None);
+        }
+        let being_made = self.make_large(bytes).map_err(|excess| {
+            let (what, size) = (what(), MemorySize::from(bytes));
+            DataFusionError::ResourcesExhausted(format!("{what} would take {size} more: {excess}"))
+        });
+        being_made.map(Some)
+    }
+
+    fn make_large(&self, bytes: usize) -> Result<BeingMade<'_>, Excess> {
         let others = self.being_made.fetch_add(bytes, Ordering::Relaxed);
         // Given back also where it is refused.
         let being_made = BeingMade {
@@ -181,12 +199,11 @@ pub struct Excess {
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
         write!(
             f,
             "the node's process has {} of memory, and may have {}, by the limits of its nodes (memory.limit); try again when less runs",
-            size(self.used),
-            size(self.allowed)
+            MemorySize::from(self.used),
+            MemorySize::from(self.allowed)
         )
     }
 }
@@ -232,9 +249,9 @@ pub(super) mod tests {
     fn nodes_of_one_process_share_its_memory() {
         let (process, set_used) = process();
         set_used(600 * MIB);
-        assert!(process.make(1).is_ok());
+        assert!(process.make_large(1).is_ok());
         let _first = process.allow(10 * MIB);
-        let excess = process.make(1).unwrap_err();
+        let excess = process.make_large(1).unwrap_err();
         assert_eq!(excess.allowed, 522 * MIB);
         let said = excess.to_string();
         assert!(
@@ -243,10 +260,10 @@ pub(super) mod tests {
         );
         let second = process.allow(10_000 * MIB);
         assert_eq!(process.allowed.load(Ordering::Relaxed), 12_522 * MIB);
-        assert!(process.make(1).is_ok());
+        assert!(process.make_large(1).is_ok());
         assert!(process.excess().is_none());
         drop(second);
-        assert!(process.make(1).is_err());
+        assert!(process.make_large(1).is_err());
         assert!(process.excess().is_some());
     }
 
@@ -255,13 +272,13 @@ pub(super) mod tests {
         let (process, set_used) = process();
         let _node = process.allow(100 * MIB);
         set_used(12 * MIB);
-        let first = process.make(300 * MIB).unwrap();
-        let second = process.make(300 * MIB).unwrap();
-        assert!(process.make(MIB).is_err());
+        let first = process.make_large(300 * MIB).unwrap();
+        let second = process.make_large(300 * MIB).unwrap();
+        assert!(process.make_large(MIB).is_err());
         drop(first);
-        let _third = process.make(300 * MIB).unwrap();
+        let _third = process.make_large(300 * MIB).unwrap();
         drop(second);
-        assert!(process.make(301 * MIB).is_err());
+        assert!(process.make_large(301 * MIB).is_err());
         assert_eq!(process.being_made.load(Ordering::Relaxed), 300 * MIB);
     }
 
@@ -274,7 +291,7 @@ pub(super) mod tests {
         set_used(1 << 40);
         assert!(process.excess().is_none());
         // Who makes a large value asks.
-        process.make(MIB).unwrap_err();
+        process.make_large(MIB).unwrap_err();
         assert!(process.excess().is_some());
     }
 

@@ -25,11 +25,12 @@ use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecord
 use futures::{Stream, StreamExt};
 
 use super::around::{Around, AroundExec};
+use crate::memory::{BeingMade, ProcessMemory};
 use crate::size::MemorySize;
 use crate::value_limit::ValueLimit;
 
-/// What the copies of a constant may take at once: so many times the largest value.
-const AT_ONCE: usize = 4;
+/// Something is made of the copies of a constant that is as large as they are, often.
+const MADE_OF_COPIES: usize = 2;
 
 /// The operator, with fewer rows at once if it computes with a large constant.
 ///
@@ -44,8 +45,8 @@ pub(super) fn with_few_rows_at_once(
     };
     let batch_rows = task.session_config().batch_size();
     let largest = largest_constant(node.as_ref())?;
-    let most_bytes = values.bytes.saturating_mul(AT_ONCE);
-    let rows = most_bytes.checked_div(largest).unwrap_or(usize::MAX).max(1);
+    let rows = values.bytes.checked_div(largest);
+    let rows = rows.unwrap_or(usize::MAX).max(1);
     let children = node.children();
     if rows >= batch_rows
         || children
@@ -57,18 +58,25 @@ pub(super) fn with_few_rows_at_once(
     let is_row_by_row =
         node.is::<ProjectionExec>() || node.is::<FilterExec>() || node.is::<AggregateExec>();
     if !is_row_by_row {
-        let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
         return resources_err!(
-            "a constant of {} beside columns would take {} for {batch_rows} rows; {} allows {AT_ONCE} times {} at once: make the constant smaller, or put it into a table and join",
-            size(largest),
-            size(largest.saturating_mul(batch_rows)),
+            "a constant of {} beside columns would take {} for {batch_rows} rows; {} allows {} at once: make the constant smaller, or put it into a table and join",
+            MemorySize::from(largest),
+            MemorySize::from(largest.saturating_mul(batch_rows)),
             values.setting,
-            size(values.bytes)
+            MemorySize::from(values.bytes)
         );
     }
     let inputs = children
         .into_iter()
-        .map(|input| AroundExec::wrap(Arc::clone(input), FewRows(rows)))
+        .map(|input| {
+            AroundExec::wrap(
+                Arc::clone(input),
+                FewRows {
+                    rows,
+                    constant_bytes: largest,
+                },
+            )
+        })
         .collect();
     replace_children_if_necessary(node, inputs)
 }
@@ -118,7 +126,11 @@ fn is_constant(expression: &Arc<dyn PhysicalExpr>) -> bool {
 }
 
 #[derive(Debug)]
-struct FewRows(usize);
+struct FewRows {
+    rows: usize,
+    /// The constant beside each of them.
+    constant_bytes: usize,
+}
 
 impl Around for FewRows {
     const NAME: &'static str = "FewRowsExec";
@@ -131,23 +143,40 @@ impl Around for FewRows {
     ) -> Result<SendableRecordBatchStream> {
         Ok(Box::pin(Pieces {
             batches: within.execute(partition, context)?,
-            rows: self.0,
+            rows: self.rows,
+            constant_bytes: self.constant_bytes,
             left: None,
+            being_made: None,
         }))
     }
 }
 
-/// Batches in pieces of so many rows.
+/// Batches in pieces of so many rows. What an operator makes of one is taken to be there until it asks for the next one.
 struct Pieces {
     batches: SendableRecordBatchStream,
     rows: usize,
+    constant_bytes: usize,
     left: Option<RecordBatch>,
+    being_made: Option<BeingMade<'static>>,
+}
+
+impl Pieces {
+    fn hand_over(&mut self, piece: RecordBatch) -> Result<RecordBatch> {
+        let copies = self.constant_bytes.saturating_mul(piece.num_rows());
+        let bytes = copies.saturating_mul(MADE_OF_COPIES);
+        self.being_made = ProcessMemory::this().make(bytes, || {
+            let constant = MemorySize::from(self.constant_bytes);
+            format!("a constant of {constant} beside {} rows", piece.num_rows())
+        })?;
+        Ok(piece)
+    }
 }
 
 impl Stream for Pieces {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.being_made = None;
         let batch = match self.left.take() {
             Some(batch) => batch,
             None => match ready!(self.batches.poll_next_unpin(cx)) {
@@ -158,9 +187,10 @@ impl Stream for Pieces {
         let rows = batch.num_rows();
         if rows > self.rows {
             self.left = Some(batch.slice(self.rows, rows - self.rows));
-            return Poll::Ready(Some(Ok(batch.slice(0, self.rows))));
+            let piece = batch.slice(0, self.rows);
+            return Poll::Ready(Some(self.hand_over(piece)));
         }
-        Poll::Ready(Some(Ok(batch)))
+        Poll::Ready(Some(self.hand_over(batch)))
     }
 }
 
@@ -183,7 +213,7 @@ mod tests {
     /// With a small limit: what is above 120 bytes is large.
     fn context() -> SessionContext {
         let values = Limit {
-            bytes: 250_000,
+            bytes: 1_000_000,
             setting: "node.max_value",
         };
         let config = SessionConfig::new().with_target_partitions(2);

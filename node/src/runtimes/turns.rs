@@ -1,41 +1,60 @@
 //! Who computes where more is to be computed than there are processors.
 //!
-//! A task keeps its thread until its poll ends, and a poll may take seconds: a regular expression over a batch of long texts, an
-//! aggregate that is written as one value. With one thread per processor, two such tasks keep everybody else waiting. So there
-//! are more threads, and what has computed for some time takes turns with its like: together they never take more threads than there are
-//! processors. On the others the system lets new work compute at once.
+//! A task keeps its thread until its poll ends, and a poll may take seconds: a regular expression over a batch of long texts,
+//! an aggregate that is written as one value. With one thread per processor, two such tasks keep everybody else waiting. So
+//! there are more threads, and a poll needs a permit. New work has permits of its own, one per processor, and so has long
+//! work, which is what has computed for some time. A poll of new work that takes longer makes its work a long one, and
+//! somebody else gets its permit meanwhile.
 
 use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 
-/// What has computed for less takes no turns.
-const FREE: Duration = Duration::from_millis(20);
-/// So many polls of one work are made at a time before it is known that it computes for long.
-const POLLS_ON_TRIAL: usize = 2;
-/// Threads beside those of work that takes turns. Where such polls of more works than that are endless, new work waits.
-pub(super) const THREADS_ON_TRIAL: usize = 4 * POLLS_ON_TRIAL;
+use lent::{Lent, Permits};
+
+/// Permits that others get when they are kept for too long.
+mod lent;
+
+/// Work that has computed for less is new.
+const NEW_FOR: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// Whether this thread is in a poll that has its turn.
-    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is in a poll that has a permit.
+    static HAS_PERMIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The turns of a node. Clones share them.
+/// The permits to compute on a node. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns(Arc<Semaphore>);
+pub(crate) struct Turns {
+    new: Permits,
+    long: Arc<Semaphore>,
+}
 
 impl Turns {
-    /// So many polls of work that takes turns are made at a time.
+    /// `at_a_time` polls of new work are made at a time, and as many of long work.
     pub(super) fn new(at_a_time: usize) -> Self {
-        Self(Arc::new(Semaphore::new(at_a_time)))
+        Self {
+            new: Permits::new(at_a_time),
+            long: Arc::new(Semaphore::new(at_a_time)),
+        }
+    }
+
+    /// Threads that `at_a_time` polls of each kind need, and a number of polls of new work that take longer than was thought. While all
+    /// of these do, new work waits.
+    pub(super) fn threads(at_a_time: usize) -> usize {
+        2 * at_a_time + at_a_time.max(8)
+    }
+
+    /// Gives others the permits of new work that has kept them for too long; never ends. It must not run where that work does.
+    pub(super) async fn pass_on(self) {
+        self.new.pass_on(NEW_FOR).await;
     }
 
     /// A work that has computed nothing yet.
@@ -54,96 +73,102 @@ pub(crate) struct Work {
     spent: Arc<Spent>,
 }
 
-#[derive(Debug, Default)]
-struct Spent {
-    micros: AtomicU64,
-    polls_on_trial: AtomicUsize,
-}
-
 impl Work {
     /// A task of this work.
     pub(crate) fn task(&self) -> Task {
         Task {
+            permits: self.turns.new.clone(),
             spent: Arc::clone(&self.spent),
-            turn: PollSemaphore::new(Arc::clone(&self.turns.0)),
-            is_waiting: false,
+            new: PollSemaphore::new(self.turns.new.semaphore()),
+            long: PollSemaphore::new(Arc::clone(&self.turns.long)),
+            waits_as: None,
         }
     }
 }
 
-/// A task of a work, which is polled when it is its turn.
+/// The time that a work has computed.
+#[derive(Debug, Default)]
+struct Spent(AtomicU64);
+
+impl Spent {
+    fn add(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    fn kind(&self) -> Kind {
+        if u128::from(self.0.load(Ordering::Relaxed)) < NEW_FOR.as_micros() {
+            Kind::New
+        } else {
+            Kind::Long
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    New,
+    Long,
+}
+
+/// A task of a work, which is polled when it has a permit.
 ///
-/// One that waits for its turn has to be polled when it is woken, or it would keep the turn from the others: whoever polls it waits for nothing
-/// else.
+/// One that waits for its permit has to be polled when it is woken, or it would keep the permit from the others: whoever polls it waits
+/// for nothing else.
 pub(crate) struct Task {
+    permits: Permits,
     spent: Arc<Spent>,
-    turn: PollSemaphore,
-    is_waiting: bool,
+    new: PollSemaphore,
+    long: PollSemaphore,
+    waits_as: Option<Kind>,
 }
 
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task")
             .field("spent", &self.spent)
+            .field("waits_as", &self.waits_as)
             .finish_non_exhaustive()
     }
 }
 
 impl Task {
-    /// Polls once it is the task's turn; it is at once within a poll that has its turn, and for work that has computed little.
+    /// Polls once the task has a permit; within a poll that has one, at once.
     pub(crate) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        if HAS_TURN.get() {
+        if HAS_PERMIT.get() {
             return poll(cx);
         }
-        let trial = if self.is_waiting {
-            None
-        } else {
-            self.spent.trial()
-        };
-        let _turn = match trial {
-            Some(trial) => Turn::OnTrial(trial),
-            None => {
-                self.is_waiting = true;
-                // The semaphore is never closed.
-                let turn = ready!(self.turn.poll_acquire(cx));
-                self.is_waiting = false;
-                Turn::Taken(turn)
-            }
-        };
+        let _permit = ready!(self.poll_permit(cx));
         let _polling = Polling::begin(&self.spent);
         poll(cx)
+    }
+
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
+        // No semaphore is ever closed: there is always a permit.
+        if *self.waits_as.get_or_insert_with(|| self.spent.kind()) == Kind::New {
+            let permit = ready!(self.new.poll_acquire(cx));
+            if self.spent.kind() == Kind::New {
+                self.waits_as = None;
+                return Poll::Ready(Permit::New(self.permits.lend(permit, &self.spent)));
+            }
+            // Other tasks of this work have computed meanwhile.
+            self.waits_as = Some(Kind::Long);
+        }
+        let permit = ready!(self.long.poll_acquire(cx));
+        self.waits_as = None;
+        Poll::Ready(Permit::Long(permit))
     }
 }
 
 /// Held during a poll.
 #[allow(dead_code)] // held, never read
-enum Turn<'a> {
-    OnTrial(Trial<'a>),
-    Taken(Option<OwnedSemaphorePermit>),
-}
-
-impl Spent {
-    fn trial(&self) -> Option<Trial<'_>> {
-        if u128::from(self.micros.load(Ordering::Relaxed)) >= FREE.as_micros() {
-            return None;
-        }
-        let trial = Trial(self);
-        let others = self.polls_on_trial.fetch_add(1, Ordering::Relaxed);
-        (others < POLLS_ON_TRIAL).then_some(trial)
-    }
-}
-
-/// A poll without a turn.
-struct Trial<'a>(&'a Spent);
-
-impl Drop for Trial<'_> {
-    fn drop(&mut self) {
-        self.0.polls_on_trial.fetch_sub(1, Ordering::Relaxed);
-    }
+enum Permit {
+    New(Lent),
+    Long(Option<OwnedSemaphorePermit>),
 }
 
 /// Counts the time of a poll, also if it panics.
@@ -154,7 +179,7 @@ struct Polling<'a> {
 
 impl<'a> Polling<'a> {
     fn begin(spent: &'a Spent) -> Self {
-        HAS_TURN.set(true);
+        HAS_PERMIT.set(true);
         Self {
             spent,
             since: Instant::now(),
@@ -164,9 +189,8 @@ impl<'a> Polling<'a> {
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
-        HAS_TURN.set(false);
-        let micros = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.spent.micros.fetch_add(micros, Ordering::Relaxed);
+        HAS_PERMIT.set(false);
+        self.spent.add(self.since.elapsed());
     }
 }
 
@@ -207,19 +231,19 @@ mod tests {
         Context::from_waker(noop_waker_ref())
     }
 
-    /// Makes it a work that takes turns.
-    fn has_computed_for_long(work: &Work) {
-        work.spent.micros.store(1 << 40, Ordering::Relaxed);
+    fn long_work(turns: &Turns) -> Work {
+        let work = turns.work();
+        work.spent.add(NEW_FOR);
+        work
     }
 
-    /// Polls `inner` while a poll of `outer`'s task is being made.
-    fn poll_meanwhile(outer: &mut Task, inner: impl FnOnce() -> Poll<()>) -> Poll<Poll<()>> {
+    /// Polls `outer`'s task, which meanwhile does `inner`, as if on another thread.
+    fn poll_meanwhile<T>(outer: &mut Task, inner: impl FnOnce() -> T) -> Poll<T> {
         outer.poll(&mut context(), |_| {
-            // As on another thread.
-            HAS_TURN.set(false);
-            let polled = inner();
-            HAS_TURN.set(true);
-            Poll::Ready(polled)
+            HAS_PERMIT.set(false);
+            let done = inner();
+            HAS_PERMIT.set(true);
+            Poll::Ready(done)
         })
     }
 
@@ -228,56 +252,60 @@ mod tests {
     }
 
     #[test]
-    fn what_has_computed_for_long_waits_for_its_like_and_keeps_nobody_else_waiting() {
+    fn long_work_waits_for_its_like_and_keeps_new_work_waiting_for_nothing() {
         let turns = Turns::new(1);
-        let [heavy, other, new] = [turns.work(), turns.work(), turns.work()];
-        has_computed_for_long(&heavy);
-        has_computed_for_long(&other);
-        let (mut running, mut waiting, mut fresh) = (heavy.task(), other.task(), new.task());
+        let [mut running, mut waiting] = [long_work(&turns).task(), long_work(&turns).task()];
         let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut waiting));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
         assert_eq!(poll_of(&mut waiting), Poll::Ready(()));
-        let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut fresh));
+        let mut new = turns.work().task();
+        let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut new));
         assert_eq!(meanwhile, Poll::Ready(Poll::Ready(())));
     }
 
     #[test]
-    fn a_work_on_trial_has_few_threads() {
+    fn new_work_waits_for_its_like_until_that_has_computed_for_long() {
         let turns = Turns::new(1);
-        let (work, heavy) = (turns.work(), turns.work());
-        has_computed_for_long(&heavy);
-        let (mut first, mut second, mut third) = (work.task(), work.task(), work.task());
-        let mut taken = heavy.task();
-        // The only turn is taken, two polls are on trial, and the third one waits.
-        let polled = poll_meanwhile(&mut taken, || {
-            let polled = poll_meanwhile(&mut first, || {
-                poll_meanwhile(&mut second, || poll_of(&mut third)).map(|third| {
-                    assert_eq!(third, Poll::Pending);
-                })
-            });
-            polled.map(|second| assert_eq!(second, Poll::Ready(())))
+        let (work, other) = (turns.work(), turns.work());
+        let mut running = work.task();
+        let mut waiting = [work.task(), other.task(), other.task()];
+        let done = poll_meanwhile(&mut running, || {
+            for task in &mut waiting {
+                assert_eq!(poll_of(task), Poll::Pending);
+            }
+            turns.new.pass_on_once(Duration::ZERO);
+            // A task of the same work is one of long work now.
+            waiting.each_mut().map(poll_of)
         });
-        assert_eq!(polled, Poll::Ready(Poll::Ready(())));
-        assert_eq!(work.spent.polls_on_trial.load(Ordering::Relaxed), 0);
-        assert_eq!(poll_of(&mut third), Poll::Ready(()));
+        assert_eq!(done, Poll::Ready([Poll::Ready(()); 3]));
+        assert_eq!(work.spent.kind(), Kind::Long);
+        assert_eq!(other.spent.kind(), Kind::New);
+        // The permit is not there twice.
+        let (mut first, mut second) = (turns.work().task(), turns.work().task());
+        let meanwhile = poll_meanwhile(&mut first, || poll_of(&mut second));
+        assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
     }
 
     #[test]
-    fn within_a_turn_nobody_waits_for_another_one() {
+    fn within_a_poll_that_has_a_permit_nobody_waits_for_another_one() {
         let turns = Turns::new(1);
-        let work = turns.work();
-        has_computed_for_long(&work);
-        let (mut outer, mut inner) = (work.task(), work.task());
-        let polled = outer.poll(&mut context(), |_| poll_of(&mut inner));
-        assert_eq!(polled, Poll::Ready(()));
+        for work in [turns.work(), long_work(&turns)] {
+            let (mut outer, mut inner) = (work.task(), work.task());
+            let polled = outer.poll(&mut context(), |_| poll_of(&mut inner));
+            assert_eq!(polled, Poll::Ready(()));
+        }
     }
 
     #[tokio::test]
     async fn all_get_their_turn_in_the_end() {
         let turns = Turns::new(2);
-        let tasks = (0..50).map(|_| {
-            let work = turns.work();
-            has_computed_for_long(&work);
+        let passes_on = tokio::spawn(turns.clone().pass_on());
+        let tasks = (0..100).map(|number| {
+            let work = if number % 2 == 0 {
+                turns.work()
+            } else {
+                long_work(&turns)
+            };
             let mut left = 20;
             let steps = poll_fn(move |cx| {
                 left -= 1;
@@ -292,18 +320,20 @@ mod tests {
         for ended in futures::future::join_all(tasks).await {
             ended.unwrap();
         }
-        assert_eq!(turns.0.available_permits(), 2);
+        assert_eq!(turns.long.available_permits(), 2);
+        assert_eq!(turns.new.semaphore().available_permits(), 2);
+        passes_on.abort();
     }
 
     #[test]
-    fn a_poll_that_panics_gives_its_turn_back() {
+    fn a_poll_that_panics_gives_its_permit_back() {
         let turns = Turns::new(1);
-        let work = turns.work();
-        has_computed_for_long(&work);
-        let panics = InTurns::new(work.task(), async { panic!("of the test") });
-        let caught = std::panic::AssertUnwindSafe(panics).catch_unwind();
-        assert!(futures::executor::block_on(caught).is_err());
-        assert_eq!(poll_of(&mut work.task()), Poll::Ready(()));
-        assert!(!HAS_TURN.get());
+        for work in [turns.work(), long_work(&turns)] {
+            let panics = InTurns::new(work.task(), async { panic!("of the test") });
+            let caught = std::panic::AssertUnwindSafe(panics).catch_unwind();
+            assert!(futures::executor::block_on(caught).is_err());
+            assert_eq!(poll_of(&mut work.task()), Poll::Ready(()));
+            assert!(!HAS_PERMIT.get());
+        }
     }
 }

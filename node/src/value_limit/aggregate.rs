@@ -16,12 +16,20 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator,
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
+use datafusion::physical_expr::expressions::Literal;
 
-use crate::memory::Limit;
+use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
 /// The aggregates whose value has all the values of its rows.
 const COLLECTING: [&str; 2] = ["array_agg", "string_agg"];
+/// The aggregates that are told how many centroids to keep, by a constant behind the first two arguments.
+const WITH_CENTROIDS: [&str; 2] = [
+    "approx_percentile_cont",
+    "approx_percentile_cont_with_weight",
+];
+/// Two numbers, and as much again where they are merged.
+const CENTROID_BYTES: usize = 32;
 
 /// An aggregate that refuses to make a value that is too large. Where rows are grouped, the memory of the query bounds all groups
 /// together instead.
@@ -33,10 +41,11 @@ pub(super) struct BoundedAggregate {
 }
 
 impl BoundedAggregate {
-    /// The aggregate with a limit, if it collects values and has none yet.
+    /// The aggregate with a limit, if it may make a large value and has none yet.
     pub(super) fn of(function: Arc<AggregateUDF>, limit: Limit) -> Option<Self> {
         let is_bounded = function.inner().is::<Self>();
-        (COLLECTING.contains(&function.name()) && !is_bounded).then(|| Self {
+        let grows = [COLLECTING, WITH_CENTROIDS].as_flattened();
+        (grows.contains(&function.name()) && !is_bounded).then(|| Self {
             function,
             limit_bytes: limit.bytes,
             setting: limit.setting,
@@ -54,7 +63,35 @@ impl BoundedAggregate {
         }
     }
 
+    /// All centroids are allocated at once.
+    fn check_centroids(&self, args: &AccumulatorArgs<'_>) -> Result<()> {
+        if !WITH_CENTROIDS.contains(&self.function.name()) {
+            return Ok(());
+        }
+        for expression in args.exprs.iter().skip(2) {
+            let constant = expression.downcast_ref::<Literal>();
+            let number = constant.and_then(|it| it.value().cast_to(&DataType::UInt64).ok());
+            let Some(ScalarValue::UInt64(Some(number))) = number else {
+                continue;
+            };
+            let bytes = usize::try_from(number).unwrap_or(usize::MAX);
+            let bytes = bytes.saturating_mul(CENTROID_BYTES);
+            if bytes > self.limit_bytes {
+                return Err(too_large(
+                    self.function.name(),
+                    &MemorySize::from(bytes).to_string(),
+                    self.limit_bytes,
+                    self.setting,
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn bounded(&self, within: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        if !COLLECTING.contains(&self.function.name()) {
+            return within;
+        }
         Box::new(BoundedAccumulator {
             within,
             name: self.function.name().to_owned(),
@@ -112,6 +149,7 @@ impl AggregateUDFImpl for BoundedAggregate {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        self.check_centroids(&args)?;
         Ok(self.bounded(self.inner().accumulator(args)?))
     }
 
@@ -134,6 +172,7 @@ impl AggregateUDFImpl for BoundedAggregate {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
+        self.check_centroids(&args)?;
         Ok(self.bounded(self.inner().create_sliding_accumulator(args)?))
     }
 
@@ -224,29 +263,45 @@ struct BoundedAccumulator {
 }
 
 impl BoundedAccumulator {
+    /// What has been collected may move to a place of twice its size, before its own is free.
+    fn grow(&self) -> Result<Option<BeingMade<'static>>> {
+        self.make(self.within.size().saturating_mul(2))
+    }
+
+    fn copy(&self) -> Result<Option<BeingMade<'static>>> {
+        self.make(self.within.size())
+    }
+
+    fn make(&self, bytes: usize) -> Result<Option<BeingMade<'static>>> {
+        ProcessMemory::this().make(bytes, || format!("{}(…)", self.name))
+    }
+
     fn check(&self) -> Result<()> {
         let bytes = self.within.size();
         if bytes <= self.limit_bytes {
             return Ok(());
         }
-        let size = |bytes: usize| MemorySize::Bytes(bytes as u64);
-        Err(DataFusionError::ResourcesExhausted(format!(
-            "{}(…) would make a value of {} or more; {} allows {}",
-            self.name,
-            size(bytes),
-            self.setting,
-            size(self.limit_bytes),
-        )))
+        let size = format!("{} or more", MemorySize::from(bytes));
+        Err(too_large(&self.name, &size, self.limit_bytes, self.setting))
     }
+}
+
+fn too_large(name: &str, size: &str, limit_bytes: usize, setting: &str) -> DataFusionError {
+    let limit = MemorySize::from(limit_bytes);
+    DataFusionError::ResourcesExhausted(format!(
+        "{name}(…) would make a value of {size}; {setting} allows {limit}"
+    ))
 }
 
 impl Accumulator for BoundedAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let _being_made = self.grow()?;
         self.within.update_batch(values)?;
         self.check()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
+        let _being_made = self.copy()?;
         self.within.evaluate()
     }
 
@@ -255,10 +310,12 @@ impl Accumulator for BoundedAccumulator {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let _being_made = self.copy()?;
         self.within.state()
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let _being_made = self.grow()?;
         self.within.merge_batch(states)?;
         self.check()
     }

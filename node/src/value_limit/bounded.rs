@@ -11,12 +11,9 @@ use datafusion::logical_expr::{
 };
 
 use super::argument::Argument;
-use super::{folding, growth};
-use crate::memory::{Excess, Limit, ProcessMemory};
+use super::{folding, growth, padding};
+use crate::memory::{Limit, ProcessMemory};
 use crate::size::MemorySize;
-
-/// Before more is made at once, it is looked at what the process has: that takes some microseconds.
-const LARGE_BYTES: usize = 1 << 20;
 
 /// The values of a batch of rows may take so many times the limit of one together.
 const VALUES_AT_ONCE: u64 = 4;
@@ -73,14 +70,6 @@ impl Bounded {
         Ok(total)
     }
 
-    fn no_memory(&self, bytes: usize, excess: Excess) -> DataFusionError {
-        DataFusionError::ResourcesExhausted(format!(
-            "{}(…) would make {} more: {excess}",
-            self.function.name(),
-            size(bytes as u64),
-        ))
-    }
-
     fn too_large(&self, made: &str, of_what: &str) -> DataFusionError {
         DataFusionError::ResourcesExhausted(format!(
             "{}(…) would make {made}; {} allows {}{of_what}",
@@ -133,7 +122,10 @@ impl ScalarUDFImpl for Bounded {
         }))
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if padding::is_padding(self.name()) {
+            padding::without_negative_lengths(&mut args)?;
+        }
         let bytes = self.checked_bytes(&args)?;
         if bytes > folding::MOST_BYTES && folding::is_folding() {
             // Whoever asks takes that for a reason to leave the call as it is.
@@ -143,13 +135,8 @@ impl ScalarUDFImpl for Bounded {
                 size(bytes),
             )));
         }
-        let _being_made = match usize::try_from(bytes) {
-            Ok(bytes) if bytes > LARGE_BYTES => {
-                let made = ProcessMemory::this().make(bytes);
-                Some(made.map_err(|excess| self.no_memory(bytes, excess))?)
-            }
-            _ => None,
-        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let _being_made = ProcessMemory::this().make(bytes, || format!("{}(…)", self.name()))?;
         self.function.invoke_with_args(args)
     }
 

@@ -87,14 +87,8 @@ fn sum(arguments: &[Argument], row: usize) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// So many characters, of which each is a byte if all that they are made of are.
+/// So many characters, of which each is a byte if all that they are made of are; also of NULL, for which as much is allocated.
 fn padded(arguments: &[Argument], row: usize, characters: u64) -> u64 {
-    if arguments
-        .first()
-        .is_none_or(|text| text.text_at(row).is_none())
-    {
-        return 0;
-    }
     let most = characters.saturating_mul(LONGEST_CHARACTER);
     if most < WORTH_COUNTING {
         return most;

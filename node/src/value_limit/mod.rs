@@ -13,6 +13,7 @@ mod argument;
 mod bounded;
 mod folding;
 mod growth;
+mod padding;
 mod rule;
 mod string_concat;
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionContext;
@@ -26,7 +27,7 @@ fn context() -> SessionContext {
         state.register_udf(function).unwrap();
     }
     let aggregates = bounded_aggregates(state.aggregate_functions().values(), LIMIT);
-    assert_eq!(aggregates.len(), 2);
+    assert_eq!(aggregates.len(), 4);
     for function in aggregates {
         state.register_udaf(function).unwrap();
     }
@@ -58,16 +59,25 @@ async fn what_collects_too_many_values_fails() {
             true,
         ),
         ("max(x)", 50_000, true),
+        ("approx_percentile_cont(x, 0.5, 100)", 50_000, true),
+        ("approx_percentile_cont(x, 0.5, 5000)", 50_000, false),
+        (
+            "approx_percentile_cont(x, 0.5, 9223372036854775807)",
+            50_000,
+            false,
+        ),
+        (
+            "approx_percentile_cont_with_weight(x, x, 0.5, 9223372036854775807)",
+            50_000,
+            false,
+        ),
     ] {
         let sql = format!("SELECT {aggregate} FROM generate_series(1, {rows}) t(x)");
         match (run(&context, &sql).await, is_made) {
             (Ok(_), true) => {}
             (Err(error), false) => {
                 let said = error.find_root().to_string();
-                assert!(
-                    said.contains("_agg(…) would make a value of"),
-                    "{sql}: {said}"
-                );
+                assert!(said.contains("(…) would make a value of"), "{sql}: {said}");
             }
             (made, _) => panic!("{sql}: {made:?}"),
         }
@@ -83,6 +93,22 @@ async fn what_collects_too_many_values_fails() {
 }
 
 #[tokio::test]
+async fn negative_lengths_pad_to_nothing() {
+    let context = context();
+    for padded in [
+        "lpad('x', -x)",
+        "rpad('é', -x, 'ab')",
+        "lpad(x::VARCHAR, -x, x::VARCHAR)",
+        "rpad('x', -1, x::VARCHAR)",
+    ] {
+        let sql = format!("SELECT sum(length({padded})) AS made FROM generate_series(1, 10) t(x)");
+        let batches = run(&context, &sql).await.unwrap();
+        let made = batches[0].column(0).as_primitive::<Int64Type>();
+        assert_eq!(made.value(0), 0, "{padded}");
+    }
+}
+
+#[tokio::test]
 async fn what_would_be_too_large_is_not_made() {
     let (context, mut wrong) = (context(), Vec::new());
     for (sql, is_made) in [
@@ -93,6 +119,7 @@ async fn what_would_be_too_large_is_not_made() {
         ("repeat('x', -5)", true),
         ("lpad('x', 100000)", true),
         ("lpad('x', 100001, 'ab')", false),
+        ("lpad(CAST(NULL AS VARCHAR), 100001)", false),
         ("rpad('é', 50000, 'é')", false),
         ("replace(repeat('a', 1000), 'a', repeat('b', 1001))", false),
         ("replace(repeat('a', 50000), 'b', repeat('c', 1000))", true),

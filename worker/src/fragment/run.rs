@@ -34,6 +34,7 @@ use volary_node::admission::{Admission, Place};
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::client_rows;
+use volary_node::memory::outgoing;
 use volary_node::run::{StopsWhenDropped, runnable, shown_with_metrics};
 use volary_node::runtimes::CpuStream;
 
@@ -396,6 +397,7 @@ fn sized_rows(
     let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
     let sized: SendableRecordBatchStream = match &fragment.announced {
         None => {
+            let rows = outgoing(rows);
             let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
             Box::pin(RecordBatchStreamAdapter::new(schema, sized))
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::limits::{LimitChanges, UserLimits};
 use super::records::{PrincipalKind, PrincipalRecord, TokenRecord};
 use super::rights::{Object, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
@@ -25,6 +26,8 @@ pub struct NewPrincipal {
     pub password: Option<String>,
     /// Whether it may do everything.
     pub admin: bool,
+    /// What it may take at once.
+    pub limits: LimitChanges,
 }
 
 /// What becomes of a user or role; `None` leaves a thing as it is.
@@ -38,6 +41,8 @@ pub struct PrincipalChange {
     pub password: Option<String>,
     /// Whether it may do everything from now on.
     pub admin: Option<bool>,
+    /// What it may take at once from now on.
+    pub limits: LimitChanges,
 }
 
 /// What is granted.
@@ -71,6 +76,7 @@ impl Catalog {
                 kind,
                 password,
                 admin,
+                limits,
             } = principal.clone();
             if let Some(other) = draft.state().access.principals.get(&name) {
                 if if_not_exists && other.kind == kind {
@@ -90,6 +96,7 @@ impl Catalog {
                 admin,
                 member_of: BTreeSet::new(),
                 grants: Default::default(),
+                limits: limits.apply(UserLimits::default()),
                 created_at_ms: now_ms(),
             })?;
             if kind == PrincipalKind::User {
@@ -111,6 +118,7 @@ impl Catalog {
         self.change(move |draft| {
             let by = draft.state().access.now(&by)?;
             let is_own = change.admin.is_none()
+                && change.limits.is_none()
                 && change.kind == PrincipalKind::User
                 && by.owner() == Some(change.name.as_str());
             if !is_own {
@@ -125,6 +133,7 @@ impl Catalog {
             if let Some(admin) = change.admin {
                 principal.admin = admin;
             }
+            principal.limits = change.limits.apply(principal.limits);
             draft.put_principal(principal)?;
             check_administered(draft.state())
         })
@@ -283,10 +292,7 @@ impl Catalog {
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.now(&by)?;
-            match state.owner_of(&name) {
-                None => return Err(state.no_such_table(&name, &by)),
-                Some(former) => by.check_owner(&name, former)?,
-            }
+            state.check_owner(&name, &by)?;
             if !by.owns(Some(&owner)) {
                 // A view reads with its owner's rights: nobody is given one that does not want it.
                 by.check_admin("give tables and views to others than the own roles")?;
@@ -367,6 +373,7 @@ fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
             admin: false,
             member_of: BTreeSet::new(),
             grants: Default::default(),
+            limits: UserLimits::default(),
             created_at_ms: now_ms(),
         }),
         None => Err(no_such("user or role", name)),
@@ -376,10 +383,7 @@ fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
 /// Tables are given by their owners, all else by administrators.
 fn check_may_grant(state: &State, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
-        Grant::On(Object::Table(name), _) => match state.owner_of(name) {
-            Some(owner) => by.check_owner(name, owner),
-            None => Err(state.no_such_table(name, by)),
-        },
+        Grant::On(Object::Table(name), _) => state.check_owner(name, by),
         Grant::On(Object::Cluster | Object::AllTables, _) => {
             by.check_admin("grant or revoke what is not one table's")
         }

@@ -1,6 +1,7 @@
 //! Who may log in, and what they may do.
 
 mod changes;
+mod limits;
 mod records;
 mod rights;
 
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use changes::{Grant, MAX_NAME_BYTES, NewPrincipal, PrincipalChange};
+pub use limits::{LimitChange, LimitChanges, UserLimits};
 pub use records::{PrincipalKind, PrincipalRecord, TokenRecord};
 pub use rights::{Object, Privilege, Rights};
 
@@ -189,13 +191,15 @@ impl Access {
             .into_iter()
             .filter_map(|name| self.principals.get(name))
             .collect();
+        let limits = self.principals.get(name).map(|it| it.limits);
+        let limits = limits.unwrap_or_default();
         if all.iter().any(|principal| principal.admin) {
-            return Rights::admin(name, generation);
+            return Rights::admin(name, generation).with_limits(limits);
         }
         let mut rights = Rights::none(name, generation);
         for principal in all {
             rights.add(&principal.name, principal.grants.iter());
         }
-        rights
+        rights.with_limits(limits)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::super::records::{Record, THIRD_FORMAT};
+use super::limits::UserLimits;
 use super::rights::{Object, Privilege};
 
 /// A user or a role: they share their names.
@@ -28,6 +29,9 @@ pub struct PrincipalRecord {
     /// What it was granted itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "grants")]
     pub grants: BTreeMap<Object, BTreeSet<Privilege>>,
+    /// What it may take at once.
+    #[serde(default, skip_serializing_if = "UserLimits::is_none")]
+    pub limits: UserLimits,
     /// When it was created, in milliseconds since 1970.
     pub created_at_ms: i64,
 }
@@ -148,6 +152,7 @@ mod tests {
                 ),
             ]
             .into(),
+            limits: UserLimits::default(),
             created_at_ms: 7,
         };
         let text = r#"{"format":3,"name":"kea","kind":"user","password":"$argon2id$…","generation":3,"admin":true,"member_of":["analysts"],"grants":[{"on":"cluster","privileges":["create"]},{"on":"all_tables","privileges":["select"]},{"on":{"table":"eggs"},"privileges":["select","insert"]}],"created_at_ms":7}"#;

@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::limits::UserLimits;
+
 /// What is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,6 +48,7 @@ pub struct Rights {
     user: String,
     /// Of what the user logs in with: see [`super::PrincipalRecord`].
     generation: u64,
+    limits: UserLimits,
     scope: Scope,
 }
 
@@ -75,6 +78,7 @@ impl Rights {
         Self {
             user: user.into(),
             generation: 0,
+            limits: UserLimits::default(),
             scope: Scope::Open,
         }
     }
@@ -84,6 +88,7 @@ impl Rights {
         Self {
             user: String::new(),
             generation: 0,
+            limits: UserLimits::default(),
             scope: Scope::Gateway,
         }
     }
@@ -93,6 +98,7 @@ impl Rights {
         Self {
             user: user.to_owned(),
             generation,
+            limits: UserLimits::default(),
             scope: Scope::Admin,
         }
     }
@@ -106,8 +112,14 @@ impl Rights {
         Self {
             user: user.to_owned(),
             generation,
+            limits: UserLimits::default(),
             scope: Scope::Granted(granted),
         }
+    }
+
+    /// The same, of a user with these limits.
+    pub(super) fn with_limits(self, limits: UserLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Adds a role, or the user itself, with what it was granted. Nothing is added to those of an administrator.
@@ -141,6 +153,11 @@ impl Rights {
     /// Of what the user logs in with: see [`super::PrincipalRecord`].
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// What the user may take at once.
+    pub fn limits(&self) -> UserLimits {
+        self.limits
     }
 
     /// Whether everything may be done, and by whom makes no difference.
@@ -194,6 +211,20 @@ impl Rights {
         [Privilege::Select, Privilege::Insert]
             .into_iter()
             .any(|privilege| self.may(privilege, table, owner))
+    }
+
+    /// What to tell somebody who asks for a table that does not exist, or that they are not told of: who would grant it and how.
+    /// Empty for those who are told of all.
+    pub(in crate::catalog) fn if_hidden(&self, table: &str) -> String {
+        match &self.scope {
+            Scope::Open | Scope::Gateway | Scope::Admin => String::new(),
+            Scope::Granted(_) => {
+                let user = &self.user;
+                format!(
+                    ", or user \"{user}\" may not see it: its owner or an administrator would allow it: GRANT SELECT ON \"{table}\" TO \"{user}\""
+                )
+            }
+        }
     }
 
     /// Refuses what was not granted on a table or view.

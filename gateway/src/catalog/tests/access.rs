@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::catalog::access::{
-    Grant, NewPrincipal, Object, PrincipalChange, PrincipalKind, Privilege, TokenRecord,
+    Grant, LimitChange, LimitChanges, NewPrincipal, Object, PrincipalChange, PrincipalKind,
+    Privilege, TokenRecord,
 };
 
 fn new(name: &str, kind: PrincipalKind, admin: bool) -> NewPrincipal {
@@ -11,6 +12,7 @@ fn new(name: &str, kind: PrincipalKind, admin: bool) -> NewPrincipal {
         kind,
         password: (kind == PrincipalKind::User).then(|| "hash".to_owned()),
         admin,
+        limits: LimitChanges::default(),
     }
 }
 
@@ -156,6 +158,7 @@ async fn somebody_can_always_administer() {
         kind: PrincipalKind::User,
         password: None,
         admin: Some(false),
+        limits: LimitChanges::default(),
     };
     let refused = catalog.change_principal(demoted.clone(), &gateway()).await;
     assert!(nobody_left(refused.unwrap_err()));
@@ -199,11 +202,22 @@ async fn a_password_that_changes_is_another_generation_also_of_a_user_who_comes_
         kind: PrincipalKind::User,
         password: password.map(str::to_owned),
         admin,
+        limits: LimitChanges::default(),
     };
     catalog
         .change_principal(change(None, Some(true)), &gateway())
         .await
         .unwrap();
+    let limited = PrincipalChange {
+        limits: LimitChanges {
+            max_queries: LimitChange::To(2),
+            ..LimitChanges::default()
+        },
+        ..change(None, None)
+    };
+    let kea = rights(&catalog, "kea");
+    catalog.change_principal(limited, &kea).await.unwrap();
+    assert_eq!(rights(&catalog, "kea").limits().max_queries, Some(2));
     assert_eq!(generation(), before);
     catalog
         .change_principal(change(Some("other"), None), &gateway())
@@ -255,6 +269,23 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
     let error = catalog.set_owner("own", "auk", &kea).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
     catalog.set_owner("own", "auk", &auk).await.unwrap();
+    // Nobody is told of what they may not see, but for its name where it is taken.
+    let hidden = catalog.drop_table("own", false, &kea).await.unwrap_err();
+    assert_eq!(hidden.code(), ErrorCode::NotFound);
+    assert!(
+        catalog
+            .drop_table("own", true, &kea)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let taken = create(&kea, IfExists::Replace).await.unwrap_err();
+    assert_eq!(taken.code(), ErrorCode::AlreadyExists);
+    let to_kea = vec!["kea".to_owned()];
+    catalog
+        .grant(vec![read("own")], to_kea, false, &auk)
+        .await
+        .unwrap();
     for refused in [
         catalog.set_owner("own", "kea", &kea).await.unwrap_err(),
         catalog.drop_table("own", false, &kea).await.unwrap_err(),

@@ -51,6 +51,7 @@ pub(super) async fn run(
             if_not_exists,
             password,
             admin,
+            limits,
         } => {
             // Nothing is hashed for those who may not.
             by.check_admin("create users and roles")?;
@@ -63,6 +64,7 @@ pub(super) async fn run(
                 kind,
                 password,
                 admin,
+                limits,
             };
             catalog
                 .create_principal(principal, if_not_exists, by)
@@ -73,6 +75,7 @@ pub(super) async fn run(
             name,
             password,
             admin,
+            limits,
         } => {
             let password = hashed(engine, password).await?;
             let change = PrincipalChange {
@@ -80,6 +83,7 @@ pub(super) async fn run(
                 kind,
                 password,
                 admin,
+                limits,
             };
             catalog.change_principal(change, by).await?;
         }

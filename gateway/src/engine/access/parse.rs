@@ -9,14 +9,15 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::{Error, Result};
+use volary_node::size::MemorySize;
 
 use super::logins::is_about_logins;
-use crate::catalog::access::{Grant, Object, PrincipalKind, Privilege};
+use crate::catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
 use crate::engine::names::{CATALOG, PUBLIC, identifier, object_name};
 use crate::engine::tokens::{first_words, is_one_of, is_word};
 
-const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
-const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN], or ALTER ROLE name [ADMIN | NOADMIN]";
+const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN] [MAX_QUERIES n] [QUERY_MEMORY '256MiB'], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
+const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN] [MAX_QUERIES n | DEFAULT] [QUERY_MEMORY '256MiB' | DEFAULT], or ALTER ROLE name [ADMIN | NOADMIN]";
 const DROP_FORM: &str = "write DROP USER | ROLE | TOKEN [IF EXISTS] name";
 const TOKEN_FORM: &str = "write CREATE TOKEN name [FOR user] [VALID FOR '90 days']";
 const GRANT_FORM: &str = "write GRANT SELECT, INSERT ON table [, …] TO name [, …], GRANT ALL ON ALL TABLES TO name, GRANT CREATE TO name, or GRANT role TO name; REVOKE … FROM likewise";
@@ -37,6 +38,8 @@ pub enum AccessStatement {
         password: Option<String>,
         /// Whether it may do everything.
         admin: bool,
+        /// What it may take at once.
+        limits: LimitChanges,
     },
     /// ALTER USER, ALTER ROLE.
     Alter {
@@ -48,6 +51,8 @@ pub enum AccessStatement {
         password: Option<String>,
         /// Whether it may do everything from now on.
         admin: Option<bool>,
+        /// What it may take at once from now on.
+        limits: LimitChanges,
     },
     /// DROP USER, DROP ROLE.
     Drop {
@@ -181,6 +186,7 @@ fn create(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
         if_not_exists,
         password: options.password,
         admin: options.admin.unwrap_or(false),
+        limits: options.limits,
     })
 }
 
@@ -188,7 +194,7 @@ fn alter(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     let kind = kind(parser)?;
     let name = name(parser)?;
     let options = options(parser, kind)?;
-    if options.password.is_none() && options.admin.is_none() {
+    if options == Options::default() {
         return Err(Refused::Syntax);
     }
     Ok(AccessStatement::Alter {
@@ -196,6 +202,7 @@ fn alter(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
         name,
         password: options.password,
         admin: options.admin,
+        limits: options.limits,
     })
 }
 
@@ -332,19 +339,31 @@ fn set_owner(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     Ok(AccessStatement::SetOwner { table, owner })
 }
 
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct Options {
     password: Option<String>,
     admin: Option<bool>,
+    limits: LimitChanges,
 }
 
 fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
     let mut options = Options::default();
     let _with = parser.parse_keyword(Keyword::WITH);
     loop {
-        if next_is(parser, "PASSWORD") && kind == PrincipalKind::User && options.password.is_none()
-        {
+        let is_user = kind == PrincipalKind::User;
+        let limits = &mut options.limits;
+        if is_user && options.password.is_none() && next_is(parser, "PASSWORD") {
             options.password = Some(parser.parse_literal_string()?);
+        } else if is_user
+            && limits.max_queries == LimitChange::None
+            && next_is(parser, "MAX_QUERIES")
+        {
+            limits.max_queries = limit(parser, |parser| Ok(parser.parse_literal_uint()?))?;
+        } else if is_user
+            && limits.query_memory == LimitChange::None
+            && next_is(parser, "QUERY_MEMORY")
+        {
+            limits.query_memory = limit(parser, size)?;
         } else if options.admin.is_none() && next_is(parser, "ADMIN") {
             options.admin = Some(true);
         } else if options.admin.is_none() && next_is(parser, "NOADMIN") {
@@ -352,6 +371,28 @@ fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
         } else {
             return Ok(options);
         }
+    }
+}
+
+fn limit(
+    parser: &mut Parser<'_>,
+    value: impl FnOnce(&mut Parser<'_>) -> Refusable<u64>,
+) -> Refusable<LimitChange> {
+    if parser.parse_keyword(Keyword::DEFAULT) {
+        return Ok(LimitChange::Default);
+    }
+    match value(parser)? {
+        // Nothing would ever run.
+        0 => Err(Refused::Syntax),
+        value => Ok(LimitChange::To(value)),
+    }
+}
+
+/// In bytes.
+fn size(parser: &mut Parser<'_>) -> Refusable<u64> {
+    match parser.parse_literal_string()?.parse() {
+        Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
+        Ok(MemorySize::Percent(_)) | Err(_) => Err(Refused::Syntax),
     }
 }
 
@@ -421,6 +462,7 @@ mod tests {
             if_not_exists,
             password: password.map(str::to_owned),
             admin,
+            limits: LimitChanges::default(),
         };
         let (user, role) = (PrincipalKind::User, PrincipalKind::Role);
         for (sql, expected) in [
@@ -445,6 +487,7 @@ mod tests {
             name: "kea".to_owned(),
             password: Some("new".to_owned()),
             admin: Some(false),
+            limits: LimitChanges::default(),
         };
         assert!(statement("ALTER USER kea PASSWORD 'new' NOADMIN") == altered);
         let dropped = AccessStatement::Drop {
@@ -531,6 +574,49 @@ mod tests {
             "CREATE \"USER\" kea",
         ] {
             assert!(parsed(sql).unwrap().is_none(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn limits_of_users_are_set_and_taken_back() {
+        let altered = |max_queries, query_memory| AccessStatement::Alter {
+            kind: PrincipalKind::User,
+            name: "kea".to_owned(),
+            password: None,
+            admin: None,
+            limits: LimitChanges {
+                max_queries,
+                query_memory,
+            },
+        };
+        let (same, default) = (LimitChange::None, LimitChange::Default);
+        for (options, expected) in [
+            ("max_queries 4", altered(LimitChange::To(4), same)),
+            (
+                "WITH QUERY_MEMORY '1MiB' MAX_QUERIES DEFAULT",
+                altered(default, LimitChange::To(1 << 20)),
+            ),
+            ("QUERY_MEMORY DEFAULT", altered(same, default)),
+        ] {
+            let sql = format!("ALTER USER kea {options}");
+            assert!(statement(&sql) == expected, "{sql}");
+        }
+        for refused in [
+            "USER kea MAX_QUERIES",
+            "USER kea MAX_QUERIES 0",
+            "USER kea MAX_QUERIES -1",
+            "USER kea MAX_QUERIES 1 MAX_QUERIES 2",
+            "USER kea QUERY_MEMORY 5",
+            "USER kea QUERY_MEMORY 'much'",
+            "USER kea QUERY_MEMORY '10%'",
+            "ROLE kea MAX_QUERIES 4",
+        ] {
+            let error = parsed(&format!("ALTER {refused}")).err();
+            let said = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                said.contains("MAX_QUERIES n | DEFAULT"),
+                "{refused}: {said}"
+            );
         }
     }
 

@@ -83,7 +83,7 @@ pub(super) async fn run(
         }
         SavedQueryStatement::Drop { name, if_exists } => {
             let is_query = |name: &str| context.catalog.view(name).is_some_and(|it| it.is_query());
-            if context.catalog.version_of(&name).is_some() && !is_query(&name) {
+            if context.catalog.is_seen_by(&name, &context.rights) && !is_query(&name) {
                 return Err(Error::invalid(format!(
                     "\"{name}\" is no saved query; use DROP TABLE or DROP VIEW"
                 )));

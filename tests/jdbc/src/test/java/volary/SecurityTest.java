@@ -91,8 +91,8 @@ class SecurityTest {
     }
     try (Connection connection = connect(Map.of("user", "kaka", "password", "a password of hers"))) {
       Said.by(() -> text(connection, "SELECT k FROM nests"))
-          .contains("PERMISSION_DENIED: query ")
-          .contains("user \"kaka\" may not SELECT on \"nests\"")
+          .contains("NOT_FOUND: query ")
+          .contains("table \"nests\" does not exist, or user \"kaka\" may not see it")
           .contains("GRANT SELECT ON \"nests\" TO \"kaka\"");
       try (ResultSet tables = connection.getMetaData().getTables(null, null, "nests", null)) {
         assertThat(tables.next()).isFalse();

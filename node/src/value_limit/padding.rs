@@ -1,0 +1,42 @@
+//! The lengths that texts are padded to.
+//!
+//! DataFusion adds the lengths of all rows up before it looks at them. A negative one becomes the largest number there is, and
+//! the allocation of so much panics.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+
+/// Whether it is one of the functions that pad texts: of text, length, and what to pad with.
+pub(super) fn is_padding(function: &str) -> bool {
+    matches!(function, "lpad" | "rpad")
+}
+
+/// Replaces negative lengths by 0, which is what they mean.
+///
+/// # Errors
+/// If the lengths are no whole numbers.
+pub(super) fn without_negative_lengths(args: &mut ScalarFunctionArgs) -> Result<()> {
+    match args.args.get_mut(1) {
+        Some(ColumnarValue::Scalar(length)) => {
+            let number = length.cast_to(&DataType::Int64)?;
+            if matches!(number, ScalarValue::Int64(Some(number)) if number < 0) {
+                *length = ScalarValue::Int64(Some(0));
+            }
+        }
+        Some(ColumnarValue::Array(lengths)) => {
+            let numbers = cast(lengths, &DataType::Int64)?;
+            let numbers = numbers.as_primitive::<Int64Type>();
+            if numbers.iter().flatten().any(|length| length < 0) {
+                let positive: Int64Array = numbers.unary(|length| length.max(0));
+                *lengths = Arc::new(positive) as ArrayRef;
+            }
+        }
+        None => {}
+    }
+    Ok(())
+}
