@@ -34,6 +34,12 @@ LARGE = [
 ]
 
 
+def create_nests(processes: Processes) -> None:
+    """A table of three rows on one worker."""
+    processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
+    processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+
+
 @pytest.fixture(scope="module")
 def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """A gateway and a worker that have little address space, and a table of three rows."""
@@ -41,8 +47,7 @@ def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]
     with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
         for node in (processes.gateway, processes.add_worker()):
             node.running().limit_address_space(ADDRESS_SPACE)
-        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
-        processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+        create_nests(processes)
         yield processes
 
 
@@ -99,8 +104,7 @@ def test_the_process_has_no_more_memory_than_it_may(tmp_path):
     values = ", ".join(f"repeat('{chr(ord('a') + column)}', {{length}}) AS v{column}" for column in range(columns))
     with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_VALUE": "256MiB"}) as processes:
         worker = processes.add_worker()
-        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
-        processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+        create_nests(processes)
         for node, query in {
             processes.gateway: f"SELECT {values.format(length=150_000_000)}",
             worker: f"SELECT {values.format(length='k * 0 + 150000000')} FROM nests WHERE k = 1",
@@ -130,8 +134,7 @@ def test_rows_that_there_is_no_memory_to_send_are_refused(tmp_path):
     made = ", ".join(f"repeat('{letter}', {{length}}) AS {letter}" for letter in "xyz")
     with Processes(tmp_path, settings) as processes:
         worker = processes.add_worker()
-        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
-        processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
+        create_nests(processes)
         for node, query in {
             processes.gateway: f"SELECT {made.format(length=80_000_000)}",
             worker: f"SELECT {made.format(length='k * 0 + 80000000')} FROM nests WHERE k = 1",

@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -441,6 +441,16 @@ def unread(connection: volary.Connection) -> Iterator[Iterator[pa.RecordBatch]]:
     yield batches
 
 
+def logging_in(processes: Processes, opened: ExitStack) -> Callable[..., volary.Connection]:
+    """Makes connections of users, by name and password, which end with `opened`."""
+
+    def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
+        connection = volary.connect(processes.gateway.uri, username=user, password=password)
+        return opened.enter_context(connection)
+
+    return logged_in
+
+
 def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_the_gateway(tmp_path):
     settings = {
         "VOLARY_SECRET": "the secret of the nodes",
@@ -449,11 +459,7 @@ def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_th
         "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "10m",
     }
     with Processes(tmp_path, settings) as processes, ExitStack() as opened:
-
-        def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
-            connection = volary.connect(processes.gateway.uri, username=user, password=password)
-            return opened.enter_context(connection)
-
+        logged_in = logging_in(processes, opened)
         admin = logged_in("admin", ADMIN_PASSWORD)
         for user in ("kea", "auk"):
             admin.sql(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
@@ -483,11 +489,7 @@ def test_a_user_has_limits_of_its_own(tmp_path):
     }
     join = "SELECT count(*) FROM generate_series(1, 1000000) a(x) JOIN generate_series(1, 1000000) b(y) ON x = y"
     with Processes(tmp_path, settings) as processes, ExitStack() as opened:
-
-        def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
-            connection = volary.connect(processes.gateway.uri, username=user, password=password)
-            return opened.enter_context(connection)
-
+        logged_in = logging_in(processes, opened)
         admin = logged_in("admin", ADMIN_PASSWORD)
         admin.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' MAX_QUERIES 1 QUERY_MEMORY '1MiB'")
         admin.sql(f"CREATE USER auk PASSWORD '{PASSWORD}'")
