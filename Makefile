@@ -19,6 +19,10 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
+# Looks at dependencies: licences, versions, sources and advisories.
+DENY         := $(TARGET)/tools/bin/cargo-deny
+DENY_RELEASE := 0.20.2
+
 # Of each fuzz target: for how long it runs. libFuzzer needs a nightly compiler.
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
@@ -69,10 +73,16 @@ soak: setup ## Hostile users, and calls of functions that nobody would make, for
 	VOLARY_FUNCTION_SEED=$$(date +%s) VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
 		--timeout=$$((3 * $(SOAK_SECONDS) + 600)) tests/python/test_every_function.py tests/python/test_hostile_users.py
 
-lint: setup ## Clippy and ruff, without a single warning
+lint: setup $(DENY) ## Clippy and ruff, without a single warning, and what deny.toml asks of dependencies
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(DENY) --workspace check licenses bans sources
+	if $(DENY) fetch db; then $(DENY) --workspace check advisories; else echo "no database of advisories can be had: not checked"; fi
 	$(VENV)/bin/ruff check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
 	$(VENV)/bin/ruff format --check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
+
+$(DENY):
+	cargo install --locked --root $(TARGET)/tools --target-dir $(TARGET)/tools/build cargo-deny@$(DENY_RELEASE)
+	rm -rf $(TARGET)/tools/build
 
 fmt: setup ## Format everything
 	cargo fmt --all

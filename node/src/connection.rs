@@ -24,7 +24,7 @@ use tower::Service;
 use crate::gate::{Gate, admitted};
 use crate::message_limit::MessageLimit;
 use crate::reset::with_resets_as_errors;
-use crate::tls::ServerTls;
+use crate::tls::{PeerKind, ServerTls};
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
@@ -107,11 +107,12 @@ impl<S: FlightService> Connections<S> {
         let called = Arc::new(AtomicBool::new(false));
         let calls = Arc::clone(&called);
         let (service, gate) = (self.service.clone(), self.access.gate.clone());
-        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
             let mut request = with_resets_as_errors(request.map(Body::new));
             // What `tonic::Request::remote_addr` reads.
             request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(kind);
             let (mut service, gate) = (service.clone(), gate.clone());
             async move {
                 let admitted = match &gate {
@@ -124,17 +125,18 @@ impl<S: FlightService> Connections<S> {
                 };
                 Ok::<_, Infallible>(limit.explain_response(response))
             }
-        });
+        };
         let http2 = self.http2.clone();
         let (tls, stopping) = (self.access.tls.clone(), self.stopping.clone());
         async move {
-            let stream = match secured(stream, tls).await {
-                Ok(stream) => stream,
+            let (stream, kind) = match secured(stream, tls).await {
+                Ok(secured) => secured,
                 Err(error) => {
                     tracing::debug!(%error, ?peer_address, "a connection is no TLS that is taken");
                     return;
                 }
             };
+            let service = service_fn(move |request| answer(kind, request));
             let connection = http2.serve_connection(TokioIo::new(stream), service);
             let mut connection = pin!(connection);
             let silent = silent(&called);
@@ -164,15 +166,16 @@ async fn silent(called: &AtomicBool) {
     }
 }
 
-/// The connection, with the certificates that are there at the moment.
-async fn secured(
-    stream: TcpStream,
-    tls: Option<ServerTls>,
-) -> io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
+type Secured = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// The connection, with the certificates that are there at the moment, and what its peer has shown to be.
+async fn secured(stream: TcpStream, tls: Option<ServerTls>) -> io::Result<(Secured, PeerKind)> {
     let Some(tls) = tls else {
-        return Ok(Either::Left(stream));
+        return Ok((Either::Left(stream), PeerKind::Unknown));
     };
-    let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+    let side = tls.current();
+    let handshake = TlsAcceptor::from(Arc::clone(&side.config)).accept(stream);
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await??;
-    Ok(Either::Right(Box::new(stream)))
+    let kind = side.nodes.peer_kind(stream.get_ref().1);
+    Ok((Either::Right(Box::new(stream)), kind))
 }

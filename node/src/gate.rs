@@ -11,6 +11,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request};
 
 use crate::message_limit::MessageLimit;
+use crate::tls::PeerKind;
 use crate::unfinished::{Sender, Unfinished};
 use crate::whole_messages::{Introduction, WholeMessages};
 
@@ -32,6 +33,8 @@ pub struct CallHeaders<'a> {
     pub headers: &'a HeaderMap,
     /// Where the caller is.
     pub peer: Option<SocketAddr>,
+    /// Whether its certificate is one of a node.
+    pub peer_kind: PeerKind,
 }
 
 /// How a call is let in.
@@ -67,6 +70,7 @@ pub(crate) async fn admitted(
         path: request.uri().path(),
         headers: request.headers(),
         peer,
+        peer_kind: PeerKind::of(request.extensions()),
     };
     let Admission {
         told,

@@ -9,6 +9,8 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, Result};
 
+use crate::gate::CallHeaders;
+
 const NAME: &str = "volary-node";
 
 /// The clocks of two machines differ by seconds.
@@ -57,14 +59,16 @@ impl NodeHeader {
     }
 }
 
-/// Whether a node has made a call with these headers.
+/// Whether a node has made a call.
 ///
 /// # Errors
-/// Those of [`Sealer::open`], for a header that was not sealed with this key, or has expired.
-pub fn is_of_node(sealer: &Sealer, headers: &HeaderMap) -> Result<bool> {
-    let Some(value) = headers.get(NAME) else {
+/// Those of [`Sealer::open`], for a header that was not sealed with this key, or has expired; `PERMISSION_DENIED` beside another
+/// certificate than one of a node.
+pub fn is_of_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
+    let Some(value) = call.headers.get(NAME) else {
         return Ok(false);
     };
+    call.peer_kind.check_is_node()?;
     let sealed = BASE64_URL_SAFE_NO_PAD.decode(value.as_bytes());
     let sealed =
         sealed.map_err(|_| Error::invalid(format!("the header {NAME} is not one of a node")))?;
@@ -78,13 +82,26 @@ mod tests {
     use volary_flight_proto::seal::Key;
 
     use super::*;
+    use crate::tls::PeerKind;
 
     fn sealer(secret: &str) -> Sealer {
         Sealer::new(Key::from_secret(secret))
     }
 
+    fn call(headers: &HeaderMap, peer_kind: PeerKind) -> CallHeaders<'_> {
+        CallHeaders {
+            path: "/a/call",
+            headers,
+            peer: None,
+            peer_kind,
+        }
+    }
+
     #[test]
-    fn a_node_is_known_by_the_key_and_by_nothing_else() {
+    fn a_node_is_known_by_the_key_and_by_its_certificate() {
+        let is_of_node = |sealer: &Sealer, headers: &HeaderMap| {
+            is_of_node(sealer, &call(headers, PeerKind::Node))
+        };
         let mut headers = HeaderMap::new();
         assert!(!is_of_node(&sealer("ours"), &headers).unwrap());
         let header = NodeHeader::new(sealer("ours"));
@@ -92,6 +109,8 @@ mod tests {
         assert!(is_of_node(&sealer("ours"), &headers).unwrap());
         let error = is_of_node(&sealer("another"), &headers).unwrap_err();
         assert_eq!(error.code(), ErrorCode::PermissionDenied);
+        let error = super::is_of_node(&sealer("ours"), &call(&headers, PeerKind::Client));
+        assert_eq!(error.unwrap_err().code(), ErrorCode::PermissionDenied);
         for nonsense in ["", "nonsense", "ä"] {
             let value = HeaderValue::from_bytes(nonsense.as_bytes()).unwrap();
             headers.insert(NAME, value);

@@ -175,9 +175,13 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 pytest.raises(flight.FlightUnavailableError),
             ):
                 client.list_actions(flight.FlightCallOptions(timeout=5))
-        # A worker that trusts others, and one without TLS, do not come in.
-        for others in (strangers.of_node("WORKER"), dict.fromkeys(certificates.of_node("WORKER"), "")):
-            name = f"stranger_{len(others['VOLARY_WORKER__TLS__KEY'])}"
+        # A worker that trusts others, one without TLS, and a client that plays a worker do not come in.
+        kea = {"certificate": str(certificates.file("kea.pem")), "key": str(certificates.file("kea.key"))}
+        for name, others, said in (
+            ("of_another_authority", strangers.of_node("WORKER"), "gateway"),
+            ("without_tls", dict.fromkeys(certificates.of_node("WORKER"), ""), "gateway"),
+            ("a_client", certificates.of_node("WORKER", **kea), "is not one of a node"),
+        ):
             given = {key: value for key, value in {**settings, **others}.items() if value}
             stranger = Process(
                 tmp_path,
@@ -190,8 +194,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 ],
                 given,
             )
-            until(lambda stranger=stranger: "gateway" in stranger.log(), "it has tried to join")
-            assert stranger.is_alive()
+            until(lambda stranger=stranger, said=said: said in stranger.log(), "it has tried to join")
             stranger.kill()
         with volary.connect(processes.gateway.uri, tls_ca=authority) as connection:
             assert connection.sql("SELECT count(*) FROM system.nodes WHERE role = 'worker'").rows() == [(3,)]

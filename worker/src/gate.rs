@@ -41,7 +41,7 @@ impl WorkerGate {
 
     fn admission(&self, call: &CallHeaders<'_>) -> Result<Admission> {
         let is_node = match &self.nodes {
-            Some(sealer) => is_of_node(sealer, call.headers)?,
+            Some(sealer) => is_of_node(sealer, call)?,
             None => false,
         };
         let told = Box::new(());

@@ -188,6 +188,16 @@ impl State {
         self.owner_seen_by(name, rights).is_some()
     }
 
+    /// The table of this name, if somebody with these rights is told of it.
+    pub(super) fn table_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<Table>> {
+        self.table(name).filter(|_| self.is_seen_by(name, rights))
+    }
+
+    /// The view or saved query of this name, if somebody with these rights is told of it.
+    pub(super) fn view_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<View>> {
+        self.view(name).filter(|_| self.is_seen_by(name, rights))
+    }
+
     /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text and
     /// owner.
     pub fn version_of(&self, name: &str) -> Option<u64> {

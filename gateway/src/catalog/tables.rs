@@ -116,10 +116,8 @@ impl Catalog {
         self.change(move |draft| {
             let by = draft.state().access.now(&by)?;
             let state = draft.state();
-            let seen = state.table(&name).filter(|_| state.is_seen_by(&name, &by));
-            let Some(table) = seen.cloned() else {
-                let view = state.view(&name);
-                return match view.filter(|_| state.is_seen_by(&name, &by)) {
+            let Some(table) = state.table_seen_by(&name, &by).cloned() else {
+                return match state.view_seen_by(&name, &by) {
                     Some(_) => Err(Error::invalid(format!(
                         "{name} is a view; use DROP VIEW {name}"
                     ))),
@@ -136,8 +134,7 @@ impl Catalog {
     }
 }
 
-/// A table stays its owner's, whoever replaces it.
-/// Refuses to replace what another one owns. Of a table that somebody is not told of they learn that its name is taken.
+/// Refuses to replace a table of another owner. Whoever is not told of the table learns that its name is taken.
 fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
     if !by.sees(table.name(), table.owner()) {
         return check_name_is_free(draft, table.name());
@@ -145,6 +142,7 @@ fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
     by.check_owner(table.name(), table.owner())
 }
 
+/// A table stays its owner's, whoever replaces it.
 fn owner_of_new(replaced: Option<&Table>, by: &Rights) -> Option<String> {
     let owner = replaced.map_or_else(|| by.owner(), Table::owner);
     owner.map(str::to_owned)

@@ -27,16 +27,14 @@ impl Catalog {
             let by = draft.state().access.now(&by)?;
             by.check_create()?;
             // It reads with the rights of its owner, and stays that one's, whoever replaces it.
-            let owner = match draft.state().view(name) {
-                Some(former)
-                    if or_replace
-                        && former.is_query() == new.parameters.is_some()
-                        && by.sees(name, former.owner()) =>
-                {
+            let is_replaced =
+                |former: &&Arc<View>| or_replace && former.is_query() == new.parameters.is_some();
+            let owner = match draft.state().view_seen_by(name, &by).filter(is_replaced) {
+                Some(former) => {
                     by.check_owner(name, former.owner())?;
                     former.owner().map(str::to_owned)
                 }
-                _ => {
+                None => {
                     check_name_is_free(draft, name)?;
                     by.owner().map(str::to_owned)
                 }
@@ -62,10 +60,8 @@ impl Catalog {
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.now(&by)?;
-            let seen = state.view(&name).filter(|_| state.is_seen_by(&name, &by));
-            let Some(view) = seen.cloned() else {
-                let table = state.table(&name);
-                return match table.filter(|_| state.is_seen_by(&name, &by)) {
+            let Some(view) = state.view_seen_by(&name, &by).cloned() else {
+                return match state.table_seen_by(&name, &by) {
                     Some(_) => Err(Error::invalid(format!(
                         "{name} is a table; use DROP TABLE {name}"
                     ))),

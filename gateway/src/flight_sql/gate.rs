@@ -54,7 +54,7 @@ impl Gate for ClientGate {
             let (sender, introduction) = match &known {
                 Ok((_, principal)) => (Sender::User(principal.name().into()), None),
                 Err(refusal) if !call.path.ends_with(ACTIONS) => return Err(refusal.clone()),
-                Err(_) if is_of_node(&self.nodes, call.headers)? => (Sender::Node, None),
+                Err(_) if is_of_node(&self.nodes, call)? => (Sender::Node, None),
                 Err(_) => (Sender::stranger(call.peer), Some(no_introduction())),
             };
             Ok(Admission {

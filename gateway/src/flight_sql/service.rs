@@ -34,6 +34,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::login::Login;
 use volary_node::client_rows::ClientMessages;
+use volary_node::tls::PeerKind;
 
 /// What clients, and workers that join, talk to: implements Flight, and Flight SQL on top of it.
 ///
@@ -220,6 +221,7 @@ impl FlightService for FlightSql {
     ) -> Result<Response<Self::DoActionStream>, Status> {
         if membership::is_one(request.get_ref()) {
             // Workers are no users: what they say is sealed.
+            PeerKind::of(request.extensions()).check_is_node()?;
             let peer = request.remote_addr();
             let results = self.hear_worker(&request.into_inner(), peer).await?;
             return Ok(Response::new(results));

@@ -24,6 +24,10 @@ where
     batches.map(move |batch| {
         drop(being_made.take());
         let batch = batch?;
+        // The memory that is held is soon known, and bounds what the rows use: few batches are looked at more closely.
+        if batch.get_array_memory_size() <= LARGE_BYTES {
+            return Ok(batch);
+        }
         let bytes = used_bytes(&batch);
         if bytes <= LARGE_BYTES {
             return Ok(batch);

@@ -11,9 +11,10 @@ mod collect_left;
 mod constants;
 /// The collected side of nested loop joins.
 mod read_once;
+/// Operators whose streams are polled when it is their turn.
+mod shown;
 /// Filters of joins that stop.
 mod stoppable;
-/// Operators whose streams are polled when it is their turn.
 mod turns;
 /// The rows that window functions keep.
 mod window_memory;
@@ -37,9 +38,9 @@ use crate::runtimes::turns::Work;
 use collect_left::reporting_when_dropped;
 use constants::with_few_rows_at_once;
 use read_once::read_once;
+pub use shown::{is_hidden, shown_with_metrics};
 use stoppable::stoppable;
 use turns::with_inputs_in_turns;
-pub use turns::{is_hidden, shown_with_metrics};
 use window_memory::counted;
 
 /// A plan that runs, or is to be run. Its joins stop when this is dropped.

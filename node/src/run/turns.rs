@@ -9,7 +9,6 @@ use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -40,45 +39,14 @@ pub(super) fn with_inputs_in_turns(
     replace_children_if_necessary(node, inputs)
 }
 
-/// Whether plans are shown without the operator: it computes nothing.
-pub fn is_hidden(node: &dyn ExecutionPlan) -> bool {
-    node.name() == TakesTurns::NAME
-}
-
-/// The operators of a plan that has run, but for those that are hidden, with what they have counted; one in a line.
-pub fn shown_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
-    let displayed = DisplayableExecutionPlan::with_metrics(plan.as_ref());
-    without_hidden(&displayed.indent(true).to_string())
-}
-
-fn without_hidden(text: &str) -> String {
-    let mut shown = String::new();
-    // How deep the hidden operators stand in which the line is.
-    let mut hidden: Vec<usize> = Vec::new();
-    for line in text.lines() {
-        let operator = line.trim_start();
-        let depth = line.len() - operator.len();
-        while hidden.last().is_some_and(|outer| *outer >= depth) {
-            hidden.pop();
-        }
-        if operator.starts_with(TakesTurns::NAME) {
-            hidden.push(depth);
-            continue;
-        }
-        shown.push_str(&line[hidden.len() * INDENT..]);
-        shown.push('\n');
-    }
-    shown
-}
-
-/// DataFusion shows an operator's inputs so far to the right of it.
-const INDENT: usize = 2;
+/// The operator's name.
+pub(super) const TAKES_TURNS: &str = "TakesTurnsExec";
 
 #[derive(Debug)]
 struct TakesTurns(Work);
 
 impl Around for TakesTurns {
-    const NAME: &'static str = "TakesTurnsExec";
+    const NAME: &'static str = TAKES_TURNS;
 
     fn execute(
         &self,
@@ -110,17 +78,5 @@ impl Stream for Partition {
 impl RecordBatchStream for Partition {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plans_are_shown_without_what_only_takes_turns() {
-        let text = "Join, metrics=[]\n  TakesTurnsExec\n    Left\n      TakesTurnsExec\n        Scan\n  Right\n    Scan\n";
-        let shown = "Join, metrics=[]\n  Left\n    Scan\n  Right\n    Scan\n";
-        assert_eq!(without_hidden(text), shown);
     }
 }

@@ -5,6 +5,8 @@
 
 /// Certificates and keys, as files hold them.
 mod files;
+/// Whether a peer is a node, by its certificate.
+mod peer_kind;
 /// The sides of a connection.
 mod sides;
 
@@ -16,12 +18,14 @@ use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use volary_flight_proto::{Error, Result};
 
 use crate::data_dir::Role;
 use files::Files;
+pub use peer_kind::PeerKind;
+pub(crate) use sides::ServerSide;
 
 /// How often it is looked whether the files are others.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -103,9 +107,9 @@ pub struct Tls {
     _watching: JoinSet<()>,
 }
 
-/// What is shown to those who connect.
+/// What is shown to those who connect, and what they must show.
 #[derive(Debug, Clone)]
-pub struct ServerTls(Arc<ArcSwap<ServerConfig>>);
+pub struct ServerTls(Arc<ArcSwap<ServerSide>>);
 
 /// How others are connected to.
 #[derive(Debug, Clone)]
@@ -123,7 +127,7 @@ impl Tls {
     pub fn load(role: Role, config: &Config) -> Result<Self> {
         config.validate(role)?;
         let files = Files::read(role, config)?;
-        let swapped = |server: ServerConfig| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
+        let swapped = |server: ServerSide| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
         let name = config.node_name.clone().map(ServerName::try_from);
         let name = name.transpose().ok().flatten();
         let server = sides::server(role, config, &files)?.map(swapped);
@@ -229,7 +233,7 @@ impl Watch {
 }
 
 impl ServerTls {
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+    pub(crate) fn current(&self) -> Arc<ServerSide> {
         self.0.load_full()
     }
 }

@@ -10,17 +10,25 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Config;
 use super::files::{File, Files};
+use super::peer_kind::NodeCertificates;
 use crate::data_dir::Role;
 
 /// gRPC is HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 /// What is shown to those who connect, and what they must show.
-pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Option<ServerConfig>> {
+#[derive(Debug)]
+pub(crate) struct ServerSide {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) nodes: NodeCertificates,
+}
+
+/// The side of a server that asks for certificates.
+pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Option<ServerSide>> {
     let trusted: Vec<&File> = [&files.authorities, &files.client_authorities]
         .into_iter()
         .flatten()
@@ -28,37 +36,45 @@ pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Optio
     if trusted.is_empty() {
         return server_of_clients(files);
     }
-    let roots = Arc::new(roots(&trusted)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    let all = Arc::new(roots(&trusted)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(all, provider());
     let is_required = role == Role::Worker || config.require_client_certificates;
     let verifier = if is_required {
         verifier
     } else {
         verifier.allow_unauthenticated()
     };
-    server_asking(verifier.build().map_err(unusable)?, files)
+    let verifier = verifier.build().map_err(unusable)?;
+    let nodes = files.authorities.as_ref().map(|file| roots(&[file]));
+    let nodes = NodeCertificates::new(nodes.transpose()?.map(Arc::new));
+    server_asking(verifier, nodes, files)
 }
 
-/// What is shown to clients, who need show nothing.
-pub(super) fn server_of_clients(files: &Files) -> Result<Option<ServerConfig>> {
-    server_asking(WebPkiClientVerifier::no_client_auth(), files)
+/// The side of a server whose clients need show nothing.
+pub(super) fn server_of_clients(files: &Files) -> Result<Option<ServerSide>> {
+    let verifier = WebPkiClientVerifier::no_client_auth();
+    server_asking(verifier, NodeCertificates::new(None), files)
 }
 
 fn server_asking(
     verifier: Arc<dyn ClientCertVerifier>,
+    nodes: NodeCertificates,
     files: &Files,
-) -> Result<Option<ServerConfig>> {
+) -> Result<Option<ServerSide>> {
     let Some((certificate, key)) = &files.identity else {
         return Ok(None);
     };
-    let mut server = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(certificate.certificates()?, key.key()?)
         .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?;
-    server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Ok(Some(server))
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(Some(ServerSide {
+        config: Arc::new(config),
+        nodes,
+    }))
 }
 
 /// How a node connects to others; `None` if it does so without TLS.

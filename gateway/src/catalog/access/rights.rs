@@ -75,32 +75,17 @@ struct Granted {
 impl Rights {
     /// Of anybody, as long as the cluster has no users.
     pub fn open(user: impl Into<String>) -> Self {
-        Self {
-            user: user.into(),
-            generation: 0,
-            limits: UserLimits::default(),
-            scope: Scope::Open,
-        }
+        Self::of(user, 0, Scope::Open)
     }
 
     /// Of the gateway itself.
     pub fn of_gateway() -> Self {
-        Self {
-            user: String::new(),
-            generation: 0,
-            limits: UserLimits::default(),
-            scope: Scope::Gateway,
-        }
+        Self::of("", 0, Scope::Gateway)
     }
 
     /// Of an administrator.
     pub(super) fn admin(user: &str, generation: u64) -> Self {
-        Self {
-            user: user.to_owned(),
-            generation,
-            limits: UserLimits::default(),
-            scope: Scope::Admin,
-        }
+        Self::of(user, generation, Scope::Admin)
     }
 
     /// Of one that has nothing, except what it will own.
@@ -109,11 +94,15 @@ impl Rights {
             names: [user.to_owned()].into(),
             ..Granted::default()
         };
+        Self::of(user, generation, Scope::Granted(granted))
+    }
+
+    fn of(user: impl Into<String>, generation: u64, scope: Scope) -> Self {
         Self {
-            user: user.to_owned(),
+            user: user.into(),
             generation,
             limits: UserLimits::default(),
-            scope: Scope::Granted(granted),
+            scope,
         }
     }
 

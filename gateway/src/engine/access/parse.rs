@@ -349,43 +349,61 @@ struct Options {
 fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
     let mut options = Options::default();
     let _with = parser.parse_keyword(Keyword::WITH);
-    loop {
-        let is_user = kind == PrincipalKind::User;
-        let limits = &mut options.limits;
-        if is_user && options.password.is_none() && next_is(parser, "PASSWORD") {
-            options.password = Some(parser.parse_literal_string()?);
-        } else if is_user
-            && limits.max_queries == LimitChange::None
-            && next_is(parser, "MAX_QUERIES")
-        {
-            limits.max_queries = limit(parser, |parser| Ok(parser.parse_literal_uint()?))?;
-        } else if is_user
-            && limits.query_memory == LimitChange::None
-            && next_is(parser, "QUERY_MEMORY")
-        {
-            limits.query_memory = limit(parser, size)?;
-        } else if options.admin.is_none() && next_is(parser, "ADMIN") {
-            options.admin = Some(true);
-        } else if options.admin.is_none() && next_is(parser, "NOADMIN") {
-            options.admin = Some(false);
-        } else {
-            return Ok(options);
-        }
-    }
+    while (kind == PrincipalKind::User && option_of_user(parser, &mut options)?)
+        || option_of_any(parser, &mut options)
+    {}
+    Ok(options)
 }
 
+/// Whether there was an option of users, which is read then.
+fn option_of_user(parser: &mut Parser<'_>, options: &mut Options) -> Refusable<bool> {
+    let LimitChanges {
+        max_queries,
+        query_memory,
+    } = &mut options.limits;
+    if options.password.is_none() && next_is(parser, "PASSWORD") {
+        options.password = Some(parser.parse_literal_string()?);
+        return Ok(true);
+    }
+    Ok(limit(parser, "MAX_QUERIES", max_queries, count)?
+        || limit(parser, "QUERY_MEMORY", query_memory, size)?)
+}
+
+/// Whether there was an option of users and roles, which is read then.
+fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
+    for (option, admin) in [("ADMIN", true), ("NOADMIN", false)] {
+        if options.admin.is_none() && next_is(parser, option) {
+            options.admin = Some(admin);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether there was a limit of this name, which is read then.
 fn limit(
     parser: &mut Parser<'_>,
+    name: &str,
+    change: &mut LimitChange,
     value: impl FnOnce(&mut Parser<'_>) -> Refusable<u64>,
-) -> Refusable<LimitChange> {
-    if parser.parse_keyword(Keyword::DEFAULT) {
-        return Ok(LimitChange::Default);
+) -> Refusable<bool> {
+    if *change != LimitChange::None || !next_is(parser, name) {
+        return Ok(false);
     }
-    match value(parser)? {
-        // Nothing would ever run.
-        0 => Err(Refused::Syntax),
-        value => Ok(LimitChange::To(value)),
-    }
+    *change = if parser.parse_keyword(Keyword::DEFAULT) {
+        LimitChange::Default
+    } else {
+        match value(parser)? {
+            // Nothing would ever run.
+            0 => return Err(Refused::Syntax),
+            value => LimitChange::To(value),
+        }
+    };
+    Ok(true)
+}
+
+fn count(parser: &mut Parser<'_>) -> Refusable<u64> {
+    Ok(parser.parse_literal_uint()?)
 }
 
 /// In bytes.

@@ -87,7 +87,7 @@ impl Permits {
             let kept = holder.since.elapsed();
             if !holder.is_passed_on && kept >= longest {
                 holder.is_passed_on = true;
-                holder.spent.add(longest.max(super::NEW_FOR));
+                holder.spent.add(super::NEW_FOR);
                 self.0.semaphore.add_permits(1);
             }
         }

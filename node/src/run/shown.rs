@@ -1,0 +1,54 @@
+//! Plans that have run, as people read them: without the operators that compute nothing.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+
+use super::turns::TAKES_TURNS;
+
+/// Whether plans are shown without the operator.
+pub fn is_hidden(node: &dyn ExecutionPlan) -> bool {
+    node.name() == TAKES_TURNS
+}
+
+/// The operators of a plan that has run, but for those that are hidden, with what they have counted; one in a line.
+pub fn shown_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let displayed = DisplayableExecutionPlan::with_metrics(plan.as_ref());
+    without_hidden(&displayed.indent(true).to_string())
+}
+
+fn without_hidden(text: &str) -> String {
+    let mut shown = String::new();
+    // How deep the hidden operators stand in which the line is.
+    let mut hidden: Vec<usize> = Vec::new();
+    for line in text.lines() {
+        let operator = line.trim_start();
+        let depth = line.len() - operator.len();
+        while hidden.last().is_some_and(|outer| *outer >= depth) {
+            hidden.pop();
+        }
+        if operator.starts_with(TAKES_TURNS) {
+            hidden.push(depth);
+            continue;
+        }
+        shown.push_str(&line[hidden.len() * INDENT..]);
+        shown.push('\n');
+    }
+    shown
+}
+
+/// DataFusion shows an operator's inputs so far to the right of it.
+const INDENT: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_shown_without_what_only_takes_turns() {
+        let text = "Join, metrics=[]\n  TakesTurnsExec\n    Left\n      TakesTurnsExec\n        Scan\n  Right\n    Scan\n";
+        let shown = "Join, metrics=[]\n  Left\n    Scan\n  Right\n    Scan\n";
+        assert_eq!(without_hidden(text), shown);
+    }
+}
