@@ -552,6 +552,15 @@ def test_a_file_outside_of_the_allowed_roots_is_not_read(connection, empty_table
     assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]
 
 
+def test_files_whose_values_nest_without_end_are_refused(connection, empty_table, inbox):
+    (inbox / "arrays.json").write_text('{"k": ' + "[" * 20_000 + "]" * 20_000 + "}\n")
+    (inbox / "objects.json").write_text('{"k": ' * 20_000 + "1" + "}" * 20_000 + "\n")
+    (inbox / "unfinished.json").write_text('{"k": ' * 20_000)
+    for name in ("arrays", "objects", "unfinished"):
+        refused(connection, f"COPY {empty_table} FROM '{inbox}/{name}.json'", INVALID, f"{name}.json")
+    assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]
+
+
 def test_without_allowed_roots_copy_reads_nothing(tmp_path):
     with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
         connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")

@@ -134,6 +134,23 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
             volary.connect(mutual.uri, timeout=5, **arguments).sql("SELECT 1").rows()
 
 
+def test_handshakes_that_stall_are_ended_and_hold_nobody_up(encrypted, certificates):
+    host, port = encrypted.uri.removeprefix("grpc+tls://").rsplit(":", 1)
+    # The head of a ClientHello, whose body does not come.
+    begun = bytes([22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3])
+    stalled = [socket.create_connection((host, int(port)), timeout=60) for _ in range(300)]
+    try:
+        for connection in stalled[::2]:
+            connection.sendall(begun)
+        with volary.connect(encrypted.uri, tls_ca=certificates.file("authority.pem"), timeout=60) as honest:
+            assert honest.sql("SELECT 7").rows() == [(7,)]
+        for connection in stalled:
+            assert connection.recv(1) == b""
+    finally:
+        for connection in stalled:
+            connection.close()
+
+
 def test_clients_may_have_an_authority_of_their_own(tmp_path, certificates, strangers):
     settings = certificates.of_node(
         "GATEWAY", client_authorities=str(strangers.file("authority.pem")), require_client_certificates="true"
