@@ -212,6 +212,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 given,
             )
             until(lambda stranger=stranger, said=said: said in stranger.log(), "it has tried to join")
+            assert stranger.is_alive()
             stranger.kill()
         with volary.connect(processes.gateway.uri, tls_ca=authority) as connection:
             assert connection.sql("SELECT count(*) FROM system.nodes WHERE role = 'worker'").rows() == [(3,)]

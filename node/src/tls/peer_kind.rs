@@ -1,6 +1,7 @@
 //! Whether a peer is a node, by its certificate.
 //!
-//! One authority may sign for nodes and for clients. Their certificates differ in what they are for: only those of nodes are for servers.
+//! One authority may sign for nodes and for clients. The certificates differ in their use: only a node's is
+//! for servers.
 
 use std::sync::Arc;
 
@@ -74,8 +75,8 @@ impl NodeCertificates {
     }
 }
 
-/// Whether the authorities have signed a certificate, with `others` between them and it, and said that it is for servers. One that says
-/// nothing of its use is not.
+/// Whether the authorities have signed a certificate for servers. `others` stand between the authorities and
+/// it. A certificate that names no use is not for servers.
 fn is_for_servers(
     authorities: &RootCertStore,
     certificate: &CertificateDer<'_>,
