@@ -23,7 +23,7 @@ pub enum Purpose {
     Write = 2,
     /// A small command to a worker (DoAction).
     Control = 3,
-    /// What a worker tells its gateway, and the answer.
+    /// What a worker tells its gateway.
     Membership = 4,
     /// A query's rows, redeemed at a gateway (DoGet).
     Query = 5,
@@ -33,10 +33,15 @@ pub enum Purpose {
     Session = 7,
     /// A worker's part of a query's rows, which a client fetches there itself, or at a gateway (DoGet).
     Direct = 8,
-    /// What a worker asks a gateway of a client, and the answer.
+    /// What a worker asks a gateway of a client.
     Introduction = 9,
     /// A header by which a node shows that it is one of the cluster.
     Node = 10,
+    /// What a gateway answers to what a worker tells it. A worker would take its own message for it otherwise, if
+    /// somebody sent that back.
+    MembershipAnswer = 11,
+    /// What a gateway answers to a worker that asks of a client.
+    IntroductionAnswer = 12,
 }
 
 impl Purpose {
@@ -52,6 +57,8 @@ impl Purpose {
             Self::Direct => "ticket for a part of the rows",
             Self::Introduction => "introduction",
             Self::Node => "header of a node",
+            Self::MembershipAnswer => "answer of a gateway",
+            Self::IntroductionAnswer => "answer about a client",
         }
     }
 }

@@ -59,6 +59,10 @@ pub struct FragmentTicket {
     /// The writes whose rows the scans' tallies count, where they are others than those of the snapshot.
     #[prost(message, optional, tag = "14")]
     pub counted: Option<Snapshot>,
+    /// Whose query it is, as a number that tells users apart: the lower half of the [`fingerprint`] of the user's
+    /// name. Workers share their places among users; two users with one number share theirs.
+    #[prost(fixed32, tag = "15")]
+    pub owner: u32,
 }
 
 /// A worker whose rows another one asks for, on behalf of a gateway.

@@ -134,6 +134,7 @@ fn a_fragment_ticket_has_its_bytes() {
         announced: Vec::new().into(),
         lineage: None,
         counted: None,
+        owner: 0,
     };
     assert_bytes(
         &with_handle,
@@ -163,6 +164,11 @@ fn a_fragment_ticket_has_its_bytes() {
         ..FragmentTicket::default()
     };
     assert_bytes(&for_client, "62020c0d");
+    let owned = FragmentTicket {
+        owner: 0x0102,
+        ..FragmentTicket::default()
+    };
+    assert_bytes(&owned, "7d02010000");
     let counted = FragmentTicket {
         scans: vec![
             ScanShards {

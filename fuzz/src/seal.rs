@@ -12,7 +12,7 @@ pub const SECRET: &str = "the secret of the fuzzed cluster";
 pub const VALID_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// All purposes.
-pub const PURPOSES: [Purpose; 9] = [
+pub const PURPOSES: [Purpose; 12] = [
     Purpose::Fragment,
     Purpose::Write,
     Purpose::Control,
@@ -22,6 +22,9 @@ pub const PURPOSES: [Purpose; 9] = [
     Purpose::Session,
     Purpose::Direct,
     Purpose::Introduction,
+    Purpose::Node,
+    Purpose::MembershipAnswer,
+    Purpose::IntroductionAnswer,
 ];
 
 /// With the key of the cluster that is fuzzed.

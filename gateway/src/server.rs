@@ -14,6 +14,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::data_dir::Role;
 use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
+use volary_node::memory::end_largest_when_full;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory, secret};
@@ -24,7 +25,6 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
-use crate::statements::memory_watch::end_largest_statements;
 
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]
@@ -101,9 +101,8 @@ impl Gateway {
         background.spawn_on(reports, runtimes.health());
         let stopping = serving.stopping();
         let watch = async move {
-            stopping
-                .run_until_cancelled(end_largest_statements(statements))
-                .await;
+            let watching = end_largest_when_full(|why| statements.end_largest(why));
+            stopping.run_until_cancelled(watching).await;
         };
         background.spawn_on(watch, runtimes.health());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");

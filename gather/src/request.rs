@@ -22,6 +22,8 @@ use crate::report::Reports;
 pub struct Question {
     /// The query.
     pub query_id: QueryId,
+    /// Whose it is, as tickets say it.
+    pub owner: u32,
     /// What it sees.
     pub snapshot: Snapshot,
     /// The writes that the tallies of the targets' scans count, where they are others.

@@ -295,6 +295,7 @@ impl Reader {
                 .unwrap_or_default(),
             lineage: Some(request.lineage),
             counted: request.counted.clone(),
+            owner: request.owner,
         };
         // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
         let limits = &request.limits;

@@ -81,14 +81,6 @@ impl Admission {
         }
     }
 
-    /// Waits for a place, in one queue with all others who name no session. Dropping the future gives up waiting.
-    ///
-    /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
-    pub async fn enter(&self) -> Result<Place> {
-        self.enter_as(&()).await
-    }
-
     /// Waits for a place as one of a session, each of which is a user by itself. Dropping the future gives up waiting.
     ///
     /// # Errors
@@ -488,10 +480,10 @@ mod tests {
     #[tokio::test]
     async fn some_run_some_wait_and_the_others_are_refused() {
         let admission = Admission::new("queries", 1, 1);
-        let first = admission.enter().await.unwrap();
-        let mut second = Box::pin(admission.enter());
+        let first = admission.enter_as(&()).await.unwrap();
+        let mut second = Box::pin(admission.enter_as(&()));
         assert!(second.as_mut().now_or_never().is_none());
-        let refused = admission.enter().await.unwrap_err();
+        let refused = admission.enter_as(&()).await.unwrap_err();
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
         assert_eq!(
             refused.message(),
@@ -511,7 +503,7 @@ mod tests {
             ("abab", "abab"),
             ("aaaa", "aaaa"),
         ] {
-            let place = admission.enter().await.unwrap();
+            let place = admission.enter_as(&()).await.unwrap();
             let mut queue = Queue::new(&admission, arrival);
             assert_eq!(queue.served_one_after_another(place), order, "{arrival}");
         }
@@ -520,7 +512,7 @@ mod tests {
     #[tokio::test]
     async fn one_who_comes_later_waits_for_one_of_each_session_at_most() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter().await.unwrap();
+        let place = admission.enter_as(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aaaaaaaabbbb");
         drop(place);
         let (_, place) = queue.served().unwrap();
@@ -531,7 +523,7 @@ mod tests {
     #[tokio::test]
     async fn one_who_gives_up_loses_its_turn_and_nobody_else_does() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter().await.unwrap();
+        let place = admission.enter_as(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "abcab");
         drop(queue.waiting.remove(1)); // the first of b, which has another one
         drop(queue.waiting.remove(1)); // the only one of c
@@ -542,7 +534,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_is_on_its_way_to_one_who_gives_up_goes_on_to_the_next() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter().await.unwrap();
+        let place = admission.enter_as(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aab");
         drop(place);
         // It was sent a place, and has not looked.
@@ -558,7 +550,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_may_not_fill_the_queue() {
         let admission = Admission::new("queries", 1, 3).with_max_waiting_per_session(2);
-        let _place = admission.enter().await.unwrap();
+        let _place = admission.enter_as(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aa");
         let refused = admission.enter_as(&'a').await.unwrap_err();
         assert!(
@@ -689,7 +681,7 @@ mod tests {
     #[tokio::test]
     async fn users_are_served_in_turn_however_many_sessions_they_have() {
         let admission = Admission::new("queries", 1, 100);
-        let mut place = admission.enter().await.unwrap();
+        let mut place = admission.enter_as(&()).await.unwrap();
         let mut waiting = Vec::new();
         for (user, session) in [('a', 1), ('a', 2), ('a', 3), ('a', 1), ('b', 1), ('b', 1)] {
             let admission = &admission;

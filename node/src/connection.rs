@@ -22,15 +22,18 @@ use tonic::transport::server::Connected;
 use tower::Service;
 
 use crate::gate::{Gate, admitted};
+use crate::held_back::HeldBack;
 use crate::message_limit::MessageLimit;
 use crate::reset::with_resets_as_errors;
 use crate::tls::{PeerKind, ServerTls};
+use crate::undecided::Undecided;
 
 /// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
-const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+pub const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Windows of what clients and gateways upload. Downloads use the reader's windows.
+/// Windows of what clients and gateways upload. Downloads use the reader's windows. Who is not
+/// known yet cannot fill them ([`HeldBack`]).
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Calls on one connection at the same time; further ones wait at the client.
@@ -107,8 +110,12 @@ impl<S: FlightService> Connections<S> {
         let called = Arc::new(AtomicBool::new(false));
         let calls = Arc::clone(&called);
         let (service, gate) = (self.service.clone(), self.access.gate.clone());
+        let undecided = Arc::new(Undecided::new(gate.is_none()));
+        let held_back_by = Arc::clone(&undecided);
         let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
+            // At once: when this task gets to the call, more of the connection has been read.
+            let mut undecided = undecided.begin();
             let mut request = with_resets_as_errors(request.map(Body::new));
             // What `tonic::Request::remote_addr` reads.
             request.extensions_mut().insert(peer.clone());
@@ -116,13 +123,17 @@ impl<S: FlightService> Connections<S> {
             let (mut service, gate) = (service.clone(), gate.clone());
             async move {
                 let admitted = match &gate {
-                    Some(gate) => admitted(gate.as_ref(), request, peer_address, limit).await,
+                    Some(gate) => {
+                        let gate = gate.as_ref();
+                        admitted(gate, request, peer_address, limit, &mut undecided).await
+                    }
                     None => Ok(request),
                 };
                 let response = match admitted {
                     Ok(request) => service.call(request).await?,
                     Err(status) => status.into_http(),
                 };
+                drop(undecided);
                 Ok::<_, Infallible>(limit.explain_response(response))
             }
         };
@@ -137,7 +148,8 @@ impl<S: FlightService> Connections<S> {
                 }
             };
             let service = service_fn(move |request| answer(kind, request));
-            let connection = http2.serve_connection(TokioIo::new(stream), service);
+            let stream = TokioIo::new(HeldBack::new(stream, held_back_by));
+            let connection = http2.serve_connection(stream, service);
             let mut connection = pin!(connection);
             let silent = silent(&called);
             let served = tokio::select! {

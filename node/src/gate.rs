@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tonic::Status;
 use tonic::body::Body;
@@ -12,6 +13,7 @@ use tonic::codegen::http::{HeaderMap, Request};
 
 use crate::message_limit::MessageLimit;
 use crate::tls::PeerKind;
+use crate::undecided::UndecidedCall;
 use crate::unfinished::{Sender, Unfinished};
 use crate::whole_messages::{Introduction, WholeMessages};
 
@@ -37,6 +39,18 @@ pub struct CallHeaders<'a> {
     pub peer_kind: PeerKind,
 }
 
+/// What HTTP/2 counts for a header beside its name and its value, in bytes (RFC 9113, 6.5.2).
+const HEADER_BYTES: usize = 32;
+
+impl CallHeaders<'_> {
+    /// How large the headers are, as HTTP/2 counts them.
+    fn bytes(&self) -> usize {
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| HEADER_BYTES + name.as_str().len() + value.len());
+        self.path.len() + headers.sum::<usize>()
+    }
+}
+
 /// How a call is let in.
 pub struct Admission {
     /// What the service is told, as an extension of the request.
@@ -59,12 +73,14 @@ impl<T: std::fmt::Debug + Clone + Send + Sync + 'static> Told for T {
     }
 }
 
-/// The request, if the gate lets it in.
+/// The request, if the gate lets it in. As long as the gate does not know the sender, `undecided`
+/// waits.
 pub(crate) async fn admitted(
     gate: &dyn Gate,
     request: Request<Body>,
     peer: Option<SocketAddr>,
     limit: MessageLimit,
+    undecided: &mut UndecidedCall,
 ) -> Result<Request<Body>, Status> {
     let call = CallHeaders {
         path: request.uri().path(),
@@ -76,20 +92,52 @@ pub(crate) async fn admitted(
         told,
         sender,
         introduction,
-    } = gate.admit(&call).await?;
-    let share = gate.unfinished().share(sender);
-    let mut request =
-        request.map(|body| Body::new(WholeMessages::new(body, limit.bytes, share, introduction)));
+    } = admission(gate, &call, undecided).await?;
+    let introduction = introduction.map(|introduction| undecided.noting(introduction));
+    let (share, reading) = (gate.unfinished().share(sender), undecided.reading());
+    let mut request = request.map(|body| {
+        let body = WholeMessages::new(body, limit.bytes, share, introduction, reading);
+        Body::new(body)
+    });
     told.tell(request.extensions_mut());
     Ok(request)
 }
 
+async fn admission(
+    gate: &dyn Gate,
+    call: &CallHeaders<'_>,
+    undecided: &mut UndecidedCall,
+) -> Result<Admission, Status> {
+    let wait = |undecided: &mut UndecidedCall| {
+        let share = gate.unfinished().share(Sender::stranger(call.peer));
+        undecided.wait(share, call.bytes())
+    };
+    // Whoever is known at once, as by a token, takes no place of those who wait.
+    let mut admitting = gate.admit(call);
+    let admission = match (&mut admitting).now_or_never() {
+        Some(admission) => admission?,
+        None => {
+            wait(undecided)?;
+            admitting.await?
+        }
+    };
+    if admission.sender.is_stranger() {
+        wait(undecided)?;
+    } else {
+        undecided.know();
+    }
+    Ok(admission)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http_body_util::{BodyExt, Full};
     use tonic::codegen::Bytes;
 
     use super::*;
+    use crate::undecided::Undecided;
 
     const LIMIT: MessageLimit = MessageLimit {
         bytes: 1 << 20,
@@ -112,9 +160,13 @@ mod tests {
                 }
                 let refused = async { Err(Status::unauthenticated("log in before")) };
                 let is_short = call.path == "/short";
+                let sender = match call.path {
+                    "/kea" => Sender::User("kea".into()),
+                    _ => Sender::stranger(call.peer),
+                };
                 Ok(Admission {
                     told: Box::new("kea".to_owned()),
-                    sender: Sender::stranger(call.peer),
+                    sender,
                     introduction: is_short.then(|| Box::pin(refused) as Introduction),
                 })
             })
@@ -131,21 +183,49 @@ mod tests {
         Request::builder().uri(path).body(body).unwrap()
     }
 
+    async fn admit(path: &str) -> Result<Request<Body>, Status> {
+        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
+        let mut undecided = Arc::new(Undecided::new(false)).begin();
+        admitted(&gate, request(path), None, LIMIT, &mut undecided).await
+    }
+
     #[tokio::test]
     async fn a_call_is_refused_told_of_or_cut() {
-        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
-        let refused = admitted(&gate, request("/closed"), None, LIMIT).await;
+        let refused = admit("/closed").await;
         assert_eq!(refused.unwrap_err().message(), "log in");
-        let open = admitted(&gate, request("/open"), None, LIMIT)
-            .await
-            .unwrap();
+        let open = admit("/open").await.unwrap();
         assert_eq!(open.extensions().get::<String>().unwrap(), "kea");
         let read = open.into_body().collect().await.unwrap();
         assert_eq!(read.to_bytes().len(), 6005);
-        let short = admitted(&gate, request("/short"), None, LIMIT)
-            .await
-            .unwrap();
+        let short = admit("/short").await.unwrap();
         let error = short.into_body().collect().await.unwrap_err();
         assert_eq!(error.message(), "log in before");
+    }
+
+    #[tokio::test]
+    async fn headers_take_of_a_strangers_share_until_the_call_is_decided() {
+        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
+        let calls = Arc::new(Undecided::new(false));
+        let mut undecided = calls.begin();
+        let mut request = request("/short");
+        let large = vec![b'x'; 1000].try_into().unwrap();
+        request.headers_mut().insert("large", large);
+        let admitted = admitted(&gate, request, None, LIMIT, &mut undecided).await;
+        drop(admitted.unwrap());
+        assert_eq!(gate.0.bytes(), "/short".len() + 32 + "large".len() + 1000);
+        assert!(!calls.is_known());
+        drop(undecided);
+        assert_eq!(gate.0.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_is_known_takes_nothing_and_is_known_on_the_connection() {
+        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
+        let calls = Arc::new(Undecided::new(false));
+        let mut undecided = calls.begin();
+        let admitted = admitted(&gate, request("/kea"), None, LIMIT, &mut undecided).await;
+        assert_eq!(gate.0.bytes(), 0);
+        assert!(calls.is_known());
+        drop(admitted.unwrap());
     }
 }

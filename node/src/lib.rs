@@ -25,6 +25,8 @@ pub mod disk;
 pub mod durable;
 /// Who is let in, by the headers of a call.
 pub mod gate;
+/// A connection's bytes, read only as far as its calls let.
+mod held_back;
 /// An expression that gateways and workers share: whether a key is one of many.
 pub mod key_set;
 /// How long rows wait for others to make a larger batch.
@@ -39,12 +41,16 @@ pub mod message_limit;
 pub mod node_header;
 /// How many files and connections a process may have open.
 pub mod open_files;
+/// How long is waited for what is missing of a call.
+mod patience;
 /// Files that nobody but the node's own user reads.
 pub mod private;
 /// Uploads that their client has broken off.
 mod reset;
 /// Expressions of a logical plan, rewritten.
 pub mod rewrite;
+/// How wide rows are that are copied.
+mod row_width;
 /// Plans as they are run.
 pub mod run;
 /// The CPU, I/O and health runtimes.
@@ -61,6 +67,8 @@ mod stream;
 pub mod tls;
 /// Filter pushdown that does not take one column for another.
 pub mod unambiguous_pushdown;
+/// The calls of a connection on which nobody is known yet.
+pub mod undecided;
 /// Memory of messages of which a part has come.
 pub mod unfinished;
 /// Functions that make large values of small ones, with a limit.

@@ -1,8 +1,10 @@
 //! Memory and spill space of a node's queries.
 
+mod attributed;
 mod outgoing;
 mod per_query;
 mod process;
+mod watch;
 mod within_process;
 
 use std::num::NonZeroUsize;
@@ -18,9 +20,11 @@ use volary_flight_proto::{Error, Result};
 
 use crate::size::MemorySize;
 
+use attributed::Attributed;
 pub use outgoing::outgoing;
 pub use per_query::{Limit, PerQuery};
 pub use process::{BeingMade, Excess, ProcessMemory};
+pub use watch::{LEAST_ENDED_BYTES, end_largest_when_full};
 use within_process::WithinProcess;
 
 /// How many of the largest consumers an out-of-memory error names.
@@ -70,7 +74,7 @@ pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<A
         .with_mode(DiskManagerMode::Directories(vec![spill]))
         .with_max_temp_directory_size(config.spill_limit.bytes() as u64);
     let limit = config.limit.bytes();
-    let pool = WithinProcess::of_node(FairSpillPool::new(limit), limit);
+    let pool = WithinProcess::of_node(Attributed::new(FairSpillPool::new(limit)), limit);
     let pool = TrackConsumersPool::new(pool, NAMED_CONSUMERS);
     RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))

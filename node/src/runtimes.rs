@@ -11,6 +11,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::run::StopsWhenDropped;
 pub use on_cpu::{CpuStream, OnCpu};
+pub use turns::check_awaited;
 use turns::{InTurns, Turns, Work};
 
 /// Streams that are computed on the CPU runtime.
@@ -110,7 +111,8 @@ impl Runtimes {
         &self.health
     }
 
-    /// Runs `work` on the CPU runtime. Dropping the returned future cancels it.
+    /// Runs `work` on the CPU runtime. Dropping the returned future cancels it, between two of its polls or
+    /// where it [looks](check_awaited) whether it is still waited for.
     ///
     /// # Errors
     /// Those of the work; `INTERNAL` if it panics.
@@ -118,8 +120,9 @@ impl Runtimes {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let task = self.turns.work().task();
-        run_on(&self.cpu, InTurns::new(task, work)).await
+        let turn = self.turns.work();
+        let _awaited = turn.awaited();
+        run_on(&self.cpu, InTurns::new(turn.task(), work)).await
     }
 
     /// The same on the I/O runtime.
@@ -142,7 +145,14 @@ impl Runtimes {
         plan: StopsWhenDropped,
     ) -> CpuStream {
         let schema = stream.schema();
-        let rows = OnCpu::start(&self.cpu, stream, reader_timeout, plan.work().task());
+        let task = plan.work().task();
+        let rows = OnCpu::start(
+            &self.cpu,
+            stream,
+            reader_timeout,
+            task,
+            Some(plan.running()),
+        );
         CpuStream::new(schema, rows, plan)
     }
 
@@ -161,7 +171,7 @@ impl Runtimes {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        OnCpu::start(&self.cpu, stream, reader_timeout, self.work().task())
+        OnCpu::start(&self.cpu, stream, reader_timeout, self.work().task(), None)
     }
 }
 
@@ -186,5 +196,35 @@ struct AbortOnDrop<T>(JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_is_not_waited_for_any_more_can_know_it_within_a_poll() {
+        let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+        let (begun, has_begun) = mpsc::channel();
+        let (ended, has_ended) = mpsc::channel();
+        let mut work = Box::pin(runtimes.handles().on_cpu(async move {
+            begun.send(()).unwrap();
+            while check_awaited().is_ok() {
+                std::thread::yield_now();
+            }
+            ended.send(()).unwrap();
+            Ok(())
+        }));
+        assert!((&mut work).now_or_never().is_none());
+        has_begun.recv().unwrap();
+        assert!(has_ended.try_recv().is_err());
+        drop(work);
+        has_ended.recv().unwrap();
+        check_awaited().unwrap();
     }
 }

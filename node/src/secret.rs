@@ -1,8 +1,9 @@
 //! The secret that the nodes of a cluster share.
 //!
-//! Clients are handed out what is sealed with a key made from it. Whoever can guess the secret finds out by trying, on a
-//! machine of its own, whether a guess is right, and can then run anything on the workers.
+//! What nodes send each other is sealed with a key made from it. Whoever listens on the way can try secrets on a
+//! machine of its own, and with the right one it can run anything on the workers.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use volary_flight_proto::seal::Key;
@@ -12,6 +13,8 @@ use crate::data_dir::Role;
 
 /// What a secret must have at least, in bits. Fewer can be guessed.
 const LEAST_BITS: usize = 128;
+/// What is random and has so many bits has more different characters.
+const LEAST_DIFFERENT: usize = 8;
 
 /// A new secret of 256 bits from the operating system's randomness, in hexadecimal.
 pub fn generate() -> String {
@@ -57,6 +60,13 @@ pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()>
             LEAST_BITS.div_ceil(6),
         )));
     }
+    if let Some(secret) = secret
+        && secret.chars().collect::<BTreeSet<_>>().len() < LEAST_DIFFERENT
+    {
+        return Err(Error::invalid(format!(
+            "{node}.secret has so few different characters that it could be guessed; `volary secret new` prints a good one"
+        )));
+    }
     if secret.is_none() && !listen.ip().is_loopback() {
         let others = match node {
             Role::Gateway => "worker.secret on the workers",
@@ -91,6 +101,8 @@ mod tests {
         }
         let blank = " ".repeat(50);
         check(Role::Worker, Some(&blank), here).unwrap_err();
+        let uniform = check(Role::Worker, Some(&"zy".repeat(30)), here).unwrap_err();
+        assert!(uniform.message().contains("few different"), "{uniform}");
         let none = check(Role::Worker, None, everywhere).unwrap_err();
         let said = "worker.listen is 0.0.0.0:7100, which other machines reach: set worker.secret (and the same gateway.secret on the gateway); `volary secret new` prints a good one";
         assert_eq!(none.message(), said);

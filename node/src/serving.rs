@@ -12,7 +12,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connections;
-pub use crate::connection::{Access, FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS};
+pub use crate::connection::{
+    Access, FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS, MAX_HEADER_LIST_BYTES,
+};
 use crate::listener::Listener;
 
 /// How long open calls may go on after a stop was asked for.

@@ -2,6 +2,10 @@
 //!
 //! A message is of use to nobody before it is whole, and whoever sends it decides when that is. So these messages have a budget of
 //! their own, and each sender has a share of it.
+//!
+//! Strangers have a budget beside that of users, for the headers of their calls, too. So who floods
+//! a node with calls takes nothing from those who are known, and users who fill their budget keep
+//! nobody from logging in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +15,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// What all who are not known may hold, of one address, in bytes.
-pub const MOST_OF_STRANGERS: usize = 64 << 10;
+/// What all who are not known may hold, of one address, in bytes: messages, and headers of calls
+/// that are undecided. The headers of a call to a worker take about 1 KiB until a gateway has said
+/// who calls, which takes milliseconds. So 250 clients behind one address may call at the same
+/// moment. With 64 KiB, four large tickets were all that one address could show at a time.
+pub const MOST_OF_STRANGERS: usize = 256 << 10;
+/// The strangers' budget beside the users', as a part of that.
+const STRANGERS_PART: usize = 8;
 /// When a sender is told to try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -32,6 +41,11 @@ impl Sender {
     pub fn stranger(peer: Option<SocketAddr>) -> Self {
         Self::Stranger(peer.map(|peer| peer.ip().to_canonical()))
     }
+
+    /// Whether nobody knows who it is.
+    pub(crate) fn is_stranger(&self) -> bool {
+        matches!(self, Self::Stranger(_))
+    }
 }
 
 /// The budget of a node. Clones share it.
@@ -48,12 +62,25 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Held {
-    bytes: usize,
+    of_users: usize,
+    of_strangers: usize,
     by_sender: HashMap<Sender, usize>,
 }
 
+impl Held {
+    /// What all of the sender's kind hold.
+    fn of_kind(&mut self, sender: &Sender) -> &mut usize {
+        if sender.is_stranger() {
+            &mut self.of_strangers
+        } else {
+            &mut self.of_users
+        }
+    }
+}
+
 impl Unfinished {
-    /// All senders together hold at most `most_bytes`, and one user half of it. `advice` tells one that is refused what to do.
+    /// All users together hold at most `most_bytes`, and one user half of it. `advice` tells one
+    /// that is refused what to do.
     pub fn new(most_bytes: usize, advice: &'static str) -> Self {
         Self(Arc::new(Shared {
             most_bytes,
@@ -84,34 +111,53 @@ impl Unfinished {
         }
     }
 
+    /// What all of the sender's kind may hold, in bytes.
+    fn most_of_kind(&self, sender: &Sender) -> usize {
+        if sender.is_stranger() {
+            // One address always has its share.
+            (self.0.most_bytes / STRANGERS_PART).max(MOST_OF_STRANGERS)
+        } else {
+            self.0.most_bytes
+        }
+    }
+
     fn take(&self, sender: &Sender, bytes: usize) -> Result<()> {
+        let (of_one, of_all) = if sender.is_stranger() {
+            (
+                "calls from this address whose clients are not known yet",
+                "calls whose clients are not known yet",
+            )
+        } else {
+            (
+                "messages of this sender that are not whole yet",
+                "messages that are not whole yet",
+            )
+        };
         let mut held = self.0.held.lock();
         let of_sender = held.by_sender.get(sender).copied().unwrap_or_default();
-        let most = self.most_of(sender);
-        if of_sender.saturating_add(bytes) > most {
-            return Err(self.refusal(&format!(
-                "messages of this sender that are not whole yet take {of_sender} bytes, and may take {most}"
-            )));
-        }
-        if held.bytes.saturating_add(bytes) > self.0.most_bytes {
-            return Err(self.refusal(&format!(
-                "messages that are not whole yet take {} bytes, and may take {}",
-                held.bytes, self.0.most_bytes
-            )));
-        }
-        held.bytes += bytes;
+        self.check(of_one, of_sender, bytes, self.most_of(sender))?;
+        let of_kind = held.of_kind(sender);
+        self.check(of_all, *of_kind, bytes, self.most_of_kind(sender))?;
+        *of_kind += bytes;
         *held.by_sender.entry(sender.clone()).or_default() += bytes;
         Ok(())
     }
 
-    fn refusal(&self, what: &str) -> Error {
-        let text = format!("{what}; {}", self.0.advice);
-        Error::new(ErrorCode::ResourceExhausted, text).with_retry_after(RETRY_AFTER)
+    /// Refuses `more` bytes, beside those that `what` takes, if there is no room for them.
+    fn check(&self, what: &str, held: usize, more: usize, most: usize) -> Result<()> {
+        if held.saturating_add(more) <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "{what} take {held} bytes, and may take {most}; {}",
+            self.0.advice
+        );
+        Err(Error::new(ErrorCode::ResourceExhausted, text).with_retry_after(RETRY_AFTER))
     }
 
     fn give_back(&self, sender: &Sender, bytes: usize) {
         let mut held = self.0.held.lock();
-        held.bytes -= bytes;
+        *held.of_kind(sender) -= bytes;
         if let Some(of_sender) = held.by_sender.get_mut(sender) {
             *of_sender -= bytes;
             if *of_sender == 0 {
@@ -122,7 +168,8 @@ impl Unfinished {
 
     /// What all of them hold now.
     pub fn bytes(&self) -> usize {
-        self.0.held.lock().bytes
+        let held = self.0.held.lock();
+        held.of_users + held.of_strangers
     }
 }
 
@@ -228,5 +275,27 @@ mod tests {
         share.turn_to(user("kea")).unwrap();
         share.grow(1 << 20).unwrap();
         of_same_address.grow(1).unwrap();
+    }
+
+    #[test]
+    fn users_and_strangers_take_nothing_from_each_other() {
+        let budget = Unfinished::new(2 * STRANGERS_PART * MOST_OF_STRANGERS, "send less");
+        let from = |last: u8| Sender::Stranger(Some(IpAddr::from([127, 0, 0, last])));
+        let mut users: Vec<_> = ["kea", "auk"].map(|name| budget.share(user(name))).into();
+        for share in &mut users {
+            share.grow(budget.most_of_user()).unwrap();
+        }
+        budget.share(user("owl")).grow(1).unwrap_err();
+        let mut strangers: Vec<_> = [1, 2].map(|last| budget.share(from(last))).into();
+        for share in &mut strangers {
+            share.grow(MOST_OF_STRANGERS).unwrap();
+        }
+        let error = budget.share(from(3)).grow(1).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        users.clear();
+        budget.share(from(3)).grow(1).unwrap_err();
+        strangers.clear();
+        budget.share(from(3)).grow(1).unwrap();
+        assert_eq!(budget.bytes(), 0);
     }
 }

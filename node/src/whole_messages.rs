@@ -12,12 +12,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame};
-use tokio::time::{Instant, Sleep};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
+use crate::patience::{PERIOD, Patience, StrangersTime};
+use crate::undecided::Reading;
 use crate::unfinished::{Sender, Share};
 
 /// What comes before each message: whether it is compressed (1 byte), and its length (4 bytes, big-endian).
@@ -26,10 +27,6 @@ const HEAD_BYTES: usize = 5;
 const SMALL_BYTES: usize = 4 << 10;
 /// Into pieces of this size.
 const COPIED_BYTES: usize = 64 << 10;
-/// So much of a message has to come in each period.
-const LEAST_BYTES: usize = 64 << 10;
-/// The period.
-pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
 /// What one who is not known yet may send, in bytes, before it is found out who that is.
 pub const STRANGERS_BYTES: usize = 4 << 10;
@@ -44,9 +41,9 @@ pub(crate) struct WholeMessages {
     most_bytes: usize,
     period: Duration,
     share: Share,
-    introduction: Option<Introduction>,
-    /// Counted as long as nobody knows who sends it.
-    received: usize,
+    /// None once it is known who sends it.
+    stranger: Option<Stranger>,
+    reading: Reading,
     state: State,
     held: Held,
     /// Whole, and to be handed on.
@@ -66,10 +63,12 @@ enum State {
     Over,
 }
 
-struct Patience {
-    period_ends: Pin<Box<Sleep>>,
-    /// What was held of the message when the period began.
-    bytes: usize,
+/// A sender that is not known yet.
+struct Stranger {
+    introduction: Introduction,
+    /// What it has sent, in bytes.
+    received: usize,
+    time: StrangersTime,
 }
 
 impl fmt::Debug for WholeMessages {
@@ -82,20 +81,26 @@ impl fmt::Debug for WholeMessages {
 
 impl WholeMessages {
     /// Messages of at most `most_bytes`, of which what has come is held in `share`. With an `introduction`, the sender is a stranger
-    /// until that ends.
+    /// until that ends. `reading` is told how far the body is read.
     pub(crate) fn new(
         inner: Body,
         most_bytes: usize,
         share: Share,
         introduction: Option<Introduction>,
+        reading: Reading,
     ) -> Self {
+        let stranger = introduction.map(|introduction| Stranger {
+            introduction,
+            received: 0,
+            time: StrangersTime::new(PERIOD),
+        });
         Self {
             inner,
             most_bytes,
             period: PERIOD,
             share,
-            introduction,
-            received: 0,
+            stranger,
+            reading,
             state: State::Open,
             held: Held::default(),
             whole: VecDeque::new(),
@@ -105,9 +110,10 @@ impl WholeMessages {
     }
 
     fn take(&mut self, mut data: Bytes) -> Result<()> {
-        if self.introduction.is_some() {
-            self.received += data.len();
-            if self.received > STRANGERS_BYTES {
+        if let Some(stranger) = &mut self.stranger {
+            stranger.received += data.len();
+            if stranger.received > STRANGERS_BYTES {
+                stranger.time = stranger.time.of_introduction();
                 self.state = State::Asking;
             }
         }
@@ -141,37 +147,41 @@ impl WholeMessages {
         self.whole.extend(self.held.take());
     }
 
-    /// Completes when the message does not go on.
+    /// Completes when what is missing does not come.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        let (bytes, period) = (self.held.bytes, self.period);
-        let patience = self.patience.get_or_insert_with(|| Patience {
-            period_ends: Box::pin(tokio::time::sleep(period)),
-            bytes,
-        });
-        loop {
-            ready!(patience.period_ends.as_mut().poll(cx));
-            if bytes.saturating_sub(patience.bytes) < LEAST_BYTES {
-                return Poll::Ready(Error::new(
-                    ErrorCode::DeadlineExceeded,
-                    format!(
-                        "a message of which {bytes} bytes have come does not go on: less than {LEAST_BYTES} bytes in {period:?}"
-                    ),
-                ));
-            }
-            patience.bytes = bytes;
-            patience.period_ends.as_mut().reset(Instant::now() + period);
+        if let Some(stranger) = &mut self.stranger {
+            return stranger.time.poll_message(stranger.received, cx);
         }
+        // Between two messages, one who is known may take its time.
+        if self.held.is_empty() {
+            return Poll::Pending;
+        }
+        let (bytes, period) = (self.held.bytes, self.period);
+        let patience = self
+            .patience
+            .get_or_insert_with(|| Patience::new(period, bytes));
+        patience.poll_end(bytes, cx)
+    }
+
+    /// Who sends it, as the introduction finds out.
+    fn poll_sender(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let Some(stranger) = &mut self.stranger else {
+            return Poll::Ready(Ok(()));
+        };
+        let Poll::Ready(sender) = stranger.introduction.poll_unpin(cx) else {
+            let late = ready!(stranger.time.poll_introduction(cx));
+            return Poll::Ready(Err(late.into()));
+        };
+        self.share.turn_to(sender?)?;
+        self.stranger = None;
+        Poll::Ready(Ok(()))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         loop {
-            if self.state == State::Asking
-                && let Some(introduction) = &mut self.introduction
-            {
-                let sender = ready!(introduction.poll_unpin(cx));
-                self.introduction = None;
+            if self.state == State::Asking {
+                ready!(self.poll_sender(cx))?;
                 self.state = State::Open;
-                self.share.turn_to(sender?)?;
             }
             if let Some(data) = self.whole.pop_front() {
                 if self.whole.is_empty() {
@@ -179,9 +189,10 @@ impl WholeMessages {
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
+            let received = self.reading.received();
             let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
-                Poll::Pending if self.held.is_empty() => return Poll::Pending,
                 Poll::Pending => {
+                    self.reading.wait(received, cx);
                     let late = ready!(self.poll_patience(cx));
                     return Poll::Ready(Some(Err(late.into())));
                 }
@@ -223,6 +234,8 @@ impl HttpBody for WholeMessages {
             self.held = Held::default();
             self.whole.clear();
             self.share.clear();
+            self.stranger = None;
+            self.reading.end();
         }
         Poll::Ready(frame)
     }
@@ -315,12 +328,13 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::sync::Arc;
 
-    use futures::{StreamExt, stream};
+    use futures::{StreamExt, future, stream};
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
+    use crate::undecided::Undecided;
     use crate::unfinished::Unfinished;
 
     const MOST: usize = 100_000;
@@ -350,9 +364,27 @@ mod tests {
         )
     }
 
+    type Frames = stream::BoxStream<'static, Result<Frame<Bytes>, Status>>;
+
+    fn of_user(frames: Frames, budget: &Unfinished) -> WholeMessages {
+        let share = budget.share(Sender::User("kea".into()));
+        let reading = Arc::new(Undecided::new(true)).begin().reading();
+        WholeMessages::new(
+            Body::new(StreamBody::new(frames)),
+            MOST,
+            share,
+            None,
+            reading,
+        )
+    }
+
     fn read(pieces: Vec<Vec<u8>>, budget: &Unfinished) -> WholeMessages {
-        let body = Body::new(StreamBody::new(frames(pieces)));
-        WholeMessages::new(body, MOST, budget.share(Sender::User("kea".into())), None)
+        of_user(frames(pieces).boxed(), budget)
+    }
+
+    /// What has come of a call that goes on, but not now.
+    fn begun(pieces: Vec<Vec<u8>>) -> Frames {
+        frames(pieces).chain(stream::pending()).boxed()
     }
 
     async fn next(body: &mut WholeMessages) -> Option<Result<Bytes, Status>> {
@@ -391,9 +423,7 @@ mod tests {
             second[3..5500].to_vec(),
         ];
         let budget = budget(1 << 20);
-        let more = frames(pieces).chain(stream::pending());
-        let share = budget.share(Sender::User("kea".into()));
-        let mut body = WholeMessages::new(Body::new(StreamBody::new(more)), MOST, share, None);
+        let mut body = of_user(begun(pieces), &budget);
         assert_eq!(next(&mut body).await.unwrap().unwrap(), first);
         assert!(next(&mut body).now_or_never().is_none());
         assert_eq!(budget.bytes(), 5500);
@@ -404,9 +434,7 @@ mod tests {
     #[tokio::test]
     async fn a_message_that_does_not_go_on_ends_its_call() {
         let budget = budget(1 << 20);
-        let begun = frames(vec![message(60_000)[..1000].to_vec()]).chain(stream::pending());
-        let share = budget.share(Sender::User("kea".into()));
-        let mut body = WholeMessages::new(Body::new(StreamBody::new(begun)), MOST, share, None);
+        let mut body = of_user(begun(vec![message(60_000)[..1000].to_vec()]), &budget);
         body.period = Duration::from_millis(1);
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
@@ -418,9 +446,7 @@ mod tests {
     #[tokio::test]
     async fn between_two_messages_a_client_may_take_its_time() {
         let budget = budget(1 << 20);
-        let begun = frames(vec![message(10)]).chain(stream::pending());
-        let share = budget.share(Sender::User("kea".into()));
-        let mut body = WholeMessages::new(Body::new(StreamBody::new(begun)), MOST, share, None);
+        let mut body = of_user(begun(vec![message(10)]), &budget);
         body.period = Duration::ZERO;
         assert!(next(&mut body).await.is_some());
         assert!(next(&mut body).now_or_never().is_none());
@@ -450,15 +476,22 @@ mod tests {
         }
     }
 
+    fn of_stranger(frames: Frames, introduction: Introduction) -> WholeMessages {
+        let share = budget(1 << 20).share(Sender::stranger(None));
+        let reading = Arc::new(Undecided::new(false)).begin().reading();
+        let body = Body::new(StreamBody::new(frames));
+        WholeMessages::new(body, MOST, share, Some(introduction), reading)
+    }
+
+    fn nobody_says() -> Introduction {
+        future::pending().boxed()
+    }
+
     #[tokio::test]
     async fn a_stranger_is_asked_who_it_is_before_it_sends_much() {
         let introduced = |sender: Result<Sender, Status>| {
-            let budget = budget(1 << 20);
-            let pieces: VecDeque<_> = message(60_000).chunks(1000).map(<[u8]>::to_vec).collect();
-            let body = Body::new(StreamBody::new(frames(pieces.into())));
-            let introduction = Box::pin(async { sender });
-            let share = budget.share(Sender::stranger(None));
-            WholeMessages::new(body, MOST, share, Some(introduction))
+            let pieces = message(60_000).chunks(1000).map(<[u8]>::to_vec).collect();
+            of_stranger(frames(pieces).boxed(), Box::pin(async { sender }))
         };
         let known = introduced(Ok(Sender::User("kea".into())));
         assert_eq!(collected(known).await, message(60_000));
@@ -466,5 +499,66 @@ mod tests {
         let error = next(&mut unknown).await.unwrap().unwrap_err();
         assert_eq!(error.message(), "log in");
         assert!(next(&mut unknown).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stranger_has_little_time_for_all_that_it_sends() {
+        for (whole, pieces, come) in [
+            (0, vec![], 0),
+            (0, vec![message(1000)[..10].to_vec()], 10),
+            // The call goes on after its message.
+            (1, vec![message(10)], 15),
+        ] {
+            let mut body = of_stranger(begun(pieces), nobody_says());
+            for _ in 0..whole {
+                assert_eq!(next(&mut body).await.unwrap().unwrap(), message(10));
+            }
+            assert!(next(&mut body).now_or_never().is_none());
+            let stranger = body.stranger.as_mut().unwrap();
+            stranger.time = StrangersTime::new(Duration::from_millis(1));
+            let error = next(&mut body).await.unwrap().unwrap_err();
+            assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
+            let text = format!("of which {come} bytes have come does not go on");
+            assert!(error.message().contains(&text), "{error}");
+            assert!(next(&mut body).await.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_for_a_stranger_has_little_time_too() {
+        let mut body = of_stranger(begun(vec![message(6000)]), nobody_says());
+        let stranger = body.stranger.as_mut().unwrap();
+        stranger.time = StrangersTime::new(Duration::from_millis(1));
+        let error = next(&mut body).await.unwrap().unwrap_err();
+        assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
+        assert!(error.message().contains("who sends a message"), "{error}");
+        assert!(next(&mut body).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_not_held_back_by_a_call_that_has_read_all_of_its_own() {
+        let calls = Arc::new(Undecided::new(false));
+        let call = calls.begin();
+        let body_of = |frames: Frames, introduction| {
+            let share = budget(1 << 20).share(Sender::stranger(None));
+            let body = Body::new(StreamBody::new(frames));
+            WholeMessages::new(body, MOST, share, Some(introduction), call.reading())
+        };
+        let is_readable = || {
+            let cx = Context::from_waker(futures::task::noop_waker_ref());
+            calls.poll_readable(&cx).is_ready()
+        };
+        calls.note_received(1 << 20);
+        assert!(!is_readable());
+        let mut waits = body_of(begun(vec![message(1000)[..10].to_vec()]), nobody_says());
+        assert!(next(&mut waits).now_or_never().is_none());
+        assert!(is_readable());
+        calls.note_received(1 << 20);
+        let mut asks = body_of(begun(vec![message(6000)]), nobody_says());
+        assert!(next(&mut asks).now_or_never().is_none());
+        assert!(!is_readable());
+        let ends = body_of(frames(vec![message(10)]).boxed(), nobody_says());
+        collected(ends).await;
+        assert!(is_readable());
     }
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote
 
 import h2.config
@@ -27,6 +31,8 @@ class Ended:
     """How a call ended."""
 
     headers: dict[str, str] = field(default_factory=dict)
+    received: int = 0
+    """Bytes of its answer."""
     is_over: bool = False
 
     @property
@@ -42,18 +48,25 @@ class Ended:
 
 
 class Connection:
-    """A connection to a node, on which nothing is sent by itself."""
+    """A connection to a node, on which nothing is sent by itself. `source` is the address that it comes from."""
 
-    def __init__(self, uri: str, seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, uri: str, seconds: float = PATIENCE_SECONDS, source: str | None = None) -> None:
         host, _, port = uri.split("://")[-1].rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=seconds)
+        at = (source, 0) if source is not None else None
+        self._socket = socket.create_connection((host, int(port)), timeout=seconds, source_address=at)
+        # What is small is sent at once, as clients of gRPC do.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._seconds = seconds
+        self._unsent = bytearray()
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         self._http2 = h2.connection.H2Connection(config)
+        # Huffman codes of large headers take Python a long time.
+        self._http2.encoder.encode = partial(self._http2.encoder.encode, huffman=False)
         self._http2.initiate_connection()
         self._calls: dict[int, Ended] = {}
         self._flush()
-        # The node's settings say how much may be sent.
-        while not self._http2.remote_settings.initial_window_size > 1 << 16:
+        # The node says how much may be sent: in one call, and on the connection.
+        while min(self._http2.remote_settings.initial_window_size, self._http2.outbound_flow_control_window) < 1 << 16:
             self._read()
 
     def __enter__(self) -> Connection:
@@ -96,6 +109,11 @@ class Connection:
         while (data := data[self.send(stream, data) :]) and not self._calls[stream].is_over:
             self._read()
 
+    def ping(self) -> None:
+        """Sends a ping, which the node answers when it reads it."""
+        self._http2.ping(bytes(8))
+        self._flush()
+
     def finish(self, stream: int) -> None:
         """Says that nothing more is sent."""
         self._http2.end_stream(stream)
@@ -114,6 +132,10 @@ class Connection:
                     return stream
             self._read()
 
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
     def _read(self) -> None:
         received = self._socket.recv(_READ_BYTES)
         assert received, "the node has closed the connection"
@@ -126,9 +148,74 @@ class Connection:
             case h2.events.ResponseReceived() | h2.events.TrailersReceived():
                 self._calls[event.stream_id].headers.update(event.headers)
             case h2.events.DataReceived():
+                self._calls[event.stream_id].received += len(event.data)
                 self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             case h2.events.StreamEnded() | h2.events.StreamReset():
                 self._calls[event.stream_id].is_over = True
 
     def _flush(self) -> None:
-        self._socket.sendall(self._http2.data_to_send())
+        """Sends what is to be sent; if the socket does not block, as much of it as the socket takes."""
+        self._unsent += self._http2.data_to_send()
+        with suppress(BlockingIOError):
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
+
+
+class _Upload:
+    """What one call sends as fast as its node takes it."""
+
+    def __init__(self, connection: Connection, stream: int, data: bytes) -> None:
+        self.connection = connection
+        self.stream = stream
+        self.rest = memoryview(data)
+        connection._socket.setblocking(False)
+
+    def end(self) -> Ended:
+        """The call, whose connection is as before."""
+        self.connection._socket.settimeout(self.connection._seconds)
+        return self.connection._calls[self.stream]
+
+    def is_over(self) -> bool:
+        """Whether the node has ended the call."""
+        return self.connection._calls[self.stream].is_over
+
+    def events(self) -> int:
+        """What it waits for."""
+        has_more = self.connection._unsent or self._sendable() > 0
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more else 0)
+
+    def go_on(self, events: int) -> None:
+        """Does what it has waited for."""
+        if events & selectors.EVENT_READ:
+            self.connection._read()
+        if events & selectors.EVENT_WRITE and not self.is_over():
+            # One frame after the other: all of them would take much memory here.
+            if not self.connection._unsent and (most := self._sendable()):
+                self.connection._http2.send_data(self.stream, self.rest[:most])
+                self.rest = self.rest[most:]
+            self.connection._flush()
+
+    def _sendable(self) -> int:
+        if self.is_over():
+            return 0
+        http2 = self.connection._http2
+        return min(http2.local_flow_control_window(self.stream), http2.max_outbound_frame_size, len(self.rest))
+
+
+def ended_while_sending(calls: Mapping[Connection, int], data: bytes) -> list[Ended]:
+    """Sends the data in one call of each connection, as fast as the nodes take it, until all calls have ended."""
+    uploads = [_Upload(connection, stream, data) for connection, stream in calls.items()]
+    with selectors.DefaultSelector() as selector:
+        for upload in uploads:
+            selector.register(upload.connection, upload.events(), upload)
+        while selector.get_map():
+            events = selector.select(PATIENCE_SECONDS)
+            assert events, f"{len(selector.get_map())} calls go on, and their nodes neither take anything nor answer"
+            for key, ready in events:
+                upload = key.data
+                upload.go_on(ready)
+                if upload.is_over():
+                    selector.unregister(upload.connection)
+                else:
+                    selector.modify(upload.connection, upload.events(), upload)
+    return [upload.end() for upload in uploads]

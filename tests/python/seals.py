@@ -59,6 +59,8 @@ class Purpose(IntEnum):
     DIRECT = 8
     INTRODUCTION = 9
     NODE = 10
+    MEMBERSHIP_ANSWER = 11
+    INTRODUCTION_ANSWER = 12
 
 
 class Seal:

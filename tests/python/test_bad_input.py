@@ -779,6 +779,8 @@ DEEP = {
     "unions in steps": _steps(9, "SELECT * FROM {before}" + " UNION ALL SELECT 1" * 300) + "SELECT * FROM s9",
     "steps that double": _steps(30, "SELECT a.k FROM {before} a JOIN {before} b ON a.k = b.k") + "SELECT * FROM s30",
     "balanced conditions": "SELECT * FROM t WHERE " + _balanced("k = 1", "AND", 13),
+    "types in texts": "SELECT arrow_cast(1, '" + "List(" * 20_000 + "Int64" + ")" * 20_000 + "')",
+    "types in texts to be tried": "SELECT arrow_try_cast(k, '" + "LargeList(" * 20_000 + "Int64" + "') FROM t",
 }
 
 
@@ -789,6 +791,11 @@ def test_statements_that_are_nested_too_deeply_are_refused_and_end_nothing(tmp_p
             with pytest.raises(INVALID, match=r"nested too deeply|recursion limit") as caught:
                 connection.sql(statement).rows()
             assert len(str(caught.value)) < 4096, kind
+        deep = "List(" * 20_000 + "Int64" + ")" * 20_000
+        refused_types = ["SELECT arrow_cast(1, ?)", "SELECT arrow_cast(1, concat('List(', ?))"]
+        for statement in refused_types:
+            with pytest.raises(INVALID):
+                connection.sql(statement, [deep]).rows()
         assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
 
 

@@ -1,4 +1,4 @@
-"""COPY from a web server: what is read of it, what is not, and what is said of one that fails."""
+"""COPY from a web server or an object store: what is read of it, what is not, and what is said of one that fails."""
 
 from __future__ import annotations
 
@@ -143,6 +143,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
 
+STORES = {"s3": "/bucket/data/{}.csv", "az": "/bucket/data/{}.csv", "gs": "/bucket/data%2F{}%2Ecsv"}
+"""The object stores, by scheme, and how they ask for a file below /data."""
+OF_STORES = {"ETag": '"1"', "Last-Modified": "Tue, 24 Nov 2026 08:00:00 GMT"}
+"""The headers that every file of a store has."""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[WebServer]:
     with WebServer() as server:
@@ -159,9 +165,17 @@ def other_server() -> Iterator[WebServer]:
 def cluster(
     server: WebServer, other_server: WebServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalCluster]:
-    """One that may read what both servers have below /data."""
+    """One that may read what both servers have below /data, and what the first has as an object store."""
+    roots = [f"{server.url}/data", f"{other_server.url}/data/", *(f"{store}://bucket/data" for store in STORES)]
     settings = {
-        "VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS": f"{server.url}/data,{other_server.url}/data/",
+        "VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS": ",".join(roots),
+        # Which stores there are, and that nobody logs in to them.
+        "AWS_ENDPOINT": server.url,
+        "GOOGLE_BASE_URL": server.url,
+        "AZURE_STORAGE_ENDPOINT": server.url,
+        "AZURE_STORAGE_ACCOUNT_NAME": "account",
+        "SKIP_SIGNATURE": "true",
+        "ALLOW_HTTP": "true",
         # Whoever runs the tests may have a proxy.
         "NO_PROXY": "127.0.0.1,localhost",
     }
@@ -206,6 +220,15 @@ FILES = {
 def test_files_are_loaded_by_their_url(server, connection, empty_table, path):
     url = server.serve(path, File(FILES[path]))
     assert copied(connection, empty_table, url) == 3
+    assert rows(connection, empty_table) == LOADED
+    assert {request.path for request in server.requests} == {path}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_files_of_an_object_store_are_loaded(server, connection, empty_table, store):
+    path = STORES[store].format("rows")
+    server.serve(path, File(CSV, headers=OF_STORES))
+    assert copied(connection, empty_table, f"{store}://bucket/data/rows.csv") == 3
     assert rows(connection, empty_table) == LOADED
     assert {request.path for request in server.requests} == {path}
 
@@ -315,6 +338,22 @@ def test_a_server_leads_nobody_out_of_the_allowed_roots(server, other_server, co
         assert url in caught.value.message
         asked = {request.path for request in [*server.requests, *other_server.requests]}
         assert asked == {"/data/moved.csv"}
+    assert rows(connection, empty_table) == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("store", STORES)
+def test_an_object_store_leads_nobody_anywhere_else(server, other_server, connection, empty_table, store, status):
+    moved_to = other_server.serve("/other/rows.csv", File(CSV, headers=OF_STORES))
+    path = STORES[store].format("moved")
+    server.serve(path, File(b"", status=status, headers={"Location": moved_to}))
+    url = f"{store}://bucket/data/moved.csv"
+    with within(PATIENCE_SECONDS), pytest.raises(volary.Error) as caught:
+        copied(connection, empty_table, url)
+    assert type(caught.value) is not volary.InternalError, caught.value
+    assert url in caught.value.message
+    assert other_server.requests == []
+    assert {request.path for request in server.requests} == {path}
     assert rows(connection, empty_table) == []
 
 

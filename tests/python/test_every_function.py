@@ -1,6 +1,7 @@
 """Every function that SQL knows, called as nobody would: with large, negative, empty and nested values, other types.
 
-No call may end a node, which gets no more than a gibibyte, nor keep it longer than its timeout.
+No call may end a node, which gets no more than a gibibyte, nor keep it longer than its timeout: neither the client
+nor, when the client has its error, the processor.
 `VOLARY_FUNCTION_SECONDS` says how long calls are made up; with another `VOLARY_FUNCTION_SEED` they are others.
 """
 
@@ -8,14 +9,19 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from processes import PATIENCE_SECONDS, Processes
+from processes import PATIENCE_SECONDS, Node, Processes, until
 
 import volary
 
@@ -25,6 +31,11 @@ SECONDS = float(os.environ.get("VOLARY_FUNCTION_SECONDS", "20"))
 SEED = os.environ.get("VOLARY_FUNCTION_SEED", "1")
 CLIENTS = 4
 TIMEOUT_SECONDS = 2
+LATE_SECONDS = 1
+"""So much later than its timeout a statement may end, beside what the machine takes for itself."""
+LOOK_SECONDS = 1
+IDLE_SHARE = 0.2
+"""A node that takes less of a processor between two looks does nothing."""
 MEMORY_LIMIT, MAX_VALUE = "128MiB", "32MiB"
 # A node may have its limit, and 512 MiB for what no operator holds; for a moment it has more.
 MOST_MEMORY = 1 << 30
@@ -54,6 +65,8 @@ _OTHERS += [
 ]
 _COLUMNS = ["k", "v", "k * 1000000007", "-k", "v || v", "[k, k]"]
 _MOST_ARGUMENTS = 5
+_KEPT = 20
+"""So many of its longest statements each client remembers."""
 
 
 @pytest.fixture(scope="module")
@@ -117,49 +130,139 @@ class Functions:
 @pytest.fixture(scope="module")
 def functions(small: Processes) -> Functions:
     listed = small.sql("SELECT DISTINCT routine_name, function_type FROM information_schema.routines")
-    by_kind = {kind: sorted(name for name, of in listed if of == kind) for kind in ("SCALAR", "AGGREGATE", "WINDOW")}
+    kinds = ("SCALAR", "AGGREGATE", "WINDOW", "TABLE")
+    by_kind = {kind: sorted(name for name, of in listed if of == kind) for kind in kinds}
     assert all(by_kind.values()), by_kind
-    table = ["generate_series", "range", "unnest"]
-    return Functions(by_kind["SCALAR"], by_kind["AGGREGATE"], by_kind["WINDOW"], table)
+    assert "generate_series" in by_kind["TABLE"]
+    # It is a table only in FROM, and listed as no function.
+    tables = [*by_kind["TABLE"], "unnest"]
+    return Functions(by_kind["SCALAR"], by_kind["AGGREGATE"], by_kind["WINDOW"], tables)
+
+
+class Statement(NamedTuple):
+    """A statement that was run, and when."""
+
+    text: str
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+class Pace:
+    """What a statement takes that has nothing to do, all the while: a slow machine slows all others as much."""
+
+    def __init__(self) -> None:
+        self._taken: list[Statement] = []
+
+    @contextmanager
+    def measured(self, small: Processes) -> Iterator[None]:
+        over = threading.Event()
+
+        def again() -> None:
+            with small.connect() as connection:
+                while not over.is_set():
+                    began = time.monotonic()
+                    connection.sql("SELECT 1").rows()
+                    self._taken.append(Statement("SELECT 1", began, time.monotonic()))
+
+        with ThreadPoolExecutor(1) as thread:
+            measuring = thread.submit(again)
+            try:
+                yield
+            finally:
+                over.set()
+            measuring.result()
+
+    def beside(self, statement: Statement) -> float:
+        """The longest time that it took while a statement ran."""
+        beside = (it for it in self._taken if it.began < statement.ended and it.ended > statement.began)
+        return max((it.seconds for it in beside), default=0.0)
+
+
+def processor_seconds(node: Node) -> float:
+    """The time that the node's process has had on processors."""
+    stat = Path(f"/proc/{node.running()._process.pid}/stat").read_text()
+    # The name of the program comes before, which may have blanks.
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def await_idle(nodes: tuple[Node, ...]) -> None:
+    """Waits until no node works, which shows that work ends with its call."""
+    looks: list[tuple[float, list[float]]] = []
+
+    def do_nothing() -> bool:
+        now = time.monotonic()
+        if not looks or now - looks[-1][0] >= LOOK_SECONDS:
+            looks.append((now, [processor_seconds(node) for node in nodes]))
+        last = [
+            (then - before, [after - had for had, after in zip(first, second, strict=True)])
+            for (before, first), (then, second) in pairwise(looks[-3:])
+        ]
+        return len(last) == 2 and all(used < IDLE_SHARE * time_between for time_between, all_ in last for used in all_)
+
+    until(do_nothing, f"no node works any more: {[node.name for node in nodes]}")
 
 
 def test_no_call_ends_a_node_or_keeps_it_longer_than_its_timeout(small, functions):
-    until = time.monotonic() + SECONDS
+    end = time.monotonic() + SECONDS
     latest: dict[int, str] = {}
     nodes = (small.gateway, *small.workers)
+    pace = Pace()
 
-    def calls(client: int) -> tuple[int, int, float, str]:
+    def calls(client: int) -> tuple[int, int, list[Statement]]:
         chosen = random.Random(f"{SEED} {client}")
-        answered, refused, longest = 0, 0, (0.0, "")
+        answered, refused, longest = 0, 0, []
         with small.connect() as connection:
-            connection.sql(f"SET statement_timeout = '{TIMEOUT_SECONDS}s'")
-            while time.monotonic() < until:
-                latest[client] = statement = functions.call(chosen)
-                began = time.monotonic()
+
+            def is_answered() -> bool:
                 try:
-                    for _ in connection.sql(statement).batches():
+                    for _ in connection.sql(latest[client]).batches():
                         pass
-                    answered += 1
                 except volary.UnavailableError as error:
                     tails = [node.running().tail() for node in nodes if not node.running().is_alive()]
                     raise AssertionError(f"seed {SEED}: {latest}\n{tails}") from error
                 except (volary.Error, pa.ArrowException) as error:
                     if "panicked" in str(error):
-                        raise AssertionError(f"seed {SEED}: {statement}") from error
-                    refused += 1
-                longest = max(longest, (time.monotonic() - began, statement))
-        return answered, refused, *longest
+                        raise AssertionError(f"seed {SEED}: {latest[client]}") from error
+                    return False
+                return True
 
-    with ThreadPoolExecutor(CLIENTS) as clients:
+            connection.sql(f"SET statement_timeout = '{TIMEOUT_SECONDS}s'")
+            while time.monotonic() < end:
+                latest[client] = functions.call(chosen)
+                began = time.monotonic()
+                if is_answered():
+                    answered += 1
+                else:
+                    refused += 1
+                longest.append(Statement(latest[client], began, time.monotonic()))
+                # What matters is what comes late, and what was the longest.
+                longest = sorted(longest, key=lambda it: it.seconds)[-_KEPT:]
+        return answered, refused, longest
+
+    with pace.measured(small), ThreadPoolExecutor(CLIENTS) as clients:
         done = list(clients.map(calls, range(CLIENTS)))
-    print(f"seed {SEED}:", *done, sep="\n  ")
+    shown = [(answered, refused, longest[-1].seconds, longest[-1].text) for answered, refused, longest in done]
+    print(f"seed {SEED}:", *shown, sep="\n  ")
     for node in nodes:
         assert node.running().is_alive(), f"seed {SEED}: {node.name} has ended\n{node.running().tail()}"
         peak = node.running().peak_memory_bytes()
         assert peak < MOST_MEMORY, f"seed {SEED}: {node.name} had {peak >> 20} MiB"
         panic = next((line for line in node.running().log().splitlines() if "panicked" in line), None)
         assert panic is None, f"seed {SEED}: {node.name}: {panic}"
+    await_idle(nodes)
     assert small.sql("SELECT count(*) FROM nests WHERE v <> ''") == [(1001,)]
     assert sum(answered for answered, *_ in done) > 0
-    longest, statement = max((longest, statement) for *_, longest, statement in done)
-    assert longest < TIMEOUT_SECONDS + PATIENCE_SECONDS, f"seed {SEED}: {longest:.1f} s: {statement}"
+    longest = max((it for *_, longest in done for it in longest), key=lambda it: it.seconds)
+    assert longest.seconds < TIMEOUT_SECONDS + PATIENCE_SECONDS, f"seed {SEED}: {longest.seconds:.1f} s: {longest.text}"
+    late = [
+        f"{it.seconds:.2f} s, and SELECT 1 beside it {pace.beside(it):.2f} s: {it.text}"
+        for *_, longest in done
+        for it in longest
+        if it.seconds - pace.beside(it) >= TIMEOUT_SECONDS + LATE_SECONDS
+    ]
+    assert late == [], f"seed {SEED}"

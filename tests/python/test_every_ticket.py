@@ -324,7 +324,7 @@ def test_what_has_expired_is_refused(place):
 def test_what_is_for_another_purpose_is_refused(place):
     others = {
         f"for {purpose!r}": place.seal.again(place.genuine, purpose=purpose)
-        for purpose in [*Purpose, 0, 11, 255]
+        for purpose in [*Purpose, 0, 13, 255]
         if purpose not in place.purposes
     }
     assert len(others) >= 8

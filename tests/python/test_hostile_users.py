@@ -1,7 +1,8 @@
 """Honest users beside hostile ones.
 
 Nothing of the honest ones fails, no node takes more memory than it may, and all is as before when the hostile ones
-have left. `VOLARY_HOSTILE_SECONDS` says how long that goes on. What honest statements took is printed (`pytest -s`).
+have left. `VOLARY_HOSTILE_SECONDS` says how long that goes on. What honest statements took is printed (`pytest -s`),
+and compared when it goes on for a minute or longer: the last percent of fewer statements is noise.
 """
 
 from __future__ import annotations
@@ -9,21 +10,28 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import chain
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, count
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
+from pathlib import Path
+from queue import Empty
+from threading import Lock
 
 import grpc
 import protobuf as pb
-import pyarrow as pa
 import pytest
-from processes import PATIENCE_SECONDS, until
+from processes import PATIENCE_SECONDS, Node, until
 from pyarrow import flight
-from raw_flight import basic
+from raw_flight import Node as Flight
+from raw_flight import basic, descriptor
 from raw_http2 import Connection, head
 from secured import PASSWORD, Secured
+from wiretap import Wiretap
 
 import volary
 
@@ -31,10 +39,17 @@ SECONDS = float(os.environ.get("VOLARY_HOSTILE_SECONDS", "0"))
 pytestmark = [pytest.mark.server, pytest.mark.skipif(SECONDS == 0, reason="it is part of `make soak`")]
 
 HONEST = 8
+LOGS_IN = 0
+"""The number of the honest user who shows a password, and logs in again and again. The others show tokens."""
+STATEMENTS_OF_A_LOGIN = 50
+ELSEWHERE = "127.0.0.2"
+"""Where wrong passwords come from: who guesses from an address where users are keeps them out, as is documented."""
 MIB = 1 << 20
-LIMIT = 1024 * MIB
+LIMIT = 2560 * MIB
+"""Of which a fifth is 512 MiB, what a process may have beside it at the least: both rules say the same."""
+MOST_MEMORY = LIMIT * 6 // 5
 ROWS = 200_000
-UNREAD_STREAMS, UNFINISHED_CALLS = 20, 16
+UNREAD_STREAMS, UNFINISHED_CALLS, PREPARED, SESSIONS = 20, 16, 200, 100
 HOSTILE = ("reader", "maker", "sender", "owner")
 HUGE = [
     "SELECT length(repeat('x', 2000000000))",
@@ -44,7 +59,31 @@ HUGE = [
     "SELECT count(*) FROM nests WHERE regexp_like(repeat(v, 2000), '(a+)+$|(x+x+)+y')",
     "SELECT count(*) FROM nests a, nests b WHERE a.k * b.k < 0",
     "SELECT repeat('a', 90000000), repeat('b', 90000000), repeat('c', 90000000), repeat('d', 90000000)",
+    "SELECT max(length(b)) FROM (SELECT repeat('x', 1000000) AS b) a, nests",
+    "SELECT max(levenshtein(repeat(v, 20000), repeat('y', 200000))) FROM nests",
 ]
+
+LONG_ENOUGH_SECONDS = 60
+SLOWER = 3
+"""So many times slower honest statements may be beside hostile ones."""
+FAST_SECONDS = 0.02
+"""What is faster than that alone is fast enough, and more than three times as much is no loss."""
+
+STREAMS = "streams opened"
+ENDED = "huge statements refused or ended"
+HALVES = "half messages sent"
+WIDE = "wide tables made"
+STATEMENTS = "prepared statements made"
+OPENED = "sessions opened"
+WRONG = "wrong log-ins refused"
+ACHIEVED = (STREAMS, ENDED, HALVES, WIDE, STATEMENTS, OPENED, WRONG)
+TAKEN = "wrong log-ins taken"
+
+GONE_SECONDS = 60
+NO_MEMORY = 16 * MIB
+"""Operators that hold less than that hold about nothing."""
+KEPT_MEMORY, KEPT_FILES = 256 * MIB, 16
+"""What a node may keep of hostile users: plans and sessions until others need the room, connections until they idle."""
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +109,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield cluster
 
 
+# Hostile users
+
+
 class Hostile:
-    """What hostile users do, until they are told to stop."""
+    """What hostile users do until they are told to stop, and how often they had what they wanted."""
 
     def __init__(self, gateway: str, worker: str, stop: Event) -> None:
         self._gateway = gateway
         self._worker = worker
         self._stop = stop
+        self._counting = Lock()
+        self.achieved: Counter[str] = Counter()
+        self.unexpected: Counter[str] = Counter()
 
     def all(self) -> list[Callable[[], None]]:
         return [
@@ -85,13 +130,21 @@ class Hostile:
             self.makes_huge_values,
             self.sends_half_of_messages,
             self.takes_names,
+            self.opens_sessions,
             self.logs_in_with_wrong_passwords,
         ]
 
+    def _count(self, what: str) -> None:
+        with self._counting:
+            self.achieved[what] += 1
+
     def _again(self, what: Callable[[], None]) -> None:
         while not self._stop.is_set():
-            with suppress(volary.Error, pa.ArrowException, flight.FlightError, grpc.RpcError, OSError, AssertionError):
+            try:
                 what()
+            except Exception as error:  # Whatever it is, the next attempt is made.
+                with self._counting:
+                    self.unexpected[f"{what.__name__}: {type(error).__name__}"] += 1
 
     def reads_nothing(self) -> None:
         def streams() -> None:
@@ -100,6 +153,7 @@ class Hostile:
                 held = [connection.sql(endless).batches() for _ in range(UNREAD_STREAMS)]
                 for batches in held:
                     next(batches)
+                    self._count(STREAMS)
                 self._stop.wait(5)
 
         self._again(streams)
@@ -111,8 +165,13 @@ class Hostile:
                 for query in HUGE:
                     if self._stop.is_set():
                         return
-                    with suppress(volary.Error):
+                    try:
                         connection.sql(query).to_arrow()
+                    except (volary.ResourceExhaustedError, volary.DeadlineExceededError):
+                        self._count(ENDED)
+                    except volary.InvalidArgumentError:
+                        # What is folded while it is planned is refused as the statement's fault.
+                        self._count(ENDED)
 
         self._again(values)
 
@@ -124,7 +183,8 @@ class Hostile:
                 with Connection(uri) as connection:
                     for _ in range(UNFINISHED_CALLS):
                         stream = connection.begin(method, *headers)
-                        connection.send(stream, head(200 * MIB) + bytes(4 * MIB))
+                        if connection.send(stream, head(200 * MIB) + bytes(4 * MIB)) > 0:
+                            self._count(HALVES)
                     self._stop.wait(1)
 
         self._again(messages)
@@ -132,56 +192,149 @@ class Hostile:
     def takes_names(self) -> None:
         columns = ", ".join(f"c{number} BIGINT" for number in range(4000))
 
-        def tables() -> None:
+        def names() -> None:
             with volary.connect(self._gateway, username="owner", password=PASSWORD) as connection:
                 connection.sql(f"CREATE OR REPLACE TABLE wide ({columns})")
+                self._count(WIDE)
             headers = [(b"authorization", basic("owner", PASSWORD).encode())]
             options = flight.FlightCallOptions(headers=headers, timeout=5)
             with flight.connect(self._gateway) as client:
-                for number in range(200):
+                for number in range(PREPARED):
                     if self._stop.is_set():
                         return
                     statement = pb.field(1, f"SELECT v || '{number}' FROM nests WHERE k = ?")
                     prepare = pb.command("ActionCreatePreparedStatementRequest", statement)
                     list(client.do_action(flight.Action("CreatePreparedStatement", prepare), options))
+                    self._count(STATEMENTS)
 
-        self._again(tables)
+        self._again(names)
+
+    def opens_sessions(self) -> None:
+        def sessions() -> None:
+            with Flight(self._gateway) as gateway:
+                for _ in range(SESSIONS):
+                    if self._stop.is_set():
+                        return
+                    answer = gateway.call("Handshake", b"", authorization=basic("reader", PASSWORD))
+                    # A session is there from its first statement on. Nobody closes it.
+                    shown = answer.headers["authorization"]
+                    asked = gateway.call("GetFlightInfo", descriptor(b"SELECT 1"), authorization=shown)
+                    assert asked.code == grpc.StatusCode.OK, asked
+                    self._count(OPENED)
+
+        self._again(sessions)
 
     def logs_in_with_wrong_passwords(self) -> None:
+        elsewhere = Wiretap(source=ELSEWHERE)
+        elsewhere.target = int(self._gateway.rsplit(":", 1)[1])
+        names = [*(f"honest{number}" for number in range(HONEST)), "admin"]
+        refusals = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        rounds = count()
+
         def log_in() -> None:
-            for user in ("honest0", "nobody", "admin"):
-                with suppress(volary.Error):
-                    volary.connect(self._gateway, username=user, password="a wrong password").close()
+            with Flight(elsewhere.address) as gateway:
+                # Nothing was tried yet of a name that is new: its password is checked.
+                for name in [*names, f"nobody{next(rounds)}"]:
+                    answer = gateway.call("Handshake", b"", authorization=basic(name, "a wrong password"))
+                    assert answer.code in (grpc.StatusCode.OK, *refusals), answer
+                    self._count(WRONG if answer.code in refusals else TAKEN)
 
-        self._again(log_in)
+        try:
+            self._again(log_in)
+        finally:
+            elsewhere.close()
 
 
-def be_hostile(gateway: str, worker: str, stop: Event) -> None:
+def be_hostile(gateway: str, worker: str, stop: Event, report: Queue) -> None:
     """What a process of hostile users does. What it computes itself would be done on other machines: it is nice."""
     os.nice(15)
-    acts = Hostile(gateway, worker, stop).all()
+    hostile = Hostile(gateway, worker, stop)
+    acts = hostile.all()
     with ThreadPoolExecutor(len(acts)) as threads:
         for act in [threads.submit(act) for act in acts]:
             act.result()
+    report.put((hostile.achieved, hostile.unexpected))
 
 
-def honest(cluster: Secured, seconds: float) -> list[float]:
-    """How long each statement of honest users took, in seconds. Fails if one fails, or has other rows."""
+class Report:
+    """What hostile users said when they left."""
+
+    achieved: Counter[str]
+    unexpected: Counter[str]
+
+
+@contextmanager
+def hostile_users(cluster: Secured) -> Iterator[Report]:
+    """Users of a process of their own, who are there as long as the context. It has ended when that is left."""
+    processes = multiprocessing.get_context("spawn")
+    stop, queue, report = processes.Event(), processes.Queue(), Report()
+    urls = (cluster.gateway.uri, cluster.uri_of(cluster.workers[0]))
+    hostile = processes.Process(target=be_hostile, args=(*urls, stop, queue))
+    hostile.start()
+    try:
+        yield report
+        assert hostile.is_alive(), "the hostile users have left too early"
+        stop.set()
+        report.achieved, report.unexpected = said_by(queue, cluster)
+        hostile.join(PATIENCE_SECONDS)
+        assert hostile.exitcode == 0
+    finally:
+        hostile.kill()
+        hostile.join()
+
+
+def said_by(queue: Queue, cluster: Secured) -> tuple[Counter[str], Counter[str]]:
+    """What hostile users report, who leave as soon as their last statements have ended: they have a timeout."""
+    try:
+        return queue.get(timeout=2 * PATIENCE_SECONDS)
+    except Empty:
+        running = cluster.administer("SELECT statement, running_us / 1000000 AS seconds FROM system.queries")
+        raise AssertionError(f"the hostile users' statements do not end: {running}") from None
+
+
+# Honest users
+
+
+@dataclass(frozen=True)
+class Took:
+    """How long honest users waited for each statement, in seconds, the shortest first."""
+
+    statements: list[float]
+
+    def at(self, part: float) -> float:
+        return self.statements[min(len(self.statements) - 1, int(len(self.statements) * part))]
+
+    def __str__(self) -> str:
+        figures = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        shown = ", ".join(f"{name} {self.at(part) * 1000:.1f} ms" for name, part in figures.items())
+        return f"{len(self.statements)} statements: {shown}"
+
+
+def honest(cluster: Secured, seconds: float) -> Took:
+    """What the statements of honest users took. Fails if one fails, or has other rows, or if one cannot log in."""
+
+    def connect(number: int) -> volary.Connection:
+        if number == LOGS_IN:
+            return volary.connect(cluster.gateway.uri, username=f"honest{number}", password=PASSWORD)
+        return volary.connect(cluster.gateway.uri, token=tokens[number])
 
     def ask(number: int) -> list[float]:
-        took = []
-        with volary.connect(cluster.gateway.uri, token=tokens[number]) as connection:
-            end, key = time.monotonic() + seconds, number + 1
-            while time.monotonic() < end:
-                began = time.monotonic()
-                if key % 20 == 0:
-                    query, parameters, expected = "SELECT count(*) FROM nests WHERE k % 7 = ?", [key % 7], None
-                else:
-                    query, parameters, expected = "SELECT v FROM nests WHERE k = ?", [key], [(f"egg {key}",)]
-                rows = connection.sql(query, parameters).rows()
-                assert rows == expected or (expected is None and rows[0][0] > 0), rows
-                took.append(time.monotonic() - began)
-                key = key % (ROWS - HONEST) + HONEST
+        took: list[float] = []
+        end, key = time.monotonic() + seconds, number + 1
+        while time.monotonic() < end:
+            with connect(number) as connection:
+                for _ in range(STATEMENTS_OF_A_LOGIN) if number == LOGS_IN else count():
+                    if time.monotonic() >= end:
+                        break
+                    began = time.monotonic()
+                    if key % 20 == 0:
+                        query, parameters, expected = "SELECT count(*) FROM nests WHERE k % 7 = ?", [key % 7], None
+                    else:
+                        query, parameters, expected = "SELECT v FROM nests WHERE k = ?", [key], [(f"egg {key}",)]
+                    rows = connection.sql(query, parameters).rows()
+                    assert rows == expected or (expected is None and rows[0][0] > 0), rows
+                    took.append(time.monotonic() - began)
+                    key = key % (ROWS - HONEST) + HONEST
         return took
 
     # Who shows a token logs in by no password.
@@ -190,40 +343,90 @@ def honest(cluster: Secured, seconds: float) -> list[float]:
         for number in range(HONEST)
     ]
     with ThreadPoolExecutor(HONEST) as users:
-        return sorted(chain.from_iterable(users.map(ask, range(HONEST))))
+        return Took(sorted(chain.from_iterable(users.map(ask, range(HONEST)))))
 
 
-def _shown(took: list[float]) -> str:
-    at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-    figures = (f"{name} {took[min(len(took) - 1, int(len(took) * part))] * 1000:.1f} ms" for name, part in at.items())
-    return f"{len(took)} statements: {', '.join(figures)}"
+# What is left
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the cluster had before the hostile users came."""
+
+    memory: int
+    files: dict[str, int]
+
+
+def in_use(cluster: Secured) -> dict[str, int]:
+    """What is in use of the gateway's own limits."""
+    listed = "SELECT name, in_use FROM system.limits WHERE scope = 'node' AND in_use IS NOT NULL"
+    return {row["name"]: row["in_use"] for row in cluster.administer(listed)}
+
+
+def open_files(node: Node) -> int:
+    return len(list(Path(f"/proc/{node.running()._process.pid}/fd").iterdir()))
+
+
+def look(cluster: Secured) -> Before:
+    nodes = (cluster.gateway, *cluster.workers)
+    return Before(in_use(cluster)["memory of the process"], {node.name: open_files(node) for node in nodes})
+
+
+def left_behind(cluster: Secured, before: Before) -> list[str]:
+    """What is not as it was before."""
+    found = []
+    listed = "SELECT statement FROM system.queries WHERE statement NOT LIKE '%system.queries%'"
+    found += [f"a statement: {row['statement'][:80]}" for row in cluster.administer(listed)]
+    held = "SELECT id, memory_reserved_bytes AS held FROM system.nodes"
+    found += [f"operators on {row['id']}: {row['held']}" for row in cluster.administer(held) if row["held"] > NO_MEMORY]
+    now = in_use(cluster)
+    nothing = ("messages that are not whole", "running statements", "waiting statements")
+    found += [f"{name}: {now[name]}" for name in nothing if now[name] > 0]
+    grown = now["memory of the process"] - before.memory
+    if grown > KEPT_MEMORY:
+        found.append(f"memory of the gateway: {grown // MIB} MiB more")
+    for name, files in look(cluster).files.items():
+        if files > before.files[name] + KEPT_FILES:
+            found.append(f"open files of {name}: {files}, and {before.files[name]} before")
+    return found
+
+
+def await_that_nothing_is_left(cluster: Secured, before: Before) -> None:
+    found: list[str] = []
+
+    def is_as_before() -> bool:
+        found[:] = left_behind(cluster, before)
+        return not found
+
+    try:
+        until(is_as_before, "all is as before", seconds=GONE_SECONDS)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *found])) from None
 
 
 def test_honest_users_are_served_beside_hostile_ones(cluster):
     nodes = [cluster.gateway, *cluster.workers]
-    print("\nalone:", _shown(honest(cluster, SECONDS / 3)))
-    processes = multiprocessing.get_context("spawn")
-    stop = processes.Event()
-    urls = (cluster.gateway.uri, cluster.uri_of(cluster.workers[0]))
-    hostile = processes.Process(target=be_hostile, args=(*urls, stop))
-    hostile.start()
-    try:
-        print("beside hostile ones:", _shown(honest(cluster, SECONDS)))
-        assert hostile.is_alive()
-    finally:
-        stop.set()
-        hostile.join(PATIENCE_SECONDS)
-        hostile.kill()
-    assert hostile.exitcode == 0
-    print("after them:", _shown(honest(cluster, SECONDS / 3)))
+    alone = honest(cluster, SECONDS / 3)
+    print("\nalone:", alone)
+    before = look(cluster)
+    with hostile_users(cluster) as report:
+        beside = honest(cluster, SECONDS)
+        print("beside hostile ones:", beside)
+    print("hostile ones:", *(f"{number} {what}" for what, number in sorted(report.achieved.items())), sep="\n  ")
+    print("not expected by them:", *(f"{number} {what}" for what, number in report.unexpected.items()), sep="\n  ")
     for node in nodes:
         assert node.running().is_alive(), f"{node.name} has ended\n{node.running().tail()}"
         assert "panicked" not in node.running().log(), node.running().tail()
-    print("peaks:", *(f"{node.name} {node.running().peak_memory_bytes() / MIB:.0f} MiB" for node in nodes))
-    listing = "SELECT count(*) AS n FROM system.queries WHERE statement NOT LIKE '%system.queries%'"
-    until(lambda: cluster.administer(listing)[0]["n"] == 0, "nothing is left of them", seconds=60)
-    unfinished = "SELECT in_use FROM system.limits WHERE name = 'messages that are not whole' AND scope = 'node'"
-    until(lambda: cluster.administer(unfinished)[0]["in_use"] == 0, "nor of their messages", seconds=60)
+    await_that_nothing_is_left(cluster, before)
+    print("after them:", honest(cluster, SECONDS / 3))
+    peaks = {node.name: node.running().peak_memory_bytes() for node in nodes}
+    print("peaks:", *(f"{name} {peak // MIB} MiB" for name, peak in peaks.items()))
+    assert report.achieved[TAKEN] == 0
+    assert [what for what in ACHIEVED if report.achieved[what] == 0] == []
+    assert all(peak <= MOST_MEMORY for peak in peaks.values()), peaks
+    if SECONDS >= LONG_ENOUGH_SECONDS:
+        most = SLOWER * max(alone.at(0.99), FAST_SECONDS)
+        assert beside.at(0.99) <= most, f"{beside}, and alone {alone}"
     with Connection(cluster.gateway.uri) as connection:
         stream = connection.begin("ListActions", ("authorization", basic("sender", PASSWORD)))
         connection.send(stream, head(0))

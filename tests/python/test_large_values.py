@@ -70,12 +70,58 @@ def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, 
     assert small_nodes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]
 
 
-def test_a_large_constant_stands_beside_few_rows_at_once(small_nodes):
-    """A list of 100,000 numbers in each row of a batch is more than the worker has."""
+@pytest.fixture(scope="module")
+def many(small_nodes: Processes) -> str:
+    """The name of a table of the numbers from 1 to 9,000."""
     small_nodes.sql("CREATE TABLE many (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
     small_nodes.sql("INSERT INTO many SELECT value FROM generate_series(1, 9000)")
-    removed = "SELECT min(cardinality(array_remove(range(0, 100000), k))), count(*) FROM many WHERE k > 0"
+    return "many"
+
+
+def test_a_large_constant_stands_beside_few_rows_at_once(small_nodes, many):
+    """A list of 100,000 numbers in each row of a batch is more than the worker has."""
+    removed = f"SELECT min(cardinality(array_remove(range(0, 100000), k))), count(*) FROM {many} WHERE k > 0"
     assert small_nodes.sql(removed) == [(99_999, 9000)]
+
+
+@pytest.mark.parametrize("rows", ["many WHERE k > 0", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
+def test_rows_with_large_values_are_made_few_at_once(small_nodes, many, rows):
+    """All rows of a batch together would have 330 MB and 8 GB, of 256 MiB that are allowed at once."""
+    with small_nodes.connect() as connection:
+        batches = connection.sql(f"SELECT repeat('ab', 20000 + k % 2) AS v FROM {rows}").batches()
+        lengths = [len(value) for batch in batches for value in batch.column(0).to_pylist()]
+    assert sorted(lengths) == [40_000] * 4500 + [40_002] * 4500
+    for query, expected in {
+        f"SELECT sum(length(repeat('x', 1000000 + k % 2))) FROM {rows}": 9000 * 1_000_000 + 4500,
+        f"SELECT count(*) FROM {rows.replace(' WHERE k > 0', '')} WHERE length(repeat('x', 1000000 + k)) % 3 = 0": 3000,
+    }.items():
+        assert small_nodes.sql(query) == [(expected,)]
+
+
+@pytest.mark.parametrize("rows", ["many", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
+def test_joins_make_few_copies_of_a_large_value_at_once_or_refuse_it(small_nodes, many, rows):
+    """A value of a megabyte beside each row of a batch is more than a node has."""
+    large = "(SELECT repeat('x', 1000000) AS v, 7 AS n) a"
+    assert small_nodes.sql(f"SELECT max(length(v || k)), count(*) FROM {large}, {rows}") == [(1_000_004, 9000)]
+    for copied in (
+        f"SELECT max(length(v || k)) FROM {large} JOIN {rows} ON a.n + 0.5 < k",
+        f"SELECT max(length(v || k)) FROM {rows} LEFT JOIN {large} ON a.n = k % 10",
+        "SELECT sum(e * 0 + length(v)) FROM (SELECT v, unnest(range(0, 1000000)) AS e FROM "
+        f"(SELECT repeat('x', 1000 + k) AS v FROM {rows}))",
+    ):
+        with pytest.raises(volary.ResourceExhaustedError, match="may copy a row of"):
+            small_nodes.sql(copied)
+
+
+def test_what_would_compute_for_hours_is_refused(small_nodes, many):
+    """The statements are refused on the gateway while they are planned, or on the worker before the first row."""
+    texts = "repeat('x', 100000 + {0}), repeat('y', 100000 + {0})"
+    for source, number in ((many, "k"), ("generate_series(1, 2) t(k)", "k"), ("(VALUES (1)) t(k)", "0")):
+        arguments = texts.format(number)
+        with pytest.raises(volary.ResourceExhaustedError, match="steps for one value"):
+            small_nodes.sql(f"SELECT max(levenshtein({arguments})) FROM {source}")
+    short = "repeat('x', 1000 + k % 2), repeat('y', 1000)"
+    assert small_nodes.sql(f"SELECT sum(levenshtein({short})) FROM {many} WHERE k <= 100") == [(100_050,)]
 
 
 @pytest.mark.parametrize("aggregate", ["string_agg(repeat('x', 100000), ',')", "array_agg(repeat('x', 100000))"])

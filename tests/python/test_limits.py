@@ -101,6 +101,31 @@ def test_limits_are_listed_with_what_is_in_use(tmp_path):
         assert allowed["node", "memory of the process"] == (256 + 512) << 20
 
 
+def _shown(allowed: int, unit: str) -> str:
+    """A limit as docs/limits.md shows it."""
+    steps = {"bytes": [(1 << 20, "MiB"), (1 << 10, "KiB")], "ms": [(3_600_000, "h"), (60_000, "min"), (1000, "s")]}
+    for size, name in steps.get(unit, []):
+        if allowed % size == 0:
+            return f"{allowed // size} {name}"
+    return str(allowed)
+
+
+def test_the_page_of_limits_has_what_a_gateway_lists(tmp_path):
+    page = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
+    of_gateway = page.read_text().partition("## A gateway")[2].partition("## A worker")[0]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\|.*\|$", of_gateway, re.M)]
+    documented = {(scope, name): tuple(rest) for scope, name, *rest in cells[2:]}
+    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_VALUE": "256MiB"}) as processes:
+        rows = processes.sql("SELECT scope, name, allowed, unit, setting, beyond FROM system.limits")
+    listed = {}
+    for scope, name, allowed, unit, setting, beyond in rows:
+        # The memory is a part of the machine's.
+        of_machine = setting in ("gateway.memory.limit", "gateway.query.memory")
+        shown = documented[scope, name][0] if of_machine else _shown(allowed, unit)
+        listed[scope, name] = (shown, f"`{setting}`" if setting else "fixed", beyond)
+    assert documented == listed
+
+
 # Places
 
 QUEUED = 10
@@ -560,3 +585,19 @@ def test_tables_have_a_limit_of_columns_and_of_depth(connection, name):
     # What is allowed: the deepest type, and the longest list.
     connection.ingest(name, pa.table({"deep": pa.nulls(1, nested(32))}), mode="create")
     assert connection.sql(f"SELECT {listed(COLUMNS)}").to_arrow().num_columns == COLUMNS
+
+
+def test_joins_have_a_limit_of_columns(connection, name):
+    """One statement may have nearly two hundred joins, of tables with thousands of columns each."""
+    connection.sql(f"CREATE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(COLUMNS))})")
+    for relation in (name, f"(SELECT * FROM {name})", f"(SELECT 1 AS a, t.* FROM {name} t)"):
+        joined = " CROSS JOIN ".join(f"{relation} t{number}" for number in range(190))
+        with pytest.raises(volary.InvalidArgumentError, match=r"the joins of the statement .*max_columns"):
+            connection.sql(f"SELECT count(*) FROM {joined}")
+    few = " CROSS JOIN ".join(f"{name} t{number}" for number in range(3))
+    assert connection.sql(f"SELECT count(*) FROM {few}").rows() == [(0,)]
+    with pytest.raises(volary.InvalidArgumentError, match=r"gateway\.query\.max_columns"):
+        connection.sql(
+            f"CREATE OR REPLACE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(300_000))})"
+        )
+    assert connection.sql(f"SELECT c1 FROM {name}").rows() == []

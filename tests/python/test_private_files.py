@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Processes
+from processes import PATIENCE_SECONDS, Processes, binary, environment, until
 
 
 @pytest.fixture
@@ -51,3 +53,58 @@ def test_directories_that_an_earlier_release_left_open_are_closed(tmp_path: Path
         for node in (processes.gateway, worker):
             assert "other users could read the data directory (mode 0755)" in node.running().log()
         assert processes.sql("SELECT count(*) FROM nests") == [(1000,)]
+
+
+NOBODY = 65534
+"""The id of the system's user that owns nothing."""
+
+
+@pytest.mark.parametrize("role", ["gateway", "worker"])
+def test_a_directory_that_belongs_to_another_user_is_refused(tmp_path: Path, role: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a directory of another user's")
+    if (setpriv := shutil.which("setpriv")) is None:
+        pytest.skip("setpriv is not there, which takes root's rights to files of others away")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    data_dir.chmod(0o777)
+    os.chown(data_dir, NOBODY, NOBODY)
+    # Root without its capabilities is a user as all others are, who may run the program wherever it was built.
+    without_rights = [setpriv, "--bounding-set=-all", "--inh-caps=-all"]
+    arguments = ["--listen=127.0.0.1:0", f"--data-dir={data_dir}", *(["--gateway=127.0.0.1:9"] * (role == "worker"))]
+    refused = subprocess.run(
+        [*without_rights, binary("volary"), role, *arguments],
+        capture_output=True,
+        env=environment({}),
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    said = refused.stderr.decode()
+    assert refused.returncode != 0, said
+    assert f"other users may read data directory {data_dir}, and it belongs to another user" in said
+    assert "INVALID_ARGUMENT" in said
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_what_is_spilled_is_closed_to_others(tmp_path: Path) -> None:
+    text, rows = "lpad(CAST(n * 7919 % 1000003 AS VARCHAR), 8, '0')", "FROM generate_series(1, 600000) t(n)"
+    with Processes(tmp_path, {"VOLARY_WORKER__MEMORY__LIMIT": "128MiB"}) as processes:
+        nodes = [processes.gateway, processes.add_worker()]
+        processes.sql("CREATE TABLE nests (k BIGINT, v VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        processes.sql(f"INSERT INTO nests SELECT n, {text} {rows}")
+        queries = {
+            "gateway": f"SELECT repeat({text}, 16) AS w {rows} ORDER BY w",
+            "worker1": "SELECT repeat(v, 16) AS w FROM nests ORDER BY w",
+        }
+        for node in nodes:
+            with processes.connect() as connection:
+                connection.sql("SET query_memory = '32MiB'")
+                # Whoever reads one row of many leaves the others where they are.
+                batches = connection.sql(queries[node.name]).batches()
+                next(batches)
+                spill = node.data_dir / "spill"
+                until(lambda spill=spill: [it for it in spill.rglob("*") if it.is_file()], f"{node.name} has spilled")
+                kept = {path: path.stat().st_mode for path in [spill, *spill.rglob("*")]}
+                assert {path: oct(mode) for path, mode in kept.items() if mode & 0o077} == {}
+                modes = {(path.is_dir(), mode & 0o777) for path, mode in kept.items()}
+                assert modes == {(True, 0o700), (False, 0o600)}

@@ -186,9 +186,9 @@ def failures(fleet: Fleet) -> list[volary.Error]:
 @pytest.mark.parametrize(
     ("relays", "asked", "most_kib"),
     [
-        ("off", f"workers={WORKERS}", 256),
+        ("off", f"workers={WORKERS}", 264),
         # Their tickets name their members.
-        (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 342),
+        (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 352),
     ],
 )
 def test_all_workers_are_asked_and_the_plan_travels_once(

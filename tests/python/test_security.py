@@ -8,6 +8,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
@@ -17,6 +18,8 @@ import pytest
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
 from processes import PATIENCE_SECONDS, Node, Processes, run, until
 from pyarrow import flight
+from raw_flight import OK, basic, descriptor
+from raw_flight import Node as Flight
 
 import volary
 
@@ -249,7 +252,90 @@ def test_failed_logins_slow_down(secured, user):
     user().sql("SELECT 1")
 
 
+AT_ONCE = 128
+FLOOD_SECONDS = 60.0
+
+
+def test_a_flood_of_wrong_passwords_tells_no_user_from_nobody(secured, admin):
+    """Which call is refused for what is luck. What the ones are told is, sooner or later, told to the others."""
+    half = AT_ONCE // 2
+    known = [f"flooded_{number}" for number in range(half)]
+    unknown = [f"nobody_{number}" for number in range(half)]
+    for name in known:
+        admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
+    # A known and an unknown one in turns.
+    names = list(itertools.chain.from_iterable(zip(known, unknown, strict=True)))
+    refused: dict[bool, set[tuple[grpc.StatusCode, str]]] = {True: set(), False: set()}
+    with Flight(secured.uri) as gateway, ThreadPoolExecutor(AT_ONCE) as clients:
+
+        def log_in(name: str) -> None:
+            answer = gateway.call("Handshake", b"", authorization=basic(name, "a wrong password"))
+            assert "authorization" not in answer.headers
+            assert not any(answer.messages)
+            refused[name in known].add((answer.code, re.sub(r"\d+", "n", answer.text)))
+
+        def all_have_been_refused_alike() -> bool:
+            list(clients.map(log_in, names))
+            # Some for their password, and some for how many wait.
+            return refused[True] == refused[False] and len(refused[True]) > 1
+
+        until(all_have_been_refused_alike, "users and others are refused alike", seconds=FLOOD_SECONDS)
+    codes = {code for code, _ in refused[True]}
+    assert codes == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert all(name not in text for _, text in refused[True] for name in ("flooded", "nobody"))
+    # Nobody is kept out for good.
+    until(lambda: lets_in(secured, known[0]), "the user is let in again", seconds=FLOOD_SECONDS)
+
+
+def lets_in(secured: LocalCluster, name: str) -> bool:
+    """Whether a user is let in now with the right password."""
+    try:
+        with volary.connect(secured.uri, username=name, password=PASSWORD) as connection:
+            return connection.sql("SELECT 1").rows() == [(1,)]
+    except (volary.UnauthenticatedError, volary.ResourceExhaustedError):
+        return False
+
+
 # Sessions and tokens
+
+
+@pytest.mark.parametrize("most", [40, 400])
+def test_a_user_who_begins_many_sessions_ends_none_of_another_user(tmp_path, most):
+    settings = SECURED | {"VOLARY_GATEWAY__QUERY__MAX_SESSIONS": str(most)}
+    timezone = "SHOW timezone"
+    with (
+        LocalCluster(tmp_path, workers=1, settings=settings) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+        Flight(cluster.uri) as gateway,
+    ):
+        for name in ("kea", "flooder"):
+            admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
+
+        def begin_a_session() -> None:
+            answer = gateway.call("Handshake", b"", authorization=basic("flooder", PASSWORD))
+            assert answer.code == OK, answer
+            shown = answer.headers["authorization"]
+            # A session is there from its first statement on.
+            asked = gateway.call("GetFlightInfo", descriptor(b"SELECT 1"), authorization=shown)
+            assert asked.code == OK, asked
+
+        with (
+            volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea,
+            volary.connect(cluster.uri, username="flooder", password=PASSWORD) as first,
+        ):
+            default = kea.sql(timezone).rows()
+            for connection in (kea, first):
+                connection.sql("SET timezone = '+02:00'")
+            set_ = kea.sql(timezone).rows()
+            assert set_ == first.sql(timezone).rows() != default
+
+            def has_forgotten_its_own() -> bool:
+                for _ in range(most):
+                    begin_a_session()
+                return first.sql(timezone).rows() == default
+
+            until(has_forgotten_its_own, "the flooder's first session is forgotten")
+            assert kea.sql(timezone).rows() == set_
 
 
 def test_sessions_end_when_the_password_changes_or_the_user_is_dropped(secured, admin, user):

@@ -5,19 +5,27 @@ from __future__ import annotations
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import adbc_driver_manager as adbc
+import grpc
+import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
 from cluster import LocalCluster
-from processes import Process, Processes, run, until
+from node_messages import SOON, Addressee, control, introduction, join, part_of, write
+from processes import PATIENCE_SECONDS, Process, Processes, run, until
 from pyarrow import flight
+from rogue_gateway import RogueGateway
+from seals import Purpose, Seal, content
 
 import volary
 
 pytestmark = pytest.mark.server
+
+SECRET = "a secret of nodes 5533"
+NO_NODE = "is not one of a node"
 
 
 class Certificates:
@@ -194,10 +202,10 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 client.list_actions(flight.FlightCallOptions(timeout=5))
         # A worker that trusts others, one without TLS, and a client that plays a worker do not come in.
         kea = {"certificate": str(certificates.file("kea.pem")), "key": str(certificates.file("kea.key"))}
-        for name, others, said in (
-            ("of_another_authority", strangers.of_node("WORKER"), "gateway"),
-            ("without_tls", dict.fromkeys(certificates.of_node("WORKER"), ""), "gateway"),
-            ("a_client", certificates.of_node("WORKER", **kea), "is not one of a node"),
+        for name, others, said, is_refused in (
+            ("of_another_authority", strangers.of_node("WORKER"), "gateway", False),
+            ("without_tls", dict.fromkeys(certificates.of_node("WORKER"), ""), "gateway", False),
+            ("a_client", certificates.of_node("WORKER", **kea), NO_NODE, True),
         ):
             given = {key: value for key, value in {**settings, **others}.items() if value}
             stranger = Process(
@@ -212,10 +220,117 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 given,
             )
             until(lambda stranger=stranger, said=said: said in stranger.log(), "it has tried to join")
-            assert stranger.is_alive()
-            stranger.kill()
+            # Who is refused ends, and whoever finds no gateway goes on looking.
+            if is_refused:
+                assert stranger.failure()[0] == 1
+            else:
+                assert stranger.is_alive()
+                stranger.kill()
         with volary.connect(processes.gateway.uri, tls_ca=authority) as connection:
             assert connection.sql("SELECT count(*) FROM system.nodes WHERE role = 'worker'").rows() == [(3,)]
+
+
+@pytest.fixture(scope="module")
+def with_secret(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Processes]:
+    """A gateway and a worker that have certificates of nodes and a secret, and a table."""
+    settings = certificates.of_node("GATEWAY") | certificates.of_node("WORKER") | {"VOLARY_SECRET": SECRET}
+    with Processes(tmp_path_factory.mktemp("with_secret"), settings) as processes:
+        processes.add_worker()
+        with volary.connect(processes.gateway.uri, tls_ca=certificates.file("authority.pem")) as connection:
+            connection.sql("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 1000)")
+        yield processes
+
+
+def shows(certificates: Certificates, name: str, uri: str) -> flight.FlightClient:
+    """Who connects with the certificate `name`."""
+    return flight.connect(
+        f"grpc+tls://localhost:{uri.rsplit(':', 1)[1]}",
+        tls_root_certs=certificates.file("authority.pem").read_bytes(),
+        cert_chain=certificates.file(f"{name}.pem").read_bytes(),
+        private_key=certificates.file(f"{name}.key").read_bytes(),
+    )
+
+
+def fragment(client: flight.FlightClient) -> bytes:
+    """What a gateway asks the worker for, before it is sealed."""
+    direct = flight.FlightCallOptions(headers=[(b"volary-direct-results", b"on")], timeout=PATIENCE_SECONDS)
+    query = flight.FlightDescriptor.for_command(b"SELECT k FROM eggs")
+
+    def part() -> bytes | None:
+        (endpoint, *_) = client.get_flight_info(query, direct).endpoints
+        return part_of(content(endpoint.ticket.ticket)) if endpoint.locations else None
+
+    # Where clients are sent to, workers say in their reports.
+    return until(part, "the worker has reported") or b""
+
+
+OF_GATEWAYS = ["a command", "a fragment", "a write"]
+OF_WORKERS = ["an introduction", "a join"]
+
+
+@pytest.mark.parametrize("has_header", [True, False], ids=["with the header of nodes", "without the header of nodes"])
+@pytest.mark.parametrize("what", [*OF_GATEWAYS, *OF_WORKERS])
+def test_a_clients_certificate_and_the_secret_make_no_node(with_secret, certificates, what, has_header):
+    """Who has the secret, and a certificate as a client alone, plays neither a gateway nor a worker."""
+    (worker,) = with_secret.workers
+    to, seal = Addressee.of(worker), Seal.of_secret(SECRET)
+    headers = [tuple(part.encode() for part in seal.node_header(SOON))] if has_header else []
+    options = flight.FlightCallOptions(headers=headers, timeout=PATIENCE_SECONDS)
+    with shows(certificates, "kea", with_secret.gateway.uri) as client:
+        part = fragment(client)
+
+    def act(client: flight.FlightClient, action: str, sealed: bytes) -> None:
+        list(client.do_action(flight.Action(action, sealed), options))
+
+    def put(client: flight.FlightClient, sealed: bytes) -> None:
+        descriptor = flight.FlightDescriptor.for_command(sealed)
+        writer, reader = client.do_put(descriptor, pa.schema([("k", pa.int64())]), options)
+        with writer:
+            writer.done_writing()
+            reader.read()
+
+    calls: dict[str, Callable[[flight.FlightClient], object]] = {
+        "a command": lambda client: act(
+            client, "volary.control", seal(Purpose.CONTROL, control(to, "ListSegments"), SOON)
+        ),
+        "a fragment": lambda client: list(client.do_get(flight.Ticket(seal(Purpose.FRAGMENT, part, SOON)), options)),
+        # It is for an earlier start of the worker, which is seen when its seal is open.
+        "a write": lambda client: put(client, seal(Purpose.WRITE, write(to, 1), SOON)),
+        "an introduction": lambda client: act(
+            client, "volary.introduce", seal(Purpose.INTRODUCTION, introduction(None), SOON)
+        ),
+        # What it says is wrong, which is seen when its seal is open.
+        "a join": lambda client: act(client, "volary.join", seal(Purpose.MEMBERSHIP, join("no id"), SOON)),
+    }
+    uri = worker.running().await_ready() if what in OF_GATEWAYS else with_secret.gateway.uri
+    said = {}
+    for who in ("node", "kea"):
+        with shows(certificates, who, uri) as client:
+            try:
+                calls[what](client)
+                said[who] = "nothing"
+            except (pa.ArrowException, OSError) as error:
+                said[who] = f"{type(error).__name__}: {error}"
+    assert NO_NODE not in said["node"], said
+    assert said["kea"].startswith("FlightUnauthorizedError: "), said
+    assert NO_NODE in said["kea"], said
+
+
+def test_a_client_plays_no_gateway(tmp_path, certificates):
+    """A worker says nothing to who has a certificate of the authority that is not one of a node."""
+    key, certificate = (certificates.file(name).read_bytes() for name in ("kea.key", "kea.pem"))
+    settings = certificates.of_node("WORKER") | {"VOLARY_SECRET": SECRET}
+    with RogueGateway(
+        lambda _action, _body: None, credentials=grpc.ssl_server_credentials([(key, certificate)])
+    ) as rogue:
+        arguments = ["worker", "--listen=127.0.0.1:0", f"--gateway={rogue.address}", f"--data-dir={tmp_path / 'data'}"]
+        worker = Process(tmp_path, "worker", arguments, settings)
+        try:
+            until(lambda: "waiting for the gateway" in worker.log(), "the worker does not join")
+            assert "extended key usage" in worker.log()
+        finally:
+            worker.kill()
+    assert rogue.told == []
 
 
 def shown_by(cluster: LocalCluster) -> bytes:

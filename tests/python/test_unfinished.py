@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
-from every_call import DENIED, INVALID, UNAUTHENTICATED
+from every_call import DENIED, DIRECT, INVALID, UNAUTHENTICATED
 from grpc import StatusCode
 from node_messages import SOON
-from processes import until
-from raw_flight import descriptor, ticket
-from raw_http2 import Connection, Ended, head
-from secured import PASSWORD, TABLE, VALUE, Secured, secured_cluster
+from processes import Process, until
+from pyarrow import flight
+from raw_flight import OK, basic, descriptor, ticket
+from raw_http2 import Connection, Ended, ended_while_sending, head
+from secured import COLUMN, PASSWORD, TABLE, VALUE, Secured, secured_cluster
 
 import volary
 
 pytestmark = pytest.mark.server
 
+KIB = 1 << 10
 MIB = 1 << 20
 MAX_UNFINISHED = 8 * MIB
 LARGE = 200 * MIB
-CONNECTIONS, CALLS = 12, 4
+WINDOW = 4 * MIB
+"""What a node lets a call send before it has read any of it."""
+CONNECTIONS, CALLS = 40, 4
+HELD = 64 * KIB
+"""More than a node reads of a connection ahead of its calls, as long as it knows nobody there."""
+SLACK = 8 * MIB
+"""Of a process that does other things, too, and logs all that it does."""
+CHECKS = 2 * 19 * MIB
+"""What Argon2 takes: two passwords are checked at a time."""
+WAITING = 200
+REFUSED, TOO_LATE = StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +53,89 @@ def node(request: pytest.FixtureRequest, secured: Secured):
     return worker, secured.uri_of(worker), "DoGet"
 
 
+@contextmanager
+def growth_below(process: Process, most: int) -> Iterator[None]:
+    """Fails if the process has at any time so much more in memory than before."""
+    before = process.memory_bytes()
+    # Linux forgets the peak by that.
+    Path(f"/proc/{process._process.pid}/clear_refs").write_text("5")
+    yield
+    grown = process.peak_memory_bytes() - before
+    assert grown < most, f"{grown / MIB:.1f} MiB, not less than {most / MIB:.1f} MiB"
+
+
+@contextmanager
+def connected(uri: str, sources: Iterable[str | None]) -> Iterator[list[Connection]]:
+    """A connection from each of these addresses."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Connection(uri, source=source)) for source in sources]
+
+
 def test_strangers_make_a_node_hold_next_to_nothing(secured, node):
     process, uri, method = node[0].running(), node[1], node[2]
-    before = process.memory_bytes()
-    connections = [Connection(uri) for _ in range(CONNECTIONS)]
     ended = []
-    for connection in connections:
-        streams = [connection.begin(method) for _ in range(CALLS)]
-        for stream in streams:
-            connection.send_all(stream, head(LARGE) + bytes(4 * MIB))
-        ended += [connection.ended(stream) for stream in streams]
-    # What is refused is let go: what the windows let through at once is all that there was.
-    assert process.peak_memory_bytes() - before < CONNECTIONS * CALLS * MIB
-    assert {it.code for it in ended} == {UNAUTHENTICATED}, {it.text for it in ended}
-    for connection in connections:
-        connection.__exit__()
+    with growth_below(process, CONNECTIONS * HELD + SLACK), connected(uri, [None] * CONNECTIONS) as connections:
+        for _ in range(CALLS):
+            calls = {connection: connection.begin(method) for connection in connections}
+            ended += ended_while_sending(calls, head(LARGE) + bytes(WINDOW))
+    codes = {it.code for it in ended}
+    # The first frames of all of them are more than strangers of one address may have.
+    assert UNAUTHENTICATED in codes, codes
+    assert codes <= {UNAUTHENTICATED, REFUSED}, {it.text for it in ended}
+    secured.assert_serves()
+
+
+def test_calls_whose_passwords_wait_to_be_checked_make_a_gateway_hold_next_to_nothing(secured):
+    wrong = "not the password of kea"
+    secured.keep("a wrong password", wrong)
+    # From each address one: of one address few may wait, and few may be wrong.
+    sources = [f"127.0.1.{last}" for last in range(1, WAITING + 1)]
+    most = CHECKS + WAITING * HELD + SLACK
+    with connected(secured.gateway.uri, sources) as connections, growth_below(secured.gateway.running(), most):
+        calls = {it: it.begin("GetFlightInfo", ("authorization", basic("kea", wrong))) for it in connections}
+        ended = ended_while_sending(calls, head(WINDOW) + bytes(WINDOW))
+    codes = {it.code for it in ended}
+    # Where the machine is slow, some wait for too long.
+    assert UNAUTHENTICATED in codes, codes
+    assert codes <= {UNAUTHENTICATED, REFUSED}, {it.text for it in ended}
+    secured.assert_serves()
+
+
+def test_large_headers_of_strangers_are_refused_or_their_calls_are_ended(secured, node):
+    process, uri, method = node[0].running(), node[1], node[2]
+    large = ("large", "x" * 30_000)
+    with growth_below(process, 16 * MIB), connected(uri, [None] * 4) as connections:
+        begun = [(it, [it.begin(method, large) for _ in range(500)]) for it in connections]
+        ended = [connection.ended(stream) for connection, streams in begun for stream in streams]
+    assert {it.code for it in ended} == {REFUSED, TOO_LATE}, {it.text for it in ended}
+    for it in ended:
+        assert ("clients are not known yet" if it.code == REFUSED else "does not go on") in it.text
+    secured.assert_serves()
+
+
+def test_few_calls_of_a_connection_wait_until_it_is_known_who_makes_them(secured, node):
+    _, uri, method = node
+    with Connection(uri) as connection:
+        ended = [connection.ended(stream) for stream in [connection.begin(method) for _ in range(200)]]
+    refused = [it for it in ended if it.code == REFUSED]
+    assert refused
+    assert all("128 calls of this connection" in it.text for it in refused), {it.text for it in refused}
+    late = [it for it in ended if it.code != REFUSED]
+    assert len(late) >= 128
+    for it in late:
+        assert_does_not_go_on(it)
     secured.assert_serves()
 
 
 def test_what_a_stranger_begins_and_does_not_go_on_with_is_ended(node):
     _, uri, method = node
     with Connection(uri) as connection:
-        stream = connection.begin(method)
-        connection.send(stream, head(1000) + bytes(10))
-        assert_does_not_go_on(connection.ended(stream))
+        nothing, part, message = (connection.begin(method) for _ in range(3))
+        connection.send(part, head(1000) + bytes(10))
+        # All of the message, and the call goes on.
+        connection.send(message, whole(ticket(b"of nothing")))
+        for stream in (nothing, part, message):
+            assert_does_not_go_on(connection.ended(stream))
 
 
 def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
@@ -79,7 +152,7 @@ def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
 
 
 def assert_does_not_go_on(ended: Ended) -> None:
-    assert ended.code == StatusCode.DEADLINE_EXCEEDED, ended
+    assert ended.code == TOO_LATE, ended
     assert "does not go on" in ended.text
 
 
@@ -100,7 +173,7 @@ def test_messages_of_one_user_have_half_of_the_memory_for_all(secured):
         in_use = "SELECT in_use FROM system.limits WHERE name = 'messages that are not whole' AND scope = 'node'"
         until(lambda: secured.administer(in_use)[0]["in_use"] == len(part), "it is listed what has come")
         ended = connection.ended(refused)
-        assert ended.code == StatusCode.RESOURCE_EXHAUSTED, ended
+        assert ended.code == REFUSED, ended
         assert "messages of this sender that are not whole yet" in ended.text
         assert "gateway.query.max_unfinished" in ended.text
         with Connection(secured.gateway.uri) as of_auk:
@@ -119,7 +192,7 @@ def test_a_message_whose_length_is_not_taken_is_refused_by_its_length(secured):
         stream = connection.begin("GetFlightInfo", ("authorization", kea))
         connection.send(stream, head(257 * MIB))
         ended = connection.ended(stream)
-        assert ended.code == StatusCode.RESOURCE_EXHAUSTED, ended
+        assert ended.code == REFUSED, ended
         assert "gateway.query.max_message" in ended.text
 
 
@@ -141,6 +214,51 @@ def test_a_client_whose_ticket_is_large_is_asked_who_it_is_and_served(secured):
     with volary.connect(secured.gateway.uri, username="kea", password=PASSWORD) as connection:
         rows = connection.sql(f"SELECT murmur FROM {TABLE} WHERE k > 0 --{comment}", direct=True)
         assert {value for (value,) in rows.rows()} == {VALUE}
+
+
+def test_who_is_known_uploads_as_much_at_once_as_ever(secured):
+    message = whole(descriptor(bytes(3 * MIB)))
+    for shown in (secured.token("kea", "uploads"), basic("kea", PASSWORD)):
+        with Connection(secured.gateway.uri) as connection:
+            stream = connection.begin("GetFlightInfo", ("authorization", shown))
+            assert connection.send(stream, message) == len(message)
+            connection.finish(stream)
+            # It was whole: what it says is wrong.
+            assert connection.ended(stream).code == INVALID
+
+
+def parts_of(secured: Secured, query: str, authorization: str) -> list[flight.FlightEndpoint]:
+    """The parts of a result, which a client fetches from the workers."""
+    gateway = secured.node(secured.gateway.uri)
+
+    def planned() -> list[flight.FlightEndpoint] | None:
+        message = descriptor(query.encode())
+        answer = gateway.call("GetFlightInfo", message, authorization=authorization, headers=DIRECT)
+        assert answer.code == OK, answer
+        parts = flight.FlightInfo.deserialize(answer.messages[0]).endpoints
+        return parts if all(part.locations for part in parts) else None
+
+    return until(planned, "all workers have reported")
+
+
+def test_a_download_goes_on_beside_calls_of_strangers(secured):
+    kea = secured.token("kea", "downloads")
+    # The worker knows kea by the ticket, and nobody on the connection.
+    part = parts_of(secured, f"SELECT repeat({COLUMN}, 20000) FROM {TABLE} WHERE k > 0", kea)[0]
+    secured.keep_sealed("a direct ticket", part.ticket.ticket)
+    with Connection(part.locations[0].uri.decode()) as connection:
+        stuck = connection.begin("DoGet")
+        connection.send(stuck, head(1000) + bytes(10))
+        download = connection.begin("DoGet", ("authorization", kea))
+        connection.send_all(download, whole(ticket(part.ticket.ticket)))
+        connection.finish(download)
+        # More than a connection is read ahead of its calls.
+        for _ in range(2 * HELD // 17):
+            connection.ping()
+        assert connection.any_ended([stuck, download]) == download
+        assert connection.ended(download).code == OK
+        assert connection.ended(download).received > MIB
+        assert_does_not_go_on(connection.ended(stuck))
 
 
 def test_nothing_has_ended(secured):

@@ -1,4 +1,4 @@
-"""A network between a gateway and a worker on which somebody listens, and sends once more what was said."""
+"""A network before a node on which somebody listens, and sends once more what was said."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_HEADER_BYTES = 9
+_MESSAGE_HEADER_BYTES = 5
 _DATA, _HEADERS, _RST_STREAM = 0, 1, 3
 _END_STREAM = 1
 
 
 class Wiretap:
-    """Forwards connections to `target`, a port of this machine, and keeps what was sent to it, by connection."""
+    """Forwards connections to `target`, a port of this machine, and keeps what was sent to it, by connection.
 
-    def __init__(self) -> None:
+    `source` is the address of this machine that they seem to come from.
+    """
+
+    def __init__(self, source: str = _HOST) -> None:
+        self._source = source
         self._listener = socket.create_server((_HOST, 0))
         self.address = f"{_HOST}:{self._listener.getsockname()[1]}"
         self.target: int | None = None
@@ -46,7 +51,8 @@ class Wiretap:
     def _forward(self, client: socket.socket) -> None:
         sent = bytearray()
         self._heard.append(sent)
-        with client, suppress(OSError), socket.create_connection((_HOST, self.target or 0)) as server:
+        target, source = (_HOST, self.target or 0), (self._source, 0)
+        with client, suppress(OSError), socket.create_connection(target, source_address=source) as server:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             upload = threading.Thread(target=_pump, args=(client, server, sent), daemon=True)
@@ -55,9 +61,24 @@ class Wiretap:
             upload.join()
 
 
+def messages(sent: bytes) -> Iterator[bytes]:
+    """The whole messages of gRPC in what was heard of an HTTP/2 connection."""
+    calls: dict[int, bytearray] = {}
+    for kind, _, stream, payload in _frames(sent[len(_PREFACE) :]):
+        if kind == _DATA:
+            calls.setdefault(stream, bytearray()).extend(payload)
+    for call in calls.values():
+        at = 0
+        while at + _MESSAGE_HEADER_BYTES <= len(call):
+            start = at + _MESSAGE_HEADER_BYTES
+            at = start + int.from_bytes(call[at + 1 : start], "big")
+            if at <= len(call):
+                yield bytes(call[start:at])
+
+
 def replay(port: int, sent: bytes) -> bytes:
     """Sends what was heard of an HTTP/2 connection on a new one, and waits until each call on it has ended."""
-    calls = {stream for kind, flags, stream in _frames(sent[len(_PREFACE) :]) if _ends(kind, flags)}
+    calls = {stream for kind, flags, stream, _ in _frames(sent[len(_PREFACE) :]) if _ends(kind, flags)}
     answered = bytearray()
     with socket.create_connection((_HOST, port), timeout=1) as connection:
         connection.sendall(sent)
@@ -65,7 +86,7 @@ def replay(port: int, sent: bytes) -> bytes:
         def have_ended() -> bool:
             with suppress(TimeoutError):
                 answered.extend(connection.recv(_CHUNK))
-            return calls <= {stream for kind, flags, stream in _frames(bytes(answered)) if _ends(kind, flags)}
+            return calls <= {stream for kind, flags, stream, _ in _frames(bytes(answered)) if _ends(kind, flags)}
 
         until(have_ended, "each call that was sent again has ended")
     return bytes(answered)
@@ -75,8 +96,8 @@ def _ends(kind: int, flags: int) -> bool:
     return kind == _RST_STREAM or (kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM))
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """The kind, the flags and the stream of each whole frame."""
+def _frames(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """The kind, the flags, the stream and the payload of each whole frame."""
     at = 0
     while at + _FRAME_HEADER_BYTES <= len(data):
         length = int.from_bytes(data[at : at + 3], "big")
@@ -84,7 +105,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:
         if end > len(data):
             return
         stream = int.from_bytes(data[at + 5 : at + _FRAME_HEADER_BYTES], "big") & 0x7FFF_FFFF
-        yield data[at + 3], data[at + 4], stream
+        yield data[at + 3], data[at + 4], stream, data[at + _FRAME_HEADER_BYTES : end]
         at = end
 
 

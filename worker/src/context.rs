@@ -14,6 +14,7 @@ use volary_node::tls::ClientTls;
 use crate::config::Config;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
+use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::storage::Storage;
 
@@ -34,6 +35,8 @@ pub struct WorkerContext {
     pub runtime_env: Arc<RuntimeEnv>,
     /// What fragments run in.
     pub environments: Environments,
+    /// The fragments that run.
+    pub running: RunningFragments,
     /// Fragments that came with earlier tickets.
     pub fragments: KeptFragments,
     /// Where work runs.

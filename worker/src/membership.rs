@@ -8,7 +8,7 @@ mod gateway;
 mod reports;
 mod trouble;
 
-pub(crate) use gateway::Gateway;
+pub(crate) use gateway::{Call, Gateway};
 pub use reports::Reports;
 
 use std::sync::Arc;

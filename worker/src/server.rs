@@ -17,6 +17,7 @@ use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
+use volary_node::memory::end_largest_when_full;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, Serving};
 use volary_node::tls::{ClientTls, Tls};
@@ -30,6 +31,7 @@ use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
 use crate::fragment::relay::STREAM_WINDOW_BYTES;
+use crate::fragment::running::RunningFragments;
 use crate::gate::WorkerGate;
 use crate::history::History;
 use crate::membership::{self, Reports};
@@ -110,6 +112,7 @@ impl Worker {
             history: Arc::new(history),
             runtime_env,
             environments: Environments::new(config.execution.value_limit()),
+            running: RunningFragments::default(),
             fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
             runtimes: runtimes.clone(),
             sealer: joined.sealer.clone(),
@@ -170,8 +173,14 @@ impl Worker {
             context.config.storage.clone(),
             serving.stopping(),
         );
+        let (running, stopping) = (context.running.clone(), serving.stopping());
+        let watching = async move {
+            let watching = end_largest_when_full(|why| running.end_largest(why));
+            stopping.run_until_cancelled(watching).await;
+        };
         let mut background = JoinSet::new();
         background.spawn_on(staying, runtimes.health());
+        background.spawn_on(watching, runtimes.health());
         background.spawn_on(scrubbing, io);
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
@@ -209,7 +218,7 @@ impl Worker {
         // The gateway was told that the worker stops while calls ended; that has a deadline of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(worker = %self.context.id, %error, "the worker's membership, or its scrub, panicked");
+                tracing::warn!(worker = %self.context.id, %error, "the worker's membership, its scrub or the watch over its memory panicked");
             }
         }
     }
@@ -227,8 +236,12 @@ fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: 
     format!("{scheme}://{}", said.as_deref().unwrap_or(advertised))
 }
 
+/// Makes places of which no user has more than three quarters, as on a gateway: fragments whose rows nobody reads
+/// keep theirs.
 fn admission(what: &'static str, execution: &Execution) -> Admission {
+    let of_user = execution.max_running - execution.max_running / 4;
     Admission::new(what, execution.max_running, execution.max_waiting)
+        .with_max_running_per_user(of_user)
 }
 
 fn connections(

@@ -25,6 +25,7 @@ use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::tls::PeerKind;
 
 use crate::background::in_background;
 use crate::clients::{Clients, introduction_of};
@@ -203,6 +204,7 @@ impl FlightService for WorkerService {
         if Sealer::claims(Purpose::Direct, &request.get_ref().ticket) {
             return Ok(Response::new(self.clients.rows(request).await?));
         }
+        PeerKind::of(request.extensions()).check_is_node()?;
         let messages = self.fragment(&request.into_inner().ticket)?;
         Ok(Response::new(Box::pin(in_one_piece(messages).await)))
     }
@@ -211,6 +213,7 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
+        PeerKind::of(request.extensions()).check_is_node()?;
         let writing = self.write(request.into_inner()).await?;
         Ok(Response::new(with_signs_of_life(writing).boxed()))
     }
@@ -219,10 +222,12 @@ impl FlightService for WorkerService {
         &self,
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
+        let peer = PeerKind::of(request.extensions());
         let action = request.into_inner();
         if action.r#type != CONTROL_ACTION {
             return unimplemented(&format!("action {}", action.r#type));
         }
+        peer.check_is_node()?;
         let body = self.control(&action.body).await?;
         let result = arrow_flight::Result { body };
         Ok(Response::new(stream::once(ready(Ok(result))).boxed()))

@@ -146,6 +146,7 @@ impl StubCluster {
     pub fn task(&self) -> Arc<TaskContext> {
         let query = QueryContext {
             query_id: QueryId::new(),
+            owner: 0,
             snapshot: Snapshot::default(),
             counted: None,
             lineage: Lineage::default(),

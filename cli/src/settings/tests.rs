@@ -139,7 +139,7 @@ fn a_file_that_is_not_there_is_an_error_only_if_it_was_named() {
 }
 
 /// It is text, although it could be a number.
-const SECRET_OF_DIGITS: &str = "00700700700700700700700700700700";
+const SECRET_OF_DIGITS: &str = "00712345670071234567007123456700";
 
 #[test]
 fn one_variable_is_the_secret_of_both_kinds_of_node_and_is_never_shown() {

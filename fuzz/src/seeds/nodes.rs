@@ -187,6 +187,7 @@ fn ticket() -> FragmentTicket {
             from_write: 300,
         }),
         counted: Some(snapshot()),
+        owner: 11,
     }
 }
 

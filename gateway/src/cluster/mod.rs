@@ -252,7 +252,7 @@ impl Cluster {
 
     fn seal(&self, answer: &impl Message) -> Bytes {
         self.membership
-            .seal(Purpose::Membership, answer, ANSWER_LIFETIME)
+            .seal(Purpose::MembershipAnswer, answer, ANSWER_LIFETIME)
     }
 
     /// Without a secret, anybody could seal a request, and is handed out the cluster's key.

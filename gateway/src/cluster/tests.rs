@@ -148,7 +148,7 @@ async fn a_worker_joins_and_is_listed_until_it_leaves() {
         .handle_action(JOIN_ACTION, &body, peer(LOOPBACK))
         .await
         .unwrap();
-    let answer: JoinResponse = sealer.open(Purpose::Membership, &answer).unwrap();
+    let answer: JoinResponse = sealer.open(Purpose::MembershipAnswer, &answer).unwrap();
     assert_eq!(answer.worker_id, 1);
     assert_eq!(answer.heartbeat_ms, 1000);
     let key: [u8; 32] = answer.key[..].try_into().unwrap();
@@ -178,7 +178,7 @@ async fn a_worker_joins_and_is_listed_until_it_leaves() {
             .handle_action(LEAVE_ACTION, &body, peer(LOOPBACK))
             .await
             .unwrap();
-        let _: LeaveResponse = sealer.open(Purpose::Membership, &answer).unwrap();
+        let _: LeaveResponse = sealer.open(Purpose::MembershipAnswer, &answer).unwrap();
     };
     leave("another start").await;
     assert_eq!(states(cluster), [NodeState::Alive]);
@@ -218,7 +218,7 @@ async fn without_a_secret_only_workers_of_the_same_machine_join() {
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
     let sealer = Sealer::new(Key::from_secret("secret"));
     let answer = join(sealer.clone()).await.unwrap();
-    let answer: JoinResponse = sealer.open(Purpose::Membership, &answer).unwrap();
+    let answer: JoinResponse = sealer.open(Purpose::MembershipAnswer, &answer).unwrap();
     assert!(answer.key.is_empty());
 }
 

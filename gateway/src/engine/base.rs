@@ -11,6 +11,7 @@ use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
 
 use super::names::{CATALOG, PUBLIC};
 use super::settings::Limits;
+use super::type_texts;
 use crate::config::Config;
 use crate::planning::narrowing::NarrowingCasts;
 use crate::planning::rules::{logical_rules, physical_rules, planner_config};
@@ -46,7 +47,8 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
         .build();
-    for function in functions {
+    let reading_types = type_texts::bounded(&defaults, config.query.max_type_depth);
+    for function in functions.into_iter().chain(reading_types) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();

@@ -39,6 +39,7 @@ use super::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed}
 use super::session::Claimant;
 use super::settings::Limits;
 use super::shape::ShapeLimits;
+use super::width;
 use super::{Engine, Session, depth, expansion, refused, settings};
 use crate::catalog::access::{Privilege, Rights};
 use crate::catalog::{State, Table, View, listed};
@@ -116,6 +117,7 @@ impl StatementContext {
         let memory = Limits::memory(&config).min(memory_of(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
+            owner: session.claimant().number(),
             snapshot: snapshot.clone(),
             counted,
             lineage: catalog.lineage(),
@@ -319,6 +321,11 @@ impl StatementContext {
             query.unwrap_or_else(|| self.public.size_of_view(name))
         };
         expansion::check(statement, size_of_view)?;
+        let columns_of = |name: &str| match self.catalog.table(name) {
+            Some(table) => Some(table.schema().fields().len()),
+            None => self.public.columns_of_view(name),
+        };
+        width::check(statement, self.shape.max_columns(), columns_of)?;
         self.shape.check_lists(statement)?;
         refused::check_statement(statement)
     }
@@ -553,6 +560,12 @@ struct PublicSchema {
 }
 
 impl PublicSchema {
+    /// Returns how many columns a view has that is planned.
+    fn columns_of_view(&self, name: &str) -> Option<usize> {
+        let views = self.views.lock();
+        Some(views.get(name)?.schema().fields().len())
+    }
+
     /// How many operators a view is that is planned.
     fn size_of_view(&self, name: &str) -> Option<usize> {
         let views = self.views.lock();

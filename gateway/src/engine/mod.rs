@@ -63,10 +63,14 @@ mod syntax;
 mod tokens;
 /// BEGIN, COMMIT and ROLLBACK.
 mod transaction;
+/// Functions that read a type from a text.
+mod type_texts;
 /// Values of an INSERT that do not fit.
 mod unfit_values;
 /// Walks over a syntax tree.
 mod visit;
+/// How many columns the joins of a statement have.
+mod width;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
+use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
 use super::transaction::SinceBegin;
@@ -28,6 +29,21 @@ pub struct Session {
 pub struct Claimant {
     pub(super) caller: Caller,
     pub(super) rights: Arc<Rights>,
+}
+
+impl Claimant {
+    /// Returns a number that tells users apart, by which workers share their places: callers, as long as there
+    /// are no users.
+    pub(super) fn number(&self) -> u32 {
+        let number = match (self.rights.owner(), self.caller) {
+            (Some(user), _) => fingerprint(user),
+            (None, Caller::Session(session)) => fingerprint(&session.to_string()),
+            (None, Caller::Connection(peer)) => fingerprint(&peer.to_string()),
+            (None, Caller::Unknown) => 0,
+        };
+        // A ticket for each of thousands of workers has it: half of it is enough.
+        number as u32
+    }
 }
 
 /// Whose statements wait one behind the other: callers are given places in turn.

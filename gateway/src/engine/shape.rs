@@ -29,6 +29,11 @@ impl ShapeLimits {
         }
     }
 
+    /// Returns how many columns a table may have.
+    pub(super) fn max_columns(self) -> usize {
+        self.columns
+    }
+
     /// Refuses a table that would have too many columns, each field of a nested type counted as one, or types that are nested
     /// too deeply.
     ///

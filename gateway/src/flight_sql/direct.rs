@@ -174,7 +174,7 @@ impl FlightSql {
             let bearer = self.login.bearer(&principal, session.as_str());
             introduced.authorization = Some(auth::bearer_header(&bearer));
         }
-        Ok(sealer.seal(Purpose::Introduction, &introduced, ANSWER_LIFETIME))
+        Ok(sealer.seal(Purpose::IntroductionAnswer, &introduced, ANSWER_LIFETIME))
     }
 
     /// Refuses a ticket whose query its user may not run any more.

@@ -56,7 +56,7 @@ mod metadata;
 /// Messages of workers that are handed to a client as they are.
 mod passed_on;
 /// PollFlightInfo.
-mod poll;
+pub(crate) mod poll;
 /// Prepared statements.
 mod prepared;
 /// Tickets that live longer.

@@ -34,7 +34,7 @@ use volary_node::deadline::Deadline;
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// So many are started: the first rows of each are kept, a few MiB. What is polled beyond them runs when its rows are asked for.
-const MOST: usize = 128;
+pub(crate) const MOST: usize = 128;
 
 /// How long the answer to a poll waits for something new.
 const PATIENCE: Duration = Duration::from_secs(1);

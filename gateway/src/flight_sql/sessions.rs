@@ -178,6 +178,8 @@ impl Sessions {
                 .build()
         });
         of_user.insert(token.clone(), ());
+        // A burst of new ones would be more than the share until the cache finds the time to forget some.
+        of_user.run_pending_tasks();
     }
 }
 

@@ -18,6 +18,8 @@ use crate::config::Gather;
 pub struct QueryContext {
     /// Its id.
     pub query_id: QueryId,
+    /// Whose it is, as workers are told it.
+    pub owner: u32,
     /// What it sees.
     pub snapshot: Snapshot,
     /// The writes whose rows the catalog had counted when the query was planned, where they are others than those that the query

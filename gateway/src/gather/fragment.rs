@@ -309,6 +309,7 @@ impl Fragment {
             snapshot: Some(query.snapshot.clone()),
             lineage: Some(query.lineage),
             counted: query.counted.clone(),
+            owner: query.owner,
             ..FragmentTicket::default()
         };
         Ok(targets.iter().map(part).collect())
@@ -408,6 +409,7 @@ impl Fragment {
         let flow = Flow::reserve(streams, self.gathers(), query.memory, &limits, pool)?;
         let question = Question {
             query_id: query.query_id,
+            owner: query.owner,
             snapshot: query.snapshot.clone(),
             counted: match filled.counted_by {
                 CountedBy::Query => query.counted.clone(),

@@ -8,7 +8,7 @@ mod bearer;
 /// Passwords: their hashes, and those that were right a moment ago.
 pub(crate) mod passwords;
 /// Failed logins slow down.
-mod throttle;
+pub(crate) mod throttle;
 /// Tokens that are shown instead of a password.
 pub mod tokens;
 

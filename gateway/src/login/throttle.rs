@@ -12,7 +12,7 @@ use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// So many may fail at once.
-const FREE: u32 = 5;
+pub(crate) const FREE: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Failures are forgotten so long after the last one.

@@ -6,7 +6,6 @@ mod entry;
 /// Those that have ended.
 mod history;
 /// The largest statement ends before the process does.
-pub(crate) mod memory_watch;
 /// What workers do for them.
 mod work;
 
@@ -24,6 +23,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::memory::LEAST_ENDED_BYTES;
 
 use entry::Entry;
 pub use entry::State;
@@ -121,12 +121,14 @@ impl Statements {
         ended
     }
 
-    /// Ends the statement whose operators hold most of the gateway's memory, and returns which that was and how much it held, in bytes.
+    /// Ends the statement whose operators hold most of the gateway's memory, if that is worth it, and returns which
+    /// that was and how much it held, in bytes.
     pub(crate) fn end_largest(&self, why: &str) -> Option<(QueryId, usize)> {
         let mut entries = self.entries();
         entries.sort_by_cached_key(|(_, entry)| Reverse(entry.memory_bytes()));
         let ended = entries
             .into_iter()
+            .take_while(|(_, entry)| entry.memory_bytes() >= LEAST_ENDED_BYTES)
             .find(|(_, entry)| entry.end(ErrorCode::ResourceExhausted, why));
         ended.map(|(id, entry)| (id, entry.memory_bytes()))
     }
@@ -426,17 +428,21 @@ mod tests {
             held.grow(bytes);
             (listed, env, held)
         };
-        let (small, large, larger) = (holding(5), holding(7), holding(9));
-        assert_eq!(statements.memory_bytes(), 21);
+        const MIB: usize = 1 << 20;
+        let _too_small = holding(MIB - 1);
+        let (small, large, larger) = (holding(5 * MIB), holding(7 * MIB), holding(9 * MIB));
+        assert_eq!(statements.memory_bytes(), 22 * MIB - 1);
         statements.commits(larger.0.id()).unwrap();
         let ended = statements.end_largest("too much");
-        assert_eq!(ended, Some((large.0.id(), 7)));
+        assert_eq!(ended, Some((large.0.id(), 7 * MIB)));
         let error = large.0.ending().await;
         assert_eq!(error.code(), ErrorCode::ResourceExhausted);
         assert!(error.message().contains("too much"), "{error}");
         drop(large);
         let ended = statements.end_largest("too much");
-        assert_eq!(ended, Some((small.0.id(), 5)));
+        assert_eq!(ended, Some((small.0.id(), 5 * MIB)));
+        drop(small);
+        assert_eq!(statements.end_largest("too much"), None);
     }
 
     #[tokio::test]

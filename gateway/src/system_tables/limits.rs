@@ -7,14 +7,19 @@ use arrow::array::RecordBatch;
 use volary_flight_proto::Result;
 use volary_node::admission::Admission;
 use volary_node::memory::ProcessMemory;
-use volary_node::serving::{FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS};
+use volary_node::serving::{
+    FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS, MAX_HEADER_LIST_BYTES,
+};
+use volary_node::undecided::MOST_WAITING as STRANGERS_CALLS;
 use volary_node::unfinished::{MOST_OF_STRANGERS, Unfinished};
 use volary_node::whole_messages::STRANGERS_BYTES;
 
 use super::kind::Kind;
 use super::rows::{batch, milliseconds, numbers, optional_numbers, optional_texts, texts};
 use crate::config::Config;
+use crate::flight_sql::poll::MOST as MOST_POLLED;
 use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
+use crate::login::throttle::FREE as FREE_FAILURES;
 use crate::statements::Statements;
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
@@ -150,6 +155,23 @@ fn of_node(usage: &Usage, statements: &Statements) -> Vec<Limit> {
             "the one that was not used for longest is forgotten",
         )
         .set_by("gateway.query.max_sessions"),
+        bytes(
+            "plans that are kept for their tickets",
+            query.kept_plans.bytes(),
+            "the oldest is planned again",
+        )
+        .set_by("gateway.query.kept_plans"),
+        bytes(
+            "plans that are used again",
+            query.generic_plans.bytes(),
+            "the one that was not used for longest is forgotten",
+        )
+        .set_by("gateway.query.generic_plans"),
+        count(
+            "polled statements",
+            MOST_POLLED,
+            "run when their rows are asked for",
+        ),
         Limit::new(
             "node",
             "passwords that wait to be checked",
@@ -179,6 +201,21 @@ fn of_users(usage: &Usage) -> Vec<Limit> {
             REFUSED,
         )
         .set_by("gateway.query.max_unfinished"),
+        Limit::new(
+            "user",
+            "sessions",
+            query.max_sessions.div_ceil(4),
+            "sessions",
+            "the one that was not used for longest is forgotten",
+        )
+        .set_by("gateway.query.max_sessions"),
+        Limit::new(
+            "user and address",
+            "failed log-ins without a wait",
+            u64::from(FREE_FAILURES),
+            "log-ins",
+            "each further one doubles the wait, up to a minute",
+        ),
         Limit::new(
             "session",
             "waiting statements",
@@ -250,6 +287,20 @@ fn of_connections() -> Vec<Limit> {
             STRANGERS_BYTES as u64,
             "bytes",
             "UNAUTHENTICATED",
+        ),
+        Limit::new(
+            "call",
+            "headers",
+            u64::from(MAX_HEADER_LIST_BYTES),
+            "bytes",
+            "the call is refused",
+        ),
+        Limit::new(
+            "connection",
+            "calls of strangers that wait",
+            STRANGERS_CALLS as u64,
+            "calls",
+            REFUSED,
         ),
         Limit::new(
             "connection",

@@ -1,14 +1,16 @@
-//! Joins that can be stopped while they make no rows.
+//! Expressions that stop when their query has ended.
 //!
-//! A task ends between two of its polls. A join whose filter lets next to nothing pass works through all pairs of rows within one
-//! poll: its reader may be long gone, its deadline passed, and it keeps a thread. Here such filters see that the query has
-//! ended.
+//! A task ends between two of its polls. A join whose filter lets next to nothing pass works through all
+//! pairs of rows within one poll: its reader may be long gone, its deadline passed, and it keeps a thread.
+//! Here such filters see that the query has ended. So do expressions whose functions make large values or
+//! compute for long: these are evaluated for few rows at once, and the query may end between them.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
@@ -18,42 +20,106 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use tokio_util::sync::CancellationToken;
 use volary_flight_proto::{Error, ErrorCode};
 
-/// The same filter, which fails once `ended` is cancelled.
-pub(super) fn stoppable(filter: &JoinFilter, ended: &CancellationToken) -> JoinFilter {
-    let watching = Watching {
-        filter: Arc::clone(filter.expression()),
-        ended: ended.clone(),
-    };
+use crate::value_limit::at_once::{self, Refusal};
+use crate::value_limit::calls_bounded;
+
+/// Returns the same filter, which fails once `ended` is cancelled.
+///
+/// # Errors
+/// Those of the filter, if it cannot be walked.
+pub(super) fn stoppable_filter(
+    filter: &JoinFilter,
+    ended: &CancellationToken,
+) -> Result<JoinFilter> {
+    let expression = stoppable(filter.expression(), ended)?;
     let columns = filter.column_indices().to_vec();
-    JoinFilter::new(Arc::new(watching), columns, Arc::clone(filter.schema()))
+    Ok(JoinFilter::new(
+        expression,
+        columns,
+        Arc::clone(filter.schema()),
+    ))
 }
 
-/// A filter that fails when its query has ended.
+/// Returns the same expression, which fails once `ended` is cancelled.
+///
+/// # Errors
+/// Those of the expression, if it cannot be walked.
+pub(super) fn stoppable(
+    expression: &Arc<dyn PhysicalExpr>,
+    ended: &CancellationToken,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(Arc::new(Stoppable {
+        expression: Arc::clone(expression),
+        ended: ended.clone(),
+        takes_fewer_rows: calls_bounded(expression)?,
+    }))
+}
+
+/// Fails if the query has ended.
+///
+/// # Errors
+/// `CANCELLED`.
+pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
+    if ended.is_cancelled() {
+        let error = Error::new(ErrorCode::Cancelled, "the query has ended");
+        return Err(DataFusionError::from(error));
+    }
+    Ok(())
+}
+
+/// An expression that fails when its query has ended.
 #[derive(Debug, Clone)]
-struct Watching {
-    filter: Arc<dyn PhysicalExpr>,
+struct Stoppable {
+    expression: Arc<dyn PhysicalExpr>,
     ended: CancellationToken,
+    /// Whether a function of the expression may ask for fewer rows at once.
+    takes_fewer_rows: bool,
 }
 
-impl PhysicalExpr for Watching {
+impl Stoppable {
+    /// Evaluates it for as many rows at once as its functions take.
+    fn evaluate_in_pieces(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let (rows, mut at_once, mut begin) = (batch.num_rows(), batch.num_rows(), 0);
+        let mut pieces = Vec::new();
+        loop {
+            check_not_ended(&self.ended)?;
+            let piece = batch.slice(begin, at_once.min(rows - begin));
+            match at_once::evaluate(|| self.expression.evaluate(&piece)) {
+                Ok(value) if piece.num_rows() == rows => return Ok(value),
+                Ok(value) => {
+                    pieces.push(value.into_array(piece.num_rows())?);
+                    begin += piece.num_rows();
+                }
+                Err(Refusal::TooManyRows(fewer)) => at_once = fewer,
+                Err(Refusal::Failed(error)) => return Err(error),
+            }
+            if begin == rows {
+                let pieces: Vec<_> = pieces.iter().map(AsRef::as_ref).collect();
+                return Ok(ColumnarValue::Array(concat(&pieces)?));
+            }
+        }
+    }
+}
+
+impl PhysicalExpr for Stoppable {
     fn data_type(&self, schema: &Schema) -> Result<DataType> {
-        self.filter.data_type(schema)
+        self.expression.data_type(schema)
     }
 
     fn nullable(&self, schema: &Schema) -> Result<bool> {
-        self.filter.nullable(schema)
+        self.expression.nullable(schema)
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if self.ended.is_cancelled() {
-            let error = Error::new(ErrorCode::Cancelled, "the query has ended");
-            return Err(DataFusionError::from(error));
+        if self.takes_fewer_rows {
+            return self.evaluate_in_pieces(batch);
         }
-        self.filter.evaluate(batch)
+        check_not_ended(&self.ended)?;
+        self.expression.evaluate(batch)
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.filter]
+        vec![&self.expression]
     }
 
     fn with_new_children(
@@ -61,36 +127,33 @@ impl PhysicalExpr for Watching {
         mut children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         match (children.pop(), children.is_empty()) {
-            (Some(filter), true) => Ok(Arc::new(Self {
-                filter,
-                ended: self.ended.clone(),
-            })),
-            _ => internal_err!("a watching filter has one filter"),
+            (Some(expression), true) => stoppable(&expression, &self.ended),
+            _ => internal_err!("an expression that can be stopped has one child"),
         }
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.filter.fmt_sql(f)
+        self.expression.fmt_sql(f)
     }
 }
 
-impl fmt::Display for Watching {
+impl fmt::Display for Stoppable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.filter.fmt(f)
+        self.expression.fmt(f)
     }
 }
 
-// What it computes is what the filter computes.
-impl PartialEq for Watching {
+// What it computes is what the expression computes.
+impl PartialEq for Stoppable {
     fn eq(&self, other: &Self) -> bool {
-        self.filter.as_ref() == other.filter.as_ref()
+        self.expression.as_ref() == other.expression.as_ref()
     }
 }
 
-impl Eq for Watching {}
+impl Eq for Stoppable {}
 
-impl Hash for Watching {
+impl Hash for Stoppable {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.filter.hash(state);
+        self.expression.hash(state);
     }
 }

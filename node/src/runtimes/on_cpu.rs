@@ -17,7 +17,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::AbortOnDrop;
 use super::turns::Task;
-use crate::run::StopsWhenDropped;
+use crate::run::{RunningPlan, StopsWhenDropped};
 
 /// Items between the runtime that computes them and the one that sends them.
 const ITEMS_AHEAD: usize = 2;
@@ -39,13 +39,18 @@ where
         mut stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
         reader_timeout: Duration,
         mut turns: Task,
+        plan: Option<RunningPlan>,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(ITEMS_AHEAD);
-        let task = cpu.spawn(async move {
+        let ended = plan.clone();
+        let handing_over = async move {
             while let Some(item) =
                 poll_fn(|cx| turns.poll(cx, |cx| stream.poll_next_unpin(cx))).await
             {
                 let last = item.is_err();
+                // Expressions of a plan that was ended say only that it has.
+                let why = ended.as_ref().filter(|_| last).and_then(RunningPlan::error);
+                let item = why.map_or(item, |error| Err(error.into()));
                 match sender.send_timeout(item, reader_timeout).await {
                     Ok(()) if !last => {}
                     Err(SendTimeoutError::Timeout(_)) => {
@@ -58,6 +63,16 @@ where
                 }
             }
             Ok(())
+        };
+        let task = cpu.spawn(async move {
+            let Some(plan) = plan else {
+                return handing_over.await;
+            };
+            tokio::select! {
+                biased;
+                error = plan.ended() => Err(error),
+                handed_over = handing_over => handed_over,
+            }
         });
         Self {
             receiver,

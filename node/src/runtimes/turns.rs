@@ -6,16 +6,17 @@
 //! work, which is what has computed for some time. A poll of new work that takes longer makes its work a long one, and
 //! somebody else gets its permit meanwhile.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use lent::{Lent, Permits};
 
@@ -28,6 +29,13 @@ const NEW_FOR: Duration = Duration::from_millis(20);
 thread_local! {
     /// Whether this thread is in a poll that has a permit.
     static HAS_PERMIT: Cell<bool> = const { Cell::new(false) };
+    /// What the work has taken that this thread works for.
+    static CURRENT: RefCell<Option<Arc<Taken>>> = const { RefCell::new(None) };
+}
+
+/// Returns what the work has taken that this thread works for, if it works for one.
+pub(crate) fn current() -> Option<Arc<Taken>> {
+    CURRENT.with_borrow(Option::clone)
 }
 
 /// The permits to compute on a node. Clones share them.
@@ -39,7 +47,7 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// `at_a_time` polls of new work are made at a time, and as many of long work.
-    pub(super) fn new(at_a_time: usize) -> Self {
+    pub(crate) fn new(at_a_time: usize) -> Self {
         Self {
             new: Permits::new(at_a_time),
             long: Arc::new(Semaphore::new(at_a_time)),
@@ -61,7 +69,7 @@ impl Turns {
     pub(crate) fn work(&self) -> Work {
         Work {
             turns: self.clone(),
-            spent: Arc::default(),
+            taken: Arc::default(),
         }
     }
 }
@@ -70,7 +78,7 @@ impl Turns {
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
     turns: Turns,
-    spent: Arc<Spent>,
+    taken: Arc<Taken>,
 }
 
 impl Work {
@@ -78,26 +86,92 @@ impl Work {
     pub(crate) fn task(&self) -> Task {
         Task {
             permits: self.turns.new.clone(),
-            spent: Arc::clone(&self.spent),
+            taken: Arc::clone(&self.taken),
             new: PollSemaphore::new(self.turns.new.semaphore()),
             long: PollSemaphore::new(Arc::clone(&self.turns.long)),
             waits_as: None,
         }
     }
+
+    /// Returns what tells the work that nobody waits for it any more, when it is dropped.
+    pub(super) fn awaited(&self) -> Awaited {
+        Awaited(Arc::clone(&self.taken))
+    }
+
+    /// Does something for this work, and not for the one whose task it is done in.
+    pub(crate) fn within<T>(&self, done: impl FnOnce() -> T) -> T {
+        let _outer = WorksFor::begin(&self.taken);
+        done()
+    }
+
+    /// Returns the bytes that its operators hold of the node's memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.taken.bytes.load(Ordering::Relaxed)
+    }
 }
 
-/// The time that a work has computed.
-#[derive(Debug, Default)]
-struct Spent(AtomicU64);
+/// Somebody waits for a work as long as this is not dropped.
+pub(super) struct Awaited(Arc<Taken>);
 
-impl Spent {
-    fn add(&self, time: Duration) {
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.is_abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Fails if nobody waits any more for what this thread computes.
+///
+/// # Errors
+/// `CANCELLED`.
+pub fn check_awaited() -> Result<()> {
+    if current().is_some_and(|taken| taken.is_abandoned.load(Ordering::Relaxed)) {
+        return Err(Error::new(ErrorCode::Cancelled, "the statement has ended"));
+    }
+    Ok(())
+}
+
+/// Restores for whom the thread worked before when it is dropped.
+struct WorksFor(Option<Arc<Taken>>);
+
+impl WorksFor {
+    fn begin(taken: &Arc<Taken>) -> Self {
+        Self(CURRENT.replace(Some(Arc::clone(taken))))
+    }
+}
+
+impl Drop for WorksFor {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// What a work has taken of its node: time of processors, and memory.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    micros: AtomicU64,
+    bytes: AtomicUsize,
+    /// Whether nobody waits for the work any more.
+    is_abandoned: AtomicBool,
+}
+
+impl Taken {
+    fn add_time(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.0.fetch_add(micros, Ordering::Relaxed);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Notes that its operators hold so many bytes more.
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that they hold so many bytes less.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn kind(&self) -> Kind {
-        if u128::from(self.0.load(Ordering::Relaxed)) < NEW_FOR.as_micros() {
+        if u128::from(self.micros.load(Ordering::Relaxed)) < NEW_FOR.as_micros() {
             Kind::New
         } else {
             Kind::Long
@@ -117,7 +191,7 @@ enum Kind {
 /// for nothing else.
 pub(crate) struct Task {
     permits: Permits,
-    spent: Arc<Spent>,
+    taken: Arc<Taken>,
     new: PollSemaphore,
     long: PollSemaphore,
     waits_as: Option<Kind>,
@@ -126,7 +200,7 @@ pub(crate) struct Task {
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task")
-            .field("spent", &self.spent)
+            .field("taken", &self.taken)
             .field("waits_as", &self.waits_as)
             .finish_non_exhaustive()
     }
@@ -143,17 +217,17 @@ impl Task {
             return poll(cx);
         }
         let _permit = ready!(self.poll_permit(cx));
-        let _polling = Polling::begin(&self.spent);
+        let _polling = Polling::begin(&self.taken);
         poll(cx)
     }
 
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
         // No semaphore is ever closed: there is always a permit.
-        if *self.waits_as.get_or_insert_with(|| self.spent.kind()) == Kind::New {
+        if *self.waits_as.get_or_insert_with(|| self.taken.kind()) == Kind::New {
             let permit = ready!(self.new.poll_acquire(cx));
-            if self.spent.kind() == Kind::New {
+            if self.taken.kind() == Kind::New {
                 self.waits_as = None;
-                return Poll::Ready(Permit::New(self.permits.lend(permit, &self.spent)));
+                return Poll::Ready(Permit::New(self.permits.lend(permit, &self.taken)));
             }
             // Other tasks of this work have computed meanwhile.
             self.waits_as = Some(Kind::Long);
@@ -173,16 +247,18 @@ enum Permit {
 
 /// Counts the time of a poll, also if it panics.
 struct Polling<'a> {
-    spent: &'a Spent,
+    taken: &'a Taken,
     since: Instant,
+    _works_for: WorksFor,
 }
 
 impl<'a> Polling<'a> {
-    fn begin(spent: &'a Spent) -> Self {
+    fn begin(taken: &'a Arc<Taken>) -> Self {
         HAS_PERMIT.set(true);
         Self {
-            spent,
+            taken,
             since: Instant::now(),
+            _works_for: WorksFor::begin(taken),
         }
     }
 }
@@ -190,7 +266,7 @@ impl<'a> Polling<'a> {
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
         HAS_PERMIT.set(false);
-        self.spent.add(self.since.elapsed());
+        self.taken.add_time(self.since.elapsed());
     }
 }
 
@@ -233,7 +309,7 @@ mod tests {
 
     fn long_work(turns: &Turns) -> Work {
         let work = turns.work();
-        work.spent.add(NEW_FOR);
+        work.taken.add_time(NEW_FOR);
         work
     }
 
@@ -278,8 +354,8 @@ mod tests {
             waiting.each_mut().map(poll_of)
         });
         assert_eq!(done, Poll::Ready([Poll::Ready(()); 3]));
-        assert_eq!(work.spent.kind(), Kind::Long);
-        assert_eq!(other.spent.kind(), Kind::New);
+        assert_eq!(work.taken.kind(), Kind::Long);
+        assert_eq!(other.taken.kind(), Kind::New);
         // The permit is not there twice.
         let (mut first, mut second) = (turns.work().task(), turns.work().task());
         let meanwhile = poll_meanwhile(&mut first, || poll_of(&mut second));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, resources_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -11,14 +11,15 @@ use datafusion::logical_expr::{
 };
 
 use super::argument::Argument;
-use super::{folding, growth, padding};
-use crate::memory::{Limit, ProcessMemory};
+use super::growth::PerRow;
+use super::{VALUES_AT_ONCE, at_once, folding, growth, padding, steps};
+use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
-/// The values of a batch of rows may take so many times the limit of one together.
-const VALUES_AT_ONCE: u64 = 4;
+/// The rows of a batch may take so many times the steps of one together, where there cannot be fewer rows.
+const STEPS_AT_ONCE: u64 = 8;
 
-/// A function with a limit for what it makes.
+/// A function with a limit for what it makes, and for how long it computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Bounded {
     function: Arc<ScalarUDF>,
@@ -27,40 +28,74 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// The function with a limit, if it makes large values of small ones and has none yet.
+    /// Bounds the function if it makes large values of small ones, or computes for long, and has no limit yet.
     pub(super) fn of(function: Arc<ScalarUDF>, limit: Limit) -> Option<Self> {
         let grows = growth::of(function.name(), &[]).is_ok_and(|growth| growth.is_some());
+        let is_slow = steps::of(function.name(), &[]).is_some();
         let is_bounded = function.inner().is::<Self>();
-        (grows && !is_bounded).then(|| Self {
+        ((grows || is_slow) && !is_bounded).then(|| Self {
             function,
             limit_bytes: limit.bytes as u64,
             setting: limit.setting,
         })
     }
 
-    /// How many bytes the values take together, at the most.
+    /// Returns how many bytes the values take together, at the most.
     ///
     /// # Errors
-    /// `ResourcesExhausted` if a value, or all of a batch, would be too large.
+    /// `ResourcesExhausted` if a value, or all of a batch, would be too large or take too many steps. The
+    /// caller is asked for fewer rows if it can have them.
     fn checked_bytes(&self, args: &ScalarFunctionArgs) -> Result<u64> {
         let arguments: Vec<_> = args.args.iter().map(Argument::new).collect::<Result<_>>()?;
-        let Some(size_of) = growth::of(self.function.name(), &arguments)? else {
-            return Ok(0);
-        };
         let are_scalar = args
             .args
             .iter()
             .all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if are_scalar { 1 } else { args.number_rows };
-        let mut total: u64 = 0;
-        for row in 0..rows {
-            let bytes = size_of(row);
-            if bytes > self.limit_bytes {
-                return Err(self.too_large(&format!("a value of {}", size(bytes)), ""));
-            }
-            total = total.saturating_add(bytes);
+        if let Some(steps_of) = steps::of(self.function.name(), &arguments) {
+            self.check_steps(rows, steps_of)?;
         }
-        if total > self.limit_bytes.saturating_mul(VALUES_AT_ONCE) {
+        match growth::of(self.function.name(), &arguments)? {
+            Some(size_of) => self.check_sizes(rows, size_of),
+            None => Ok(0),
+        }
+    }
+
+    fn check_steps(&self, rows: usize, steps_of: PerRow<'_>) -> Result<()> {
+        let most = if folding::is_folding() {
+            folding::MOST_STEPS
+        } else {
+            steps::MOST_OF_VALUE
+        };
+        let (total, largest) = total_and_largest(rows, steps_of);
+        if largest > most {
+            return resources_err!(
+                "{}(…) would take {largest} steps for one value, and may take {most}: give it shorter arguments",
+                self.function.name()
+            );
+        }
+        if fit(
+            rows,
+            total,
+            at_once::STEPS,
+            most.saturating_mul(STEPS_AT_ONCE),
+        ) < rows
+        {
+            return resources_err!(
+                "{}(…) would take {total} steps for {rows} rows at once: give it shorter arguments, or compute it in a SELECT of its own",
+                self.function.name()
+            );
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self, rows: usize, size_of: PerRow<'_>) -> Result<u64> {
+        let (total, largest) = total_and_largest(rows, size_of);
+        if largest > self.limit_bytes {
+            return Err(self.too_large(&format!("a value of {}", size(largest)), ""));
+        }
+        let most = self.limit_bytes.saturating_mul(VALUES_AT_ONCE as u64);
+        if fit(rows, total, at_once::BYTES, most) < rows {
             let made = format!("{} for {rows} rows at once", size(total));
             return Err(self.too_large(
                 &made,
@@ -68,6 +103,19 @@ impl Bounded {
             ));
         }
         Ok(total)
+    }
+
+    /// Takes memory of the process for what is made.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` if there is none. The caller is asked for fewer rows if it can have them.
+    fn reserved(&self, bytes: u64, rows: usize) -> Result<Option<BeingMade<'static>>> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let being_made = ProcessMemory::this().make(bytes, || format!("{}(…)", self.name()));
+        if being_made.is_err() && rows > 1 {
+            at_once::ask_for(rows / 2);
+        }
+        being_made
     }
 
     fn too_large(&self, made: &str, of_what: &str) -> DataFusionError {
@@ -78,6 +126,35 @@ impl Bounded {
             size(self.limit_bytes),
         ))
     }
+}
+
+/// Returns the sum over all rows, and the largest of them.
+fn total_and_largest(rows: usize, of_row: PerRow<'_>) -> (u64, u64) {
+    (0..rows).map(of_row).fold((0, 0), |(total, largest), row| {
+        (u64::saturating_add(total, row), largest.max(row))
+    })
+}
+
+/// Returns how many of the rows may be computed at once, of which all together take `total`. Where there can
+/// be fewer, they may take `most_at_once`, and the caller is asked for as many as that; else `most`.
+fn fit(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
+    let can_be_fewer = at_once::can_be_fewer() && rows > 1;
+    let most = if can_be_fewer {
+        most_at_once.min(most)
+    } else {
+        most
+    };
+    if total <= most {
+        return rows;
+    }
+    let part = u128::from(most) * rows as u128 / u128::from(total);
+    let fit = usize::try_from(part).unwrap_or(rows).clamp(1, rows);
+    // Half of them is tried at the most, so that it soon ends where a few rows take most.
+    let fit = if rows > 1 { fit.min(rows / 2) } else { 0 };
+    if can_be_fewer {
+        at_once::ask_for(fit);
+    }
+    fit
 }
 
 fn size(bytes: u64) -> MemorySize {
@@ -126,17 +203,21 @@ impl ScalarUDFImpl for Bounded {
         if padding::is_padding(self.name()) {
             padding::without_negative_lengths(&mut args)?;
         }
+        // Whoever plans takes an error for a reason to leave the call as it is.
+        if folding::is_late() {
+            return resources_err!(
+                "the constants of the statement take too long to be computed while it is planned"
+            );
+        }
         let bytes = self.checked_bytes(&args)?;
         if bytes > folding::MOST_BYTES && folding::is_folding() {
-            // Whoever asks takes that for a reason to leave the call as it is.
-            return Err(DataFusionError::ResourcesExhausted(format!(
+            return resources_err!(
                 "{}(…) would make a constant of {}, which is not computed while a statement is planned",
                 self.function.name(),
-                size(bytes),
-            )));
+                size(bytes)
+            );
         }
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let _being_made = ProcessMemory::this().make(bytes, || format!("{}(…)", self.name()))?;
+        let _being_made = self.reserved(bytes, args.number_rows)?;
         self.function.invoke_with_args(args)
     }
 

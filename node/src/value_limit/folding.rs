@@ -1,28 +1,78 @@
 //! Constants that are not computed while a statement is planned.
 //!
-//! DataFusion computes what it can of a statement while it plans it, and puts the value in the place of the call. Each rule that comes after
-//! that copies the plan, and columns are named by their expressions: of a value of 40 MB there were thirty copies, and planning
-//! took seconds. So calls that make large values stay calls.
+//! DataFusion computes what it can of a statement while it plans it, and puts the value in the place of the
+//! call. Each rule that comes after that copies the plan, and columns are named by their expressions: of a
+//! value of 40 MB there were thirty copies, and planning took seconds. So calls that make large values stay
+//! calls. So do calls that compute for long, and all calls of a statement whose constants have taken too long
+//! together: a statement is computed by many operators that can be stopped, and planned by rules that cannot.
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// What a call makes that is computed while a statement is planned, in bytes.
+use crate::runtimes::check_awaited;
+
+/// A call that makes more bytes is not computed while a statement is planned.
 pub(super) const MOST_BYTES: u64 = 64 << 10;
+/// Nor is one that takes more steps, which are some ten milliseconds.
+pub(super) const MOST_STEPS: u64 = 1 << 22;
+/// The constants of one statement may take this long together.
+const MOST_TIME: Duration = Duration::from_millis(500);
 
 thread_local! {
-    static IS_FOLDING: Cell<bool> = const { Cell::new(false) };
+    static BUDGET: Cell<Budget> = const { Cell::new(Budget::of(None)) };
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Whether this thread computes constants of a statement that is planned.
+/// The time that is left for the constants of the statement that this thread has planned last. One thread
+/// plans a statement from its first rule to its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Budget {
+    /// When its planning began, by which it is known.
+    statement: Option<DateTime<Utc>>,
+    left: Duration,
+}
+
+impl Budget {
+    const fn of(statement: Option<DateTime<Utc>>) -> Self {
+        Self {
+            statement,
+            left: MOST_TIME,
+        }
+    }
+
+    /// Returns what is left for this statement.
+    fn for_statement(self, statement: Option<DateTime<Utc>>) -> Self {
+        if self.statement == statement {
+            self
+        } else {
+            Self::of(statement)
+        }
+    }
+
+    fn without(self, spent: Duration) -> Self {
+        Self {
+            left: self.left.saturating_sub(spent),
+            ..self
+        }
+    }
+}
+
+/// Returns whether this thread computes constants of a statement that is planned.
 pub(super) fn is_folding() -> bool {
-    IS_FOLDING.get()
+    UNTIL.get().is_some()
+}
+
+/// Returns whether it has done so for too long.
+pub(super) fn is_late() -> bool {
+    UNTIL.get().is_some_and(|until| Instant::now() >= until)
 }
 
 /// A rule that computes constants, but for large ones.
@@ -50,22 +100,61 @@ impl OptimizerRule for SmallConstants {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let _folding = Folding::begin();
+        // Planning is one poll, and this is done for each operator of the plan.
+        check_awaited()?;
+        let statement = config.query_execution_start_time();
+        let budget = BUDGET.get().for_statement(statement);
+        if budget.left.is_zero() {
+            return Ok(Transformed::no(plan));
+        }
+        let _folding = Folding::begin(budget);
         self.0.rewrite(plan, config)
     }
 }
 
-struct Folding;
+/// Takes what it spends out of the statement's budget when it is dropped.
+struct Folding {
+    budget: Budget,
+    since: Instant,
+}
 
 impl Folding {
-    fn begin() -> Self {
-        IS_FOLDING.set(true);
-        Self
+    fn begin(budget: Budget) -> Self {
+        let since = Instant::now();
+        UNTIL.set(Some(since + budget.left));
+        Self { budget, since }
     }
 }
 
 impl Drop for Folding {
     fn drop(&mut self) {
-        IS_FOLDING.set(false);
+        UNTIL.set(None);
+        BUDGET.set(self.budget.without(self.since.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constants_of_one_statement_share_their_time() {
+        let (first, second) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
+        let budget = Budget::of(Some(first)).without(MOST_TIME / 2);
+        assert_eq!(budget.for_statement(Some(first)).left, MOST_TIME / 2);
+        let spent = budget.without(MOST_TIME);
+        assert!(spent.for_statement(Some(first)).left.is_zero());
+        assert_eq!(spent.for_statement(Some(second)), Budget::of(Some(second)));
+    }
+
+    #[test]
+    fn a_thread_that_computes_constants_knows_when_it_is_late() {
+        assert!(!is_folding() && !is_late());
+        {
+            let _folding = Folding::begin(Budget::of(None).without(MOST_TIME));
+            assert!(is_folding() && is_late());
+        }
+        assert!(!is_folding() && !is_late());
+        assert!(BUDGET.get().left.is_zero());
     }
 }

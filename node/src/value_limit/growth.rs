@@ -16,7 +16,7 @@ const LONGEST_CHARACTER: u64 = 4;
 const SHORTEST_MONTH: i128 = 28;
 
 /// Bytes of the value of each row.
-type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
+pub(super) type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
 
 /// The size of the value of each row, by the function's name. `None`: such a function makes no large values of small ones.
 ///
@@ -50,6 +50,9 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<Per
                 let each = bytes(arguments, 0, row).max(1);
                 each.saturating_mul(positive(count(row)))
             })
+        }
+        "array_replace" | "array_replace_n" | "array_replace_all" => {
+            Box::new(|row| elements_replaced(arguments, row))
         }
         "array_resize" => {
             let count = integers(arguments, 1)?;
@@ -139,6 +142,14 @@ fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
     } else {
         length + literal + groups.saturating_mul(length)
     }
+}
+
+/// At most: each element is taken for one that is replaced.
+fn elements_replaced(arguments: &[Argument], row: usize) -> u64 {
+    let elements = arguments.first().and_then(|list| list.elements(row));
+    let count = elements.map_or(0, |elements| elements.len() as u64);
+    let replacements = bytes(arguments, 2, row).saturating_mul(count);
+    bytes(arguments, 0, row).saturating_add(replacements)
 }
 
 fn joined(arguments: &[Argument], row: usize) -> u64 {

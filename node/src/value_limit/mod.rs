@@ -4,22 +4,29 @@
 //! gigabytes whatever the pool says, and a node that has them no more ends. So the size of what such a function would make is
 //! computed from its arguments first ([`growth`]), and the function is not called if that is too much ([`bounded`]).
 //!
+//! The same is done for functions that compute for long ([`steps`]).
+//!
 //! Aggregates that collect all values of their rows fail when they have too much ([`aggregate`]).
 //!
 //! Functions whose values are no larger than all their arguments together, or a few times that, are left as they are.
 
 mod aggregate;
 mod argument;
+pub mod at_once;
 mod bounded;
 mod folding;
 mod growth;
 mod padding;
 mod rule;
+mod steps;
 mod string_concat;
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::prelude::SessionConfig;
 
 use crate::memory::Limit;
@@ -30,6 +37,10 @@ use string_concat::StringConcat;
 
 pub use folding::SmallConstants;
 pub use rule::BoundedFunctions;
+
+/// The values of the rows of a batch may take so many times the limit of one together, where there cannot be
+/// fewer rows.
+pub(crate) const VALUES_AT_ONCE: usize = 4;
 
 /// How large a value may be, for those who have the settings of a session.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +76,24 @@ pub fn bounded<'a>(
     functions.sort_by(|left, right| left.name().cmp(right.name()));
     functions.dedup_by(|left, right| left.name() == right.name());
     functions
+}
+
+/// Returns whether the expression calls a function that may ask for fewer rows at once.
+///
+/// # Errors
+/// Those of the expression, if it cannot be walked.
+pub fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+    let mut found = false;
+    expression.apply(|part| {
+        let call = part.downcast_ref::<ScalarFunctionExpr>();
+        found |= call.is_some_and(|call| call.fun().inner().is::<Bounded>());
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    })?;
+    Ok(found)
 }
 
 /// The aggregates among these that make one value of many, with this limit for it.

@@ -13,6 +13,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::string_concat;
 use crate::rewrite::rewrite_expressions;
+use crate::runtimes::check_awaited;
 
 /// Operators, and what the planner makes of them, are not looked up by a name: `a || b` of texts and of lists. To be applied
 /// after the rule that makes the types of operands agree.
@@ -104,6 +105,7 @@ impl AnalyzerRule for BoundedFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        check_awaited()?;
         let plan = plan.transform_up_with_subqueries(|node| {
             if self.may_concern_any(&node)? {
                 self.bound(node)

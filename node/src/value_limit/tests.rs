@@ -35,7 +35,7 @@ fn context() -> SessionContext {
     SessionContext::new_with_state(state.build())
 }
 
-async fn run(context: &SessionContext, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
+async fn run(context: &SessionContext, sql: &str) -> Result<Vec<RecordBatch>> {
     context.sql(sql).await?.collect().await
 }
 

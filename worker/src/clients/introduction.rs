@@ -12,12 +12,16 @@ use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
-use crate::membership::Gateway;
+use crate::membership::{Call, Gateway};
 
 /// A connection to the gateway on which nobody is introduced is closed: there are thousands of workers.
 const CLOSED_AFTER: Duration = Duration::from_secs(30);
 
-const INTRODUCE: (&str, Purpose) = (INTRODUCE_ACTION, Purpose::Introduction);
+const INTRODUCE: Call = Call {
+    action: INTRODUCE_ACTION,
+    request: Purpose::Introduction,
+    answer: Purpose::IntroductionAnswer,
+};
 
 /// Asks the gateway that the worker has joined.
 #[derive(Debug)]

@@ -27,3 +27,5 @@ pub mod optimize;
 pub mod relay;
 /// Executing a fragment, and streaming its rows.
 pub mod run;
+/// The fragments that run.
+pub mod running;

@@ -37,6 +37,7 @@ pub struct Relaying {
     relayed: Relayed,
     query_id: QueryId,
     snapshot: Snapshot,
+    owner: u32,
     counted: Option<Snapshot>,
     lineage: Lineage,
     parameters: Bytes,
@@ -74,6 +75,7 @@ impl Relaying {
             context: Arc::clone(context),
             relayed: relayed.clone(),
             query_id: ticket.query_id()?,
+            owner: ticket.owner,
             snapshot: ticket
                 .snapshot
                 .clone()
@@ -98,6 +100,7 @@ impl Relaying {
         let question = Question {
             announced: None,
             query_id: self.query_id,
+            owner: self.owner,
             snapshot: self.snapshot.clone(),
             counted: self.counted.clone(),
             lineage: self.lineage,

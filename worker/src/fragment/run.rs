@@ -25,6 +25,7 @@ use tonic::Status;
 use tracing::{Instrument, Span};
 use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::MembersExec;
@@ -45,6 +46,7 @@ use super::keep_alive::WithKeepAlive;
 use super::kept::Given;
 use super::optimize::optimize;
 use super::relay::Relaying;
+use super::running::ListedFragment;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
@@ -104,10 +106,11 @@ async fn start(
     } else {
         &context.admission
     };
-    let place = enter(&context, admission).await?;
+    let place = enter(&context, admission, ticket.owner).await?;
     let options = Options {
         arrived,
         queued: arrived.elapsed(),
+        query_id: ticket.query_id()?,
         batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
         small_bytes: usize::try_from(ticket.small_bytes).unwrap_or(usize::MAX),
         place,
@@ -120,9 +123,9 @@ async fn start(
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-async fn enter(context: &WorkerContext, admission: &Admission) -> Result<Place> {
+async fn enter(context: &WorkerContext, admission: &Admission, owner: u32) -> Result<Place> {
     let longest = context.config.execution.max_wait;
-    waited(timeout(longest, admission.enter()).await, longest)
+    waited(timeout(longest, admission.enter_as(&owner)).await, longest)
 }
 
 fn waited(
@@ -153,11 +156,14 @@ pub async fn rows(
     let entering = context.serving_clients.enter_as(&client);
     let place = waited(timeout(longest, entering).await, longest)?;
     let runtimes = context.runtimes.clone();
+    let query_id = ticket.query_id()?;
     let work = async move {
         let fragment = bind(&context, ticket, given)?;
-        let rows = execute_stream(Arc::clone(&fragment.plan), Arc::clone(&fragment.task))?;
+        let (plan, task) = (Arc::clone(&fragment.plan), Arc::clone(&fragment.task));
+        let rows = fragment.end.start(|| execute_stream(plan, task))?;
         let rows = ClientRows {
             rows,
+            _listed: context.running.list(query_id, fragment.end.running()),
             _segments: fragment.segments,
             _place: place,
         };
@@ -173,6 +179,7 @@ pub async fn rows(
 /// The rows of a fragment for a client, and what they hold until they end or are dropped.
 struct ClientRows {
     rows: SendableRecordBatchStream,
+    _listed: ListedFragment,
     /// Which are not deleted as long as they are read.
     _segments: Vec<Arc<Segment>>,
     _place: Place,
@@ -325,6 +332,8 @@ fn one_stream(
 
 /// What a stream needs to know beside its plan.
 struct Options {
+    /// The query.
+    query_id: QueryId,
     /// When the ticket arrived.
     arrived: Instant,
     /// How long it waited for a place.
@@ -346,8 +355,11 @@ fn stream(
     let (sized, outlines) = {
         // Operators spawn their tasks where they are started.
         let _cpu = context.runtimes.cpu().enter();
-        sized_rows(&fragment, &options)?
+        fragment.end.start(|| sized_rows(&fragment, &options))?
     };
+    let listed = context
+        .running
+        .list(options.query_id, fragment.end.running());
     let schema = sized.schema();
     let computed = context
         .runtimes
@@ -373,6 +385,7 @@ fn stream(
         queued: options.queued,
         with_plan_metrics: fragment.with_plan_metrics,
         ended: false,
+        _listed: listed,
         _place: options.place,
         span: Span::current(),
     })
@@ -444,6 +457,7 @@ struct FragmentStream {
     queued: Duration,
     with_plan_metrics: bool,
     ended: bool,
+    _listed: ListedFragment,
     _place: Place,
     span: Span,
 }

@@ -29,6 +29,25 @@ const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// A call of a gateway, and what its two messages are sealed for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) action: &'static str,
+    pub(crate) request: Purpose,
+    pub(crate) answer: Purpose,
+}
+
+const JOIN: Call = Call {
+    action: JOIN_ACTION,
+    request: Purpose::Membership,
+    answer: Purpose::MembershipAnswer,
+};
+
+const LEAVE: Call = Call {
+    action: LEAVE_ACTION,
+    ..JOIN
+};
+
 /// A connection to the gateway, which is closed when this is dropped.
 pub(crate) struct Gateway {
     address: String,
@@ -110,7 +129,7 @@ impl Gateway {
     }
 
     pub(super) async fn join_once(&self, request: &JoinRequest) -> Result<JoinResponse> {
-        self.call((JOIN_ACTION, Purpose::Membership), request).await
+        self.call(JOIN, request).await
     }
 
     /// Tells it that this start of the worker is going to stop.
@@ -119,17 +138,16 @@ impl Gateway {
             worker_id: worker.0,
             instance: instance.to_owned(),
         };
-        self.call((LEAVE_ACTION, Purpose::Membership), &request)
-            .await
+        self.call(LEAVE, &request).await
     }
 
     /// Sends a sealed message, and opens the answer.
     pub(crate) async fn call<A: Message + Default>(
         &self,
-        (action, purpose): (&str, Purpose),
+        call: Call,
         request: &impl Message,
     ) -> Result<A> {
-        let answered = timeout(DEADLINE, self.call_once(action, purpose, request)).await;
+        let answered = timeout(DEADLINE, self.call_once(call, request)).await;
         let answer = answered.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorCode::DeadlineExceeded,
@@ -141,14 +159,13 @@ impl Gateway {
 
     async fn call_once<A: Message + Default>(
         &self,
-        action: &str,
-        purpose: Purpose,
+        call: Call,
         request: &impl Message,
     ) -> Result<A> {
-        let body = self.sealer.seal(purpose, request, MESSAGE_LIFETIME);
+        let body = self.sealer.seal(call.request, request, MESSAGE_LIFETIME);
         let mut client = self.client.clone();
         let mut answers = client
-            .do_action(Action::new(action, body))
+            .do_action(Action::new(call.action, body))
             .await
             .map_err(said_or_broken)?
             .into_inner();
@@ -158,7 +175,7 @@ impl Gateway {
                 "an answer without a message; check that a gateway of Volary listens there",
             )
         })?;
-        self.sealer.open(purpose, &answer.body)
+        self.sealer.open(call.answer, &answer.body)
     }
 }
 

@@ -22,6 +22,7 @@ use super::*;
 use crate::config::{Config, Execution};
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
+use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::storage::{ChecksummedFile, Storage};
 
@@ -67,6 +68,7 @@ fn worker_with(execution: Execution) -> Worker {
         storage,
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
         environments: Environments::new(values),
+        running: RunningFragments::default(),
         fragments: KeptFragments::new(kept_fragments),
         runtimes: runtimes.handles().clone(),
         sealer: sealer.clone(),
@@ -199,7 +201,7 @@ impl Worker {
 
     /// Takes the only place.
     async fn occupy(&self) -> Place {
-        self.context().admission.enter().await.unwrap()
+        self.context().admission.enter_as(&0_u32).await.unwrap()
     }
 }
 

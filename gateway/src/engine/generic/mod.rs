@@ -236,6 +236,7 @@ impl Found {
         generic.uses.fetch_add(1, Ordering::Relaxed);
         let query_context = Arc::new(QueryContext {
             query_id: id,
+            owner: claimant.number(),
             snapshot: self.snapshot.clone(),
             counted: None,
             lineage: self.lineage,

@@ -56,14 +56,16 @@ impl<'a> Location<'a> {
         let mut files: Vec<ObjectMeta> = self
             .url
             .list_all_files(self.state, self.store.as_ref(), "")
-            .await?
+            .await
+            .map_err(|error| self.failed(error))?
             .try_filter(|file| {
                 // Hidden files and markers such as _SUCCESS are no data.
                 let name = file.location.filename().unwrap_or_default();
                 futures::future::ready(!name.starts_with(['.', '_']) && file.size > 0)
             })
             .try_collect()
-            .await?;
+            .await
+            .map_err(|error| self.failed(error))?;
         if files.is_empty() {
             return Err(self.no_such_file());
         }
@@ -76,8 +78,13 @@ impl<'a> Location<'a> {
         match self.store.head(self.url.prefix()).await {
             Ok(file) if file.size > 0 => Ok(vec![file]),
             Ok(_) | Err(object_store::Error::NotFound { .. }) => Err(self.no_such_file()),
-            Err(source) => Err(DataFusionError::from(source).into()),
+            Err(source) => Err(self.failed(source.into())),
         }
+    }
+
+    /// Names the location, which stores do not in each of their errors.
+    fn failed(&self, error: DataFusionError) -> Error {
+        Error::from(error).at(without_credentials(&self.copy.location))
     }
 
     fn no_such_file(&self) -> Error {

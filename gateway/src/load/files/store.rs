@@ -1,22 +1,31 @@
 //! The stores that files are read from.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::session_state::SessionState;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{HttpClient, HttpConnector};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{
+    ClientConfigKey, ClientOptions, Error as StoreError, ObjectStore, ObjectStoreScheme,
+    RetryConfig,
+};
 use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Without a byte from a web server.
+/// Without a byte from a web server or a store.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a web server is asked again that fails, and for how long.
 const RETRIES: usize = 4;
 const RETRY_FOR: Duration = Duration::from_secs(30);
+
+const USER_AGENT: &str = concat!("volary/", env!("CARGO_PKG_VERSION"));
 
 /// The store of a URL, with credentials from the gateway's environment.
 ///
@@ -40,8 +49,7 @@ pub(super) fn object_store(
     let store = if is_web(url) {
         web_server(&base)
     } else {
-        object_store::parse_url_opts(url.get_url(), std::env::vars())
-            .map(|(store, _)| Arc::from(store))
+        store_of(url.get_url())
     };
     let store = store.map_err(datafusion::error::DataFusionError::from)?;
     state
@@ -61,29 +69,170 @@ fn web_server(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         retry_timeout: RETRY_FOR,
         ..RetryConfig::default()
     };
+    // A file may take longer than any timeout of a request, as long as something of it comes.
+    let client = ClientOptions::new()
+        .with_allow_http(true)
+        .with_allow_http2()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout_disabled();
     let store = HttpBuilder::new()
         .with_url(base.as_str())
         .with_http_connector(WithoutRedirects)
+        .with_client_options(client)
         .with_retry(retry)
         .build()?;
     Ok(Arc::new(store))
 }
 
-/// A redirect may lead out of the allowed roots.
+/// A store's builder, with what the environment says that it knows.
+macro_rules! of_environment {
+    ($builder:ty, $url:expr) => {
+        std::env::vars().fold(
+            <$builder>::new()
+                .with_url($url.as_str())
+                .with_http_connector(WithoutRedirects),
+            |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            },
+        )
+    };
+}
+
+/// As `object_store::parse_url_opts` makes them, which takes no connector.
+fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
+    Ok(match ObjectStoreScheme::parse(url)?.0 {
+        ObjectStoreScheme::AmazonS3 => Arc::new(of_environment!(AmazonS3Builder, url).build()?),
+        ObjectStoreScheme::GoogleCloudStorage => {
+            Arc::new(of_environment!(GoogleCloudStorageBuilder, url).build()?)
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            Arc::new(of_environment!(MicrosoftAzureBuilder, url).build()?)
+        }
+        // What is left has no client: an `Http` is a web server.
+        _ => Arc::from(object_store::parse_url(url)?.0),
+    })
+}
+
+/// A redirect may lead out of the allowed roots, and to what only the gateway reaches.
 #[derive(Debug)]
 struct WithoutRedirects;
 
 impl HttpConnector for WithoutRedirects {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = reqwest::Client::builder()
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = Options(options)
+            .client()?
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .build()
-            .map_err(|source| object_store::Error::Generic {
-                store: "HTTP",
-                source: Box::new(source),
-            })?;
+            .map_err(cannot_connect)?;
         Ok(HttpClient::new(client))
+    }
+}
+
+fn cannot_connect(
+    source: impl Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+) -> StoreError {
+    StoreError::Generic {
+        store: "HTTP",
+        source: source.into(),
+    }
+}
+
+/// What `object_store` tells its own client, which follows redirects and cannot be told not to.
+///
+/// What is left out is `randomize_addresses`: its resolver is its own, and the system's takes turns, too.
+struct Options<'a>(&'a ClientOptions);
+
+impl Options<'_> {
+    fn client(&self) -> object_store::Result<reqwest::ClientBuilder> {
+        let agent = self.text(ClientConfigKey::UserAgent);
+        let mut client = reqwest::Client::builder()
+            .user_agent(agent.as_deref().unwrap_or(USER_AGENT))
+            .https_only(!self.is_set(ClientConfigKey::AllowHttp)?)
+            .danger_accept_invalid_certs(self.is_set(ClientConfigKey::AllowInvalidCertificates)?)
+            .http2_keep_alive_while_idle(self.is_set(ClientConfigKey::Http2KeepAliveWhileIdle)?)
+            // The length of what is sent is the file's.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate();
+        if let Some(proxy) = self.proxy()? {
+            client = client.proxy(proxy);
+            if let Some(pem) = self.text(ClientConfigKey::ProxyCaCertificate) {
+                let certificate = reqwest::Certificate::from_pem(pem.as_bytes());
+                client = client.add_root_certificate(certificate.map_err(cannot_connect)?);
+            }
+        }
+        if let Some(timeout) = self.duration(ClientConfigKey::Timeout)? {
+            client = client.timeout(timeout);
+        }
+        if let Some(timeout) = self.duration(ClientConfigKey::ConnectTimeout)? {
+            client = client.connect_timeout(timeout);
+        }
+        if let Some(timeout) = self.duration(ClientConfigKey::PoolIdleTimeout)? {
+            client = client.pool_idle_timeout(timeout);
+        }
+        if let Some(most) = self.number(ClientConfigKey::PoolMaxIdlePerHost)? {
+            client = client.pool_max_idle_per_host(most);
+        }
+        if let Some(interval) = self.duration(ClientConfigKey::Http2KeepAliveInterval)? {
+            client = client.http2_keep_alive_interval(interval);
+        }
+        if let Some(timeout) = self.duration(ClientConfigKey::Http2KeepAliveTimeout)? {
+            client = client.http2_keep_alive_timeout(timeout);
+        }
+        if let Some(most) = self.number::<u32>(ClientConfigKey::Http2MaxFrameSize)? {
+            client = client.http2_max_frame_size(most);
+        }
+        if self.is_set(ClientConfigKey::Http1Only)? {
+            client = client.http1_only();
+        }
+        if self.is_set(ClientConfigKey::Http2Only)? {
+            client = client.http2_prior_knowledge();
+        }
+        Ok(client)
+    }
+
+    fn proxy(&self) -> object_store::Result<Option<reqwest::Proxy>> {
+        let Some(url) = self.text(ClientConfigKey::ProxyUrl) else {
+            return Ok(None);
+        };
+        let excluded = self.text(ClientConfigKey::ProxyExcludes);
+        let excluded = excluded.and_then(|hosts| reqwest::NoProxy::from_string(&hosts));
+        let proxy = reqwest::Proxy::all(url).map_err(cannot_connect)?;
+        Ok(Some(proxy.no_proxy(excluded)))
+    }
+
+    fn text(&self, key: ClientConfigKey) -> Option<String> {
+        self.0.get_config_value(&key)
+    }
+
+    fn is_set(&self, key: ClientConfigKey) -> object_store::Result<bool> {
+        let is_set = self.parsed(key, |text| match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "on" | "yes" | "y" => Some(true),
+            "0" | "false" | "off" | "no" | "n" => Some(false),
+            _ => None,
+        })?;
+        Ok(is_set.unwrap_or_default())
+    }
+
+    fn duration(&self, key: ClientConfigKey) -> object_store::Result<Option<Duration>> {
+        self.parsed(key, |text| humantime::parse_duration(text).ok())
+    }
+
+    fn number<T: FromStr>(&self, key: ClientConfigKey) -> object_store::Result<Option<T>> {
+        self.parsed(key, |text| text.parse().ok())
+    }
+
+    fn parsed<T>(
+        &self,
+        key: ClientConfigKey,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> object_store::Result<Option<T>> {
+        let parsed = self
+            .text(key)
+            .map(|text| parse(&text).ok_or_else(|| format!("{key:?} cannot be \"{text}\"")));
+        parsed.transpose().map_err(cannot_connect)
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::Spent;
+use super::Taken;
 
 /// The permits of new work. Clones share them.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ struct Holders {
 struct Holder {
     number: u64,
     since: Instant,
-    spent: Arc<Spent>,
+    taken: Arc<Taken>,
     is_passed_on: bool,
 }
 
@@ -48,15 +48,15 @@ impl Permits {
         Arc::clone(&self.0.semaphore)
     }
 
-    /// Notes that a work which has computed for `spent` holds the permit from now on.
-    pub(super) fn lend(&self, permit: Option<OwnedSemaphorePermit>, spent: &Arc<Spent>) -> Lent {
+    /// Notes that the work which has taken so much holds the permit from now on.
+    pub(super) fn lend(&self, permit: Option<OwnedSemaphorePermit>, taken: &Arc<Taken>) -> Lent {
         let mut holders = self.0.holders.lock();
         let number = holders.next;
         holders.next += 1;
         holders.all.push(Holder {
             number,
             since: Instant::now(),
-            spent: Arc::clone(spent),
+            taken: Arc::clone(taken),
             is_passed_on: false,
         });
         drop(holders);
@@ -87,7 +87,7 @@ impl Permits {
             let kept = holder.since.elapsed();
             if !holder.is_passed_on && kept >= longest {
                 holder.is_passed_on = true;
-                holder.spent.add(super::NEW_FOR);
+                holder.taken.add_time(super::NEW_FOR);
                 self.0.semaphore.add_permits(1);
             }
         }

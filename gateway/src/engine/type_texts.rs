@@ -1,0 +1,155 @@
+//! Functions that read a type from a text: `arrow_cast(1, 'List(Int64)')`.
+//!
+//! Arrow's parser of types calls itself for each level, and a text of some kilobytes overflows the stack,
+//! which ends the process. So the levels are counted before the parser sees the text.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
+};
+
+/// The functions that read types.
+const NAMES: [&str; 2] = ["arrow_cast", "arrow_try_cast"];
+
+/// Returns the functions among these that read types, which take types of so many levels.
+pub(super) fn bounded<'a>(
+    known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
+    max_depth: usize,
+) -> Vec<Arc<ScalarUDF>> {
+    let reading = known
+        .into_iter()
+        .filter(|function| NAMES.contains(&function.name()));
+    let bounded = reading.map(|function| ReadsType {
+        function: Arc::clone(function),
+        max_depth,
+    });
+    bounded
+        .map(|function| Arc::new(ScalarUDF::from(function)))
+        .collect()
+}
+
+/// A function that reads a type of its second argument.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ReadsType {
+    function: Arc<ScalarUDF>,
+    max_depth: usize,
+}
+
+impl ReadsType {
+    fn check(&self, text: &ScalarValue) -> Result<()> {
+        let text = text.try_as_str().flatten().unwrap_or_default();
+        let depth = 1 + depth(text);
+        if depth > self.max_depth {
+            return plan_err!(
+                "the type that {}(…) is given is nested too deeply: it has {depth} levels, and gateway.query.max_type_depth allows {}; make it flatter",
+                self.name(),
+                self.max_depth
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many parentheses of the text stand within each other, without those in the quoted names of
+/// fields: a name may close as many as others open. Quotes end where the parser ends them: a backslash lets
+/// one more pass.
+fn depth(text: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    let (mut quote, mut is_escaped) = (None, false);
+    for byte in text.bytes() {
+        match (quote, byte) {
+            (None, b'(') => open += 1,
+            (None, b')') => open = open.saturating_sub(1),
+            (None, b'"' | b'\'') => (quote, is_escaped) = (Some(byte), false),
+            (Some(_), b'\\') => is_escaped = true,
+            (Some(begun), _) if begun == byte => {
+                if !std::mem::take(&mut is_escaped) {
+                    quote = None;
+                }
+            }
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    deepest
+}
+
+impl ScalarUDFImpl for ReadsType {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.function.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.function.return_type(arg_types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        if let Some(Some(text)) = args.scalar_arguments.get(1) {
+            self.check(text)?;
+        }
+        self.function.return_field_from_args(args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.function.invoke_with_args(args)
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        if let Some(Expr::Literal(text, _)) = args.get(1) {
+            self.check(text)?;
+        }
+        self.function.simplify(args, info)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.function.documentation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::SessionStateDefaults;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn types_of_few_levels_are_read_and_deep_ones_are_refused() {
+        let context = SessionContext::new();
+        let functions = bounded(&SessionStateDefaults::default_scalar_functions(), 3);
+        assert_eq!(functions.len(), NAMES.len());
+        for function in functions {
+            context.register_udf(ScalarUDF::clone(&function));
+        }
+        for name in NAMES {
+            let sql = |depth: usize| {
+                let (open, close) = ("List(".repeat(depth), ")".repeat(depth));
+                format!("SELECT {name}(NULL, '{open}Int64{close}') AS made")
+            };
+            let run = async |sql: String| context.sql(&sql).await?.collect().await;
+            run(sql(2)).await.unwrap();
+            for depth in [3, 20_000] {
+                let error = run(sql(depth)).await.unwrap_err().to_string();
+                assert!(error.contains("nested too deeply"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn parentheses_in_names_open_and_close_nothing() {
+        assert_eq!(depth("Timestamp(ns, \"(((\")"), 1);
+        for name in ["\")\"", "\"it's)\"", r#""\")""#, r#""\\")""#] {
+            let text = format!("Struct({name}: ").repeat(4);
+            assert_eq!(depth(&text), 4, "{text}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A connection's bytes, read only as far as its calls let.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::undecided::{UNREAD_BYTES, Undecided};
+
+/// Bytes that are read only as far as [`Undecided`] says. They are written as ever.
+///
+/// While it is not read, no answers to our pings come. That takes less time than a ping may take:
+/// the checks of passwords and the introductions that a connection waits for end within 15 seconds.
+#[derive(Debug)]
+pub(crate) struct HeldBack<S> {
+    inner: S,
+    calls: Arc<Undecided>,
+    /// What was read since others had their turn, in bytes.
+    read_in_turn: u64,
+}
+
+impl<S: Unpin> HeldBack<S> {
+    /// The bytes of `inner`, on which `calls` are made.
+    pub(crate) fn new(inner: S, calls: Arc<Undecided>) -> Self {
+        Self {
+            inner,
+            calls,
+            read_in_turn: 0,
+        }
+    }
+
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut S> {
+        Pin::new(&mut self.get_mut().inner)
+    }
+
+    /// Completes unless it is others' turn. h2 tells hyper of calls only after it has read all that
+    /// there is, which would be kept before anybody knew of the calls.
+    fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.read_in_turn < UNREAD_BYTES {
+            return Poll::Ready(());
+        }
+        self.read_in_turn = 0;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for HeldBack<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        if me.calls.is_known() {
+            return Pin::new(&mut me.inner).poll_read(cx, buffer);
+        }
+        ready!(me.poll_turn(cx));
+        ready!(me.calls.poll_readable(cx));
+        let before = buffer.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut me.inner).poll_read(cx, buffer) else {
+            me.read_in_turn = 0;
+            return Poll::Pending;
+        };
+        let bytes = buffer.filled().len() - before;
+        me.read_in_turn += bytes as u64;
+        me.calls.note_received(bytes);
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeldBack<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write_vectored(cx, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const SENT: usize = 256 << 10;
+    const AT_ONCE: usize = 8 << 10;
+
+    /// What a client has sent at once, and that client.
+    async fn sent(calls: &Arc<Undecided>) -> (HeldBack<DuplexStream>, DuplexStream) {
+        let (ours, mut theirs) = duplex(SENT);
+        theirs.write_all(&vec![7; SENT]).await.unwrap();
+        (HeldBack::new(ours, Arc::clone(calls)), theirs)
+    }
+
+    /// Reads until there is nothing more, or it is held back: how much that was.
+    async fn read_all(stream: &mut HeldBack<DuplexStream>) -> usize {
+        let (mut read, mut buffer, mut turns) = (0, vec![0; AT_ONCE], 0);
+        while turns < 2 {
+            match stream.read(&mut buffer).now_or_never() {
+                Some(bytes) => (read, turns) = (read + bytes.unwrap(), 0),
+                // It may have been others' turn.
+                None => turns += 1,
+            }
+        }
+        read
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_undecided_calls_is_read_and_others_have_their_turn() {
+        let calls = Arc::new(Undecided::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let mut buffer = vec![0; AT_ONCE];
+        for _ in 0..2 {
+            assert!(stream.read(&mut buffer).now_or_never().is_some());
+        }
+        assert!(stream.read(&mut buffer).now_or_never().is_none());
+        assert_eq!(read_all(&mut stream).await, SENT - 2 * AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_held_back_until_its_call_is_decided() {
+        let calls = Arc::new(Undecided::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let call = calls.begin();
+        let read = read_all(&mut stream).await;
+        assert_eq!(read as u64, UNREAD_BYTES);
+        let reading = tokio::spawn(async move {
+            let mut rest = vec![0; SENT - read];
+            stream.read_exact(&mut rest).await.unwrap();
+        });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished());
+        drop(call);
+        reading.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn once_somebody_is_known_it_is_read_as_ever() {
+        let calls = Arc::new(Undecided::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let (mut known, _undecided) = (calls.begin(), calls.begin());
+        let read = read_all(&mut stream).await;
+        known.know();
+        let mut rest = vec![0; SENT - read];
+        assert!(stream.read_exact(&mut rest).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn it_is_written_while_it_is_held_back() {
+        let calls = Arc::new(Undecided::new(false));
+        let (mut stream, mut client) = sent(&calls).await;
+        let _call = calls.begin();
+        read_all(&mut stream).await;
+        stream.write_all(b"an answer").await.unwrap();
+        let mut answer = [0; 9];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"an answer");
+    }
+}

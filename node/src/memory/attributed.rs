@@ -1,0 +1,114 @@
+//! A memory pool that knows whose work holds how much.
+//!
+//! Fragments of a worker share a pool, and the settings that operators run with, so that nothing is made anew
+//! for each. Whose an operator is, the thread knows that starts it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+use parking_lot::Mutex;
+
+use crate::runtimes::turns::{self, Taken};
+
+/// The pool within, which notes what the operators of each work hold.
+#[derive(Debug)]
+pub(super) struct Attributed<P> {
+    within: P,
+    /// The work of each consumer, by the consumer's number.
+    works: Mutex<HashMap<usize, Arc<Taken>>>,
+}
+
+impl<P> Attributed<P> {
+    pub(super) fn new(within: P) -> Self {
+        Self {
+            within,
+            works: Mutex::default(),
+        }
+    }
+
+    fn note(&self, reservation: &MemoryReservation, note: impl FnOnce(&Taken)) {
+        if let Some(taken) = self.works.lock().get(&reservation.consumer().id()) {
+            note(taken);
+        }
+    }
+}
+
+impl<P: MemoryPool> MemoryPool for Attributed<P> {
+    fn name(&self) -> &str {
+        self.within.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        if let Some(taken) = turns::current() {
+            self.works.lock().insert(consumer.id(), taken);
+        }
+        self.within.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.works.lock().remove(&consumer.id());
+        self.within.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.within.grow(reservation, additional);
+        self.note(reservation, |taken| taken.hold(additional));
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.within.shrink(reservation, shrink);
+        self.note(reservation, |taken| taken.release(shrink));
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        self.within.try_grow(reservation, additional)?;
+        self.note(reservation, |taken| taken.hold(additional));
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.within.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.within.memory_limit()
+    }
+}
+
+impl<P: MemoryPool> fmt::Display for Attributed<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.within, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+    use crate::runtimes::turns::Turns;
+
+    #[test]
+    fn each_work_has_what_its_operators_hold() {
+        let turns = Turns::new(1);
+        let (first, second) = (turns.work(), turns.work());
+        let pool: Arc<dyn MemoryPool> = Arc::new(Attributed::new(GreedyMemoryPool::new(100)));
+        let register = || MemoryConsumer::new("Sort").register(&pool);
+        let (sort, other) = (first.within(register), second.within(register));
+        let nobodys = register();
+        sort.try_grow(60).unwrap();
+        other.grow(20);
+        nobodys.grow(5);
+        sort.try_grow(60).unwrap_err();
+        assert_eq!((first.held_bytes(), second.held_bytes()), (60, 20));
+        sort.shrink(10);
+        drop((other, nobodys));
+        assert_eq!((first.held_bytes(), second.held_bytes()), (50, 0));
+        assert_eq!(pool.reserved(), 50);
+    }
+}

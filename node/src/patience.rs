@@ -1,0 +1,105 @@
+//! How long is waited for what is missing of a call.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use volary_flight_proto::{Error, ErrorCode};
+
+/// So much of a message has to come in each period.
+const LEAST_BYTES: usize = 64 << 10;
+/// The period.
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
+
+/// Ends a message that does not go on.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    period: Duration,
+    period_ends: Pin<Box<Sleep>>,
+    /// What was held of the message when the period began.
+    bytes: usize,
+}
+
+impl Patience {
+    /// Begins a period, at whose beginning so many bytes of the message are held.
+    pub(crate) fn new(period: Duration, bytes: usize) -> Self {
+        Self {
+            period,
+            period_ends: Box::pin(sleep(period)),
+            bytes,
+        }
+    }
+
+    /// Completes when a message, of which so many bytes are held, does not go on.
+    pub(crate) fn poll_end(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Error> {
+        loop {
+            ready!(self.period_ends.as_mut().poll(cx));
+            if bytes.saturating_sub(self.bytes) < LEAST_BYTES {
+                let period = self.period;
+                return Poll::Ready(late(format!(
+                    "a message of which {bytes} bytes have come does not go on: less than {LEAST_BYTES} bytes in {period:?}"
+                )));
+            }
+            self.bytes = bytes;
+            let next = Instant::now() + self.period;
+            self.period_ends.as_mut().reset(next);
+        }
+    }
+}
+
+/// Ends a call of a stranger that is not over in time, whether it has begun to send its message or
+/// not.
+#[derive(Debug)]
+pub(crate) struct StrangersTime {
+    length: Duration,
+    ends: Instant,
+    /// Most calls are over before anybody waits for this.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl StrangersTime {
+    /// Begins now.
+    pub(crate) fn new(length: Duration) -> Self {
+        Self {
+            length,
+            ends: Instant::now() + length,
+            timer: None,
+        }
+    }
+
+    /// The time in which somebody has to say who it is. That is longer than the time that a worker
+    /// gives the gateway that it asks, which ends with an error that says more.
+    pub(crate) fn of_introduction(&self) -> Self {
+        Self::new(self.length + self.length / 2)
+    }
+
+    /// Completes when not all of the call has come in time, but so many bytes.
+    pub(crate) fn poll_message(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Error> {
+        ready!(self.poll_end(cx));
+        let length = self.length;
+        Poll::Ready(late(format!(
+            "a call of which {bytes} bytes have come does not go on: who is not known sends all of it within {length:?}; send it again"
+        )))
+    }
+
+    /// Completes when nobody has said in time who it is.
+    pub(crate) fn poll_introduction(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        ready!(self.poll_end(cx));
+        let length = self.length;
+        Poll::Ready(late(format!(
+            "no gateway has said within {length:?} who sends a message; try again"
+        )))
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(self.ends)));
+        timer.as_mut().poll(cx)
+    }
+}
+
+fn late(text: String) -> Error {
+    Error::new(ErrorCode::DeadlineExceeded, text)
+}

@@ -1,0 +1,340 @@
+//! Rows that joins, and lists that become rows, would make many copies of.
+//!
+//! A join copies a row for each of its partners, and puts thousands of the copies into one batch: a value of a
+//! megabyte becomes gigabytes within one poll, which no memory pool sees. Texts of tables are views, of which
+//! a copy takes 16 bytes, and numbers are small. What functions make, and lists, are copied whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::JoinType;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::unnest::UnnestExec;
+use futures::{StreamExt, stream};
+use volary_flight_proto::{Error, ErrorCode};
+
+use super::around::{Around, AroundExec};
+use crate::memory::{Limit, ProcessMemory};
+use crate::row_width::{can_be_wide, fixed_width, longest_list, widest_row};
+use crate::size::MemorySize;
+use crate::value_limit::{VALUES_AT_ONCE, ValueLimit};
+
+/// Returns the operator, with inputs whose rows it may copy.
+///
+/// # Errors
+/// If it cannot be rebuilt.
+pub(super) fn without_wide_rows(
+    node: Arc<dyn ExecutionPlan>,
+    task: &TaskContext,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(limit) = ValueLimit::of(task.session_config()) else {
+        return Ok(node);
+    };
+    let rows_at_once = task.session_config().batch_size();
+    if let Some(join) = node.downcast_ref::<CrossJoinExec>() {
+        if !has_wide(&join.left().schema()) {
+            return Ok(node);
+        }
+        let widest = Arc::new(AtomicUsize::new(0));
+        let left = AroundExec::wrap(Arc::clone(join.left()), Measured(Arc::clone(&widest)));
+        let right = AroundExec::wrap(Arc::clone(join.right()), FewPartners { limit, widest });
+        return replace_children_if_necessary(node, vec![left, right]);
+    }
+    let is_unnest = node.is::<UnnestExec>();
+    if !is_unnest && !join_type(node.as_ref()).is_some_and(repeats_rows) {
+        return Ok(node);
+    }
+    let lists = node.downcast_ref::<UnnestExec>().map(|unnest| {
+        let lists = unnest.list_column_indices().iter();
+        lists.map(|list| list.index_in_input_schema).collect()
+    });
+    let inputs = node.children().into_iter().map(|input| {
+        if !is_unnest && !has_wide(&input.schema()) {
+            return Arc::clone(input);
+        }
+        let narrow = Arc::new(Narrow {
+            limit,
+            rows_at_once,
+            lists: lists.clone(),
+        });
+        AroundExec::wrap(Arc::clone(input), narrow)
+    });
+    let inputs = inputs.collect();
+    replace_children_if_necessary(node, inputs)
+}
+
+fn has_wide(schema: &Schema) -> bool {
+    let mut types = schema.fields().iter().map(|field| field.data_type());
+    types.any(can_be_wide)
+}
+
+fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        return Some(*join.join_type());
+    }
+    if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        return Some(*join.join_type());
+    }
+    let join = node.downcast_ref::<SortMergeJoinExec>()?;
+    Some(join.join_type())
+}
+
+/// Returns whether one row may become many: all joins but those that only ask whether there is a partner.
+fn repeats_rows(join: JoinType) -> bool {
+    matches!(
+        join,
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full
+    )
+}
+
+/// Notes how wide the rows of a cross join's left side are. All of them are read before the first one of its
+/// right side.
+#[derive(Debug)]
+struct Measured(Arc<AtomicUsize>);
+
+impl Around for Measured {
+    const NAME: &'static str = "MeasuredExec";
+
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let widest = Arc::clone(&self.0);
+        let rows = within.execute(partition, context)?;
+        let schema = rows.schema();
+        let rows = rows.inspect(move |batch| {
+            if let Ok(batch) = batch {
+                widest.fetch_max(widest_row(batch), Ordering::Relaxed);
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+/// Hands on few rows of a cross join's right side at once, where a row of the left side, which is copied for
+/// each of them, is wide.
+#[derive(Debug)]
+struct FewPartners {
+    limit: Limit,
+    /// The bytes of the widest row of the left side.
+    widest: Arc<AtomicUsize>,
+}
+
+impl Around for FewPartners {
+    const NAME: &'static str = "FewPartnersExec";
+
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let (limit, widest) = (self.limit, Arc::clone(&self.widest));
+        let rows = within.execute(partition, context)?;
+        let schema = rows.schema();
+        let mut being_made = None;
+        let pieces = rows.flat_map(move |batch| {
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => return stream::iter(vec![Err::<RecordBatch, _>(error)]),
+            };
+            let widest = widest.load(Ordering::Relaxed);
+            let at_once = limit.bytes.checked_div(widest).unwrap_or(usize::MAX);
+            let pieces: Vec<_> = pieces(&batch, at_once.max(1)).map(Ok).collect();
+            stream::iter(pieces)
+        });
+        let widest = Arc::clone(&self.widest);
+        let pieces = pieces.map(move |piece| {
+            let piece: RecordBatch = piece?;
+            drop(being_made.take());
+            let copied = widest.load(Ordering::Relaxed);
+            let copies = copied.saturating_mul(piece.num_rows());
+            being_made = ProcessMemory::this().make(copies, || {
+                let row = MemorySize::from(copied);
+                format!("a row of {row} beside {} others", piece.num_rows())
+            })?;
+            Ok(piece)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, pieces)))
+    }
+}
+
+fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
+    let begins = (0..batch.num_rows()).step_by(rows.min(batch.num_rows().max(1)));
+    begins.map(move |begin| batch.slice(begin, rows.min(batch.num_rows() - begin)))
+}
+
+/// Refuses rows of which the copies for one batch would be too large.
+#[derive(Debug)]
+struct Narrow {
+    limit: Limit,
+    /// How many copies of a row a join puts into a batch.
+    rows_at_once: usize,
+    /// The columns whose lists become rows, if that is what is done.
+    lists: Option<Vec<usize>>,
+}
+
+impl Narrow {
+    fn check(&self, batch: &RecordBatch) -> Result<()> {
+        let mut row = widest_row(batch);
+        let mut copies = self.rows_at_once;
+        let mut copied_by = "a join";
+        if let Some(lists) = &self.lists {
+            // The elements of all of a row's lists become one batch first, whatever their number is.
+            let lists = lists.iter().map(|list| longest_list(batch.column(*list)));
+            copies = lists.max().unwrap_or_default();
+            row = batch
+                .project(&self.others(batch))
+                .map(|others| widest_row(&others).saturating_add(fixed_width(&others)))?;
+            copied_by = "unnest";
+        }
+        let bytes = row.saturating_mul(copies);
+        let most = self.limit.bytes.saturating_mul(VALUES_AT_ONCE);
+        if bytes <= most {
+            return Ok(());
+        }
+        // Not DataFusion's own error for want of memory, after which some joins would try to spill.
+        let error = Error::new(
+            ErrorCode::ResourceExhausted,
+            format!(
+                "{copied_by} may copy a row of {} for each of {copies} rows at once, which takes {}; {} allows {}: leave large values out, or make them of the rows that come out of it",
+                MemorySize::from(row),
+                MemorySize::from(bytes),
+                self.limit.setting,
+                MemorySize::from(most)
+            ),
+        );
+        Err(error.into())
+    }
+
+    /// Returns the columns whose values are copied for each element of a list.
+    fn others(&self, batch: &RecordBatch) -> Vec<usize> {
+        let lists = self.lists.as_deref().unwrap_or_default();
+        let columns = 0..batch.num_columns();
+        columns.filter(|column| !lists.contains(column)).collect()
+    }
+}
+
+impl Around for Arc<Narrow> {
+    const NAME: &'static str = "NarrowExec";
+
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let narrow = Arc::clone(self);
+        let rows = within.execute(partition, context)?;
+        let schema = rows.schema();
+        let rows = rows.map(move |batch| {
+            let batch = batch?;
+            narrow.check(&batch)?;
+            Ok(batch)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    use datafusion::common::tree_node::{Transformed, TreeNode};
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    use super::*;
+
+    /// With a limit of a megabyte for a value, and of four for a batch.
+    fn context() -> SessionContext {
+        let limit = Limit {
+            bytes: 1_000_000,
+            setting: "node.max_value",
+        };
+        let config = SessionConfig::new().with_target_partitions(2);
+        SessionContext::new_with_config(ValueLimit(limit).set(config))
+    }
+
+    async fn number(sql: &str) -> Result<i64> {
+        let context = context();
+        let plan = context.sql(sql).await?.create_physical_plan().await?;
+        let task = context.task_ctx();
+        let plan =
+            plan.transform_up(|node| without_wide_rows(node, &task).map(Transformed::yes))?;
+        let batches = collect(plan.data, context.task_ctx()).await?;
+        Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
+    }
+
+    /// One row with a text of so many bytes.
+    fn text(bytes: usize) -> String {
+        format!(
+            "(SELECT repeat('x', {bytes} + x - x) AS t, x FROM generate_series(1, 1) g(x)) AS texts"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_cross_join_makes_few_copies_of_a_wide_row_at_once() {
+        let numbers = "generate_series(1, 5000) AS n(y)";
+        for bytes in [1, 100_000] {
+            let sql = format!("SELECT sum(length(t) + y) FROM {numbers}, {}", text(bytes));
+            let expected = 5000 * i64::try_from(bytes).unwrap() + 5000 * 5001 / 2;
+            assert_eq!(number(&sql).await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn joins_refuse_rows_that_are_too_wide_to_be_copied() {
+        for join in [
+            "JOIN generate_series(1, 10) AS n(y) ON x = y",
+            "JOIN generate_series(1, 10) AS n(y) ON x + 0.5 < y",
+            "LEFT JOIN generate_series(1, 10) AS n(y) ON x = y",
+        ] {
+            let narrow = format!(
+                "SELECT sum(length(t || y::VARCHAR)) FROM {} {join}",
+                text(400)
+            );
+            assert!(number(&narrow).await.is_ok(), "{narrow}");
+            let wide = format!(
+                "SELECT sum(length(t || y::VARCHAR)) FROM {} {join}",
+                text(1000)
+            );
+            let error = number(&wide).await.unwrap_err().to_string();
+            assert!(
+                error.contains("a join may copy a row of"),
+                "{wide}: {error}"
+            );
+        }
+        let semi = format!(
+            "SELECT sum(length(t)) FROM {} WHERE x IN (SELECT y FROM generate_series(1, 10) AS n(y))",
+            text(100_000)
+        );
+        assert_eq!(number(&semi).await.unwrap(), 100_000);
+    }
+
+    #[tokio::test]
+    async fn what_stands_beside_a_long_list_is_narrow() {
+        let elements = |list: usize, bytes: usize| {
+            format!(
+                "SELECT sum(e * 0 + length(t)) FROM (SELECT unnest(range(0, {list})) AS e, t FROM {})",
+                text(bytes)
+            )
+        };
+        assert_eq!(number(&elements(100_000, 10)).await.unwrap(), 1_000_000);
+        for sql in [elements(100_000, 60), elements(5_000, 1_000)] {
+            let error = number(&sql).await.unwrap_err().to_string();
+            assert!(error.contains("unnest may copy a row of"), "{sql}: {error}");
+        }
+    }
+}

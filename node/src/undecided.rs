@@ -1,0 +1,410 @@
+//! The calls of a connection on which nobody is known yet, and how far the connection is read ahead
+//! of them.
+//!
+//! HTTP/2 lets a client send as much as the windows say, and what no call has read yet is kept in
+//! memory. The windows are large, because uploads need them, and they are the same for everybody.
+//! So a connection on which nobody is known is read only a little further than the slowest of its
+//! calls, whatever that waits for: a password that is checked, or a gateway that is asked.
+//!
+//! Nobody waits for ever. What a call waits for that does not read comes without another byte of
+//! the connection, and has a deadline. A call that reads is woken before it holds the others up,
+//! and then it has read all that there is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::{FutureExt, TryFutureExt};
+use parking_lot::Mutex;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::unfinished::Share;
+use crate::whole_messages::Introduction;
+
+/// How much further a connection is read than one of its calls, in bytes: as much as a frame has.
+/// No call needs more, and more would only be kept. (Frames of one byte take some twenty times as
+/// much memory as bytes of the connection.)
+pub(crate) const UNREAD_BYTES: u64 = 16 << 10;
+/// Calls of a connection that may wait until it is known who makes them. A hundred threads of one
+/// program may fetch direct results over one connection. Each call takes some 10 KiB beside its
+/// headers.
+pub const MOST_WAITING: usize = 128;
+/// When a call that is refused is to be made again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(crate) struct Undecided {
+    is_known: AtomicBool,
+    /// What has been read from the connection, in bytes.
+    received: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last_number: u64,
+    calls: HashMap<u64, Call>,
+    waiting: usize,
+    /// Wakes the connection, which is not read any further.
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Call {
+    /// What had been read from the connection when this call had read all of its own.
+    read_to: u64,
+    /// Wakes the call, which waits for more of its own.
+    waker: Option<Waker>,
+    is_waiting: bool,
+}
+
+impl Undecided {
+    /// The calls of a connection that has had none. With `is_known` it does not matter who makes
+    /// them.
+    pub(crate) fn new(is_known: bool) -> Self {
+        Self {
+            is_known: AtomicBool::new(is_known),
+            received: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether somebody is known on the connection.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// Notes that somebody is known on the connection, which is read without a limit from now on.
+    fn know(&self) {
+        self.is_known.store(true, Ordering::Release);
+        let reader = {
+            let mut state = self.state.lock();
+            state.calls.clear();
+            state.waiting = 0;
+            state.reader.take()
+        };
+        wake(reader);
+    }
+
+    /// Notes that a call has begun. It is undecided until what is returned is dropped, or its
+    /// sender is known.
+    pub(crate) fn begin(self: &Arc<Self>) -> UndecidedCall {
+        let mut number = 0;
+        if !self.is_known() {
+            let mut state = self.state.lock();
+            state.last_number += 1;
+            number = state.last_number;
+            let call = Call {
+                read_to: self.received.load(Ordering::Relaxed),
+                waker: None,
+                is_waiting: false,
+            };
+            state.calls.insert(number, call);
+        }
+        UndecidedCall {
+            calls: Arc::clone(self),
+            number,
+            headers: None,
+        }
+    }
+
+    /// Notes that so many bytes have been read from the connection.
+    pub(crate) fn note_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Completes when the connection may be read further.
+    pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_known() {
+            return Poll::Ready(());
+        }
+        let received = self.received.load(Ordering::Relaxed);
+        let mut wakers = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let mut is_behind = false;
+            for call in state.calls.values_mut() {
+                if received.saturating_sub(call.read_to) >= UNREAD_BYTES {
+                    is_behind = true;
+                    wakers.extend(call.waker.take());
+                }
+            }
+            if !is_behind {
+                return Poll::Ready(());
+            }
+            state.reader = Some(cx.waker().clone());
+        }
+        wake(wakers);
+        Poll::Pending
+    }
+
+    /// Changes a call, if it is undecided yet, and reads the connection further if it waits for
+    /// that.
+    fn change(&self, number: u64, change: impl FnOnce(&mut Call)) {
+        if self.is_known() {
+            return;
+        }
+        let reader = {
+            let mut state = self.state.lock();
+            let Some(call) = state.calls.get_mut(&number) else {
+                return;
+            };
+            change(call);
+            state.reader.take()
+        };
+        wake(reader);
+    }
+}
+
+fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// A call of which it is not known yet who makes it.
+#[derive(Debug)]
+pub(crate) struct UndecidedCall {
+    calls: Arc<Undecided>,
+    number: u64,
+    /// What the headers take.
+    headers: Option<Share>,
+}
+
+impl UndecidedCall {
+    /// Lets the call wait until its sender is known, unless somebody is known on the connection.
+    /// Meanwhile its headers, of so many bytes, are held in `share`.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many calls of the connection wait already, or `share` has no
+    /// such room.
+    pub(crate) fn wait(&mut self, mut share: Share, header_bytes: usize) -> Result<()> {
+        if self.calls.is_known() || self.headers.is_some() {
+            return Ok(());
+        }
+        share.grow(header_bytes)?;
+        let mut state = self.calls.state.lock();
+        if state.waiting >= MOST_WAITING {
+            let text = format!(
+                "{MOST_WAITING} calls of this connection wait until it is known who makes them, and no more may; call again when one of them was answered"
+            );
+            let error = Error::new(ErrorCode::ResourceExhausted, text);
+            return Err(error.with_retry_after(RETRY_AFTER));
+        }
+        if let Some(call) = state.calls.get_mut(&self.number) {
+            call.is_waiting = true;
+            state.waiting += 1;
+            self.headers = Some(share);
+        }
+        Ok(())
+    }
+
+    /// Notes that the sender is known.
+    pub(crate) fn know(&mut self) {
+        self.headers = None;
+        if !self.calls.is_known() {
+            self.calls.know();
+        }
+    }
+
+    /// The same introduction. Whoever it finds out is known on the connection.
+    pub(crate) fn noting(&self, introduction: Introduction) -> Introduction {
+        let calls = Arc::clone(&self.calls);
+        introduction.inspect_ok(move |_| calls.know()).boxed()
+    }
+
+    /// What the call's body says of how far it was read.
+    pub(crate) fn reading(&self) -> Reading {
+        Reading {
+            calls: Arc::clone(&self.calls),
+            number: self.number,
+        }
+    }
+}
+
+impl Drop for UndecidedCall {
+    fn drop(&mut self) {
+        if self.calls.is_known() {
+            return;
+        }
+        let reader = {
+            let mut state = self.calls.state.lock();
+            if let Some(call) = state.calls.remove(&self.number) {
+                state.waiting -= usize::from(call.is_waiting);
+            }
+            state.reader.take()
+        };
+        wake(reader);
+    }
+}
+
+/// How far a call's body was read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    calls: Arc<Undecided>,
+    number: u64,
+}
+
+impl Reading {
+    /// What has been read from the connection by now, in bytes.
+    pub(crate) fn received(&self) -> u64 {
+        self.calls.received.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the body waits for more, and that it had all of its own when so much had been
+    /// read from the connection.
+    pub(crate) fn wait(&self, received: u64, cx: &Context<'_>) {
+        self.calls.change(self.number, |call| {
+            call.read_to = received;
+            match &mut call.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => call.waker = Some(cx.waker().clone()),
+            }
+        });
+    }
+
+    /// Notes that nothing more is kept for the body, as it has ended.
+    pub(crate) fn end(&self) {
+        self.calls.change(self.number, |call| {
+            call.read_to = u64::MAX;
+            call.waker = None;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::task::noop_waker_ref;
+
+    use super::*;
+    use crate::unfinished::{MOST_OF_STRANGERS, Sender, Unfinished};
+
+    const A_FRAME: usize = 16 << 10;
+
+    fn is_readable(calls: &Undecided) -> bool {
+        let cx = Context::from_waker(noop_waker_ref());
+        calls.poll_readable(&cx).is_ready()
+    }
+
+    fn connection() -> Arc<Undecided> {
+        Arc::new(Undecided::new(false))
+    }
+
+    #[test]
+    fn a_connection_is_read_a_little_further_than_its_slowest_call() {
+        let calls = connection();
+        calls.note_received(10 * A_FRAME);
+        assert!(is_readable(&calls), "nothing was called");
+        let first = calls.begin();
+        calls.note_received(A_FRAME - 1);
+        assert!(is_readable(&calls));
+        let second = calls.begin();
+        calls.note_received(1);
+        assert!(!is_readable(&calls), "the first call has read nothing");
+        drop(first);
+        assert!(is_readable(&calls));
+        calls.note_received(A_FRAME);
+        assert!(!is_readable(&calls), "the second call has read nothing");
+        second.reading().end();
+        assert!(is_readable(&calls));
+        calls.note_received(100 * A_FRAME);
+        assert!(is_readable(&calls), "nothing is kept for it");
+    }
+
+    #[test]
+    fn a_call_that_reads_is_woken_and_holds_nobody_up() {
+        let calls = connection();
+        let call = calls.begin();
+        let reading = call.reading();
+        let (waker, woken) = counted_waker();
+        let cx = Context::from_waker(&waker);
+        for round in 1..4 {
+            reading.wait(reading.received(), &cx);
+            calls.note_received(A_FRAME);
+            assert!(!is_readable(&calls));
+            assert_eq!(woken.load(Ordering::Relaxed), round);
+        }
+        reading.wait(reading.received(), &cx);
+        assert!(is_readable(&calls));
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_woken_by_each_decision() {
+        let known = |call: UndecidedCall| {
+            let mut call = call;
+            call.know();
+        };
+        let decisions: [fn(UndecidedCall); 3] = [drop, known, |call| call.reading().end()];
+        for decide in decisions {
+            let calls = connection();
+            let call = calls.begin();
+            calls.note_received(A_FRAME);
+            let (waker, woken) = counted_waker();
+            let cx = Context::from_waker(&waker);
+            assert!(calls.poll_readable(&cx).is_pending());
+            assert_eq!(woken.load(Ordering::Relaxed), 0);
+            decide(call);
+            assert_eq!(woken.load(Ordering::Relaxed), 1);
+            assert!(calls.poll_readable(&cx).is_ready());
+        }
+    }
+
+    #[tokio::test]
+    async fn once_somebody_is_known_nothing_is_held_back() {
+        let calls = connection();
+        let (refused, introduced) = (calls.begin(), calls.begin());
+        calls.note_received(A_FRAME);
+        let nobody = async { Err(tonic::Status::unauthenticated("log in")) }.boxed();
+        refused.noting(nobody).await.unwrap_err();
+        assert!(!is_readable(&calls));
+        let kea = async { Ok(Sender::User("kea".into())) }.boxed();
+        introduced.noting(kea).await.unwrap();
+        assert!(is_readable(&calls));
+        let later = calls.begin();
+        calls.note_received(100 * A_FRAME);
+        assert!(is_readable(&calls));
+        drop((refused, introduced, later));
+    }
+
+    #[test]
+    fn few_calls_wait_on_a_connection_and_what_their_headers_take_is_given_back() {
+        let unfinished = Unfinished::new(1 << 30, "send less");
+        let stranger = || unfinished.share(Sender::stranger(None));
+        let calls = connection();
+        let mut waiting: Vec<_> = (0..=MOST_WAITING).map(|_| calls.begin()).collect();
+        let mut last = waiting.pop().unwrap();
+        for call in &mut waiting {
+            call.wait(stranger(), 100).unwrap();
+            // It is counted once.
+            call.wait(stranger(), 100).unwrap();
+        }
+        let error = last.wait(stranger(), 100).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        assert!(error.message().contains("128 calls of this connection"));
+        assert_eq!(unfinished.bytes(), 100 * MOST_WAITING);
+        waiting.pop();
+        last.wait(stranger(), 100).unwrap();
+        waiting.clear();
+        assert_eq!(unfinished.bytes(), 100);
+        let mut large = calls.begin();
+        let error = large.wait(stranger(), MOST_OF_STRANGERS).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+        last.know();
+        assert_eq!(unfinished.bytes(), 0);
+        large.wait(stranger(), MOST_OF_STRANGERS).unwrap();
+        assert_eq!(unfinished.bytes(), 0, "somebody is known");
+    }
+
+    /// A waker, and how often it was woken.
+    fn counted_waker() -> (Waker, Arc<AtomicU64>) {
+        struct Counted(Arc<AtomicU64>);
+        impl std::task::Wake for Counted {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(AtomicU64::new(0));
+        (Arc::new(Counted(Arc::clone(&woken))).into(), woken)
+    }
+}

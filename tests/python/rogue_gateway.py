@@ -1,0 +1,74 @@
+"""What listens where workers look for a gateway, and is none: it has no secret of nodes, and answers as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import grpc
+import protobuf as pb
+from processes import until
+
+_SERVICE = "arrow.flight.protocol.FlightService"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker has said to it."""
+
+    action: str
+    body: bytes
+    headers: dict[str, str]
+
+    def holds(self, text: str) -> bool:
+        """Whether the text stands anywhere in it."""
+        parts = [self.action.encode(), self.body, *(value.encode() for value in self.headers.values())]
+        return any(text.encode() in part for part in parts)
+
+
+class RogueGateway:
+    """A context manager. `answer` makes what is answered of an action and its sealed body; None is no answer."""
+
+    def __init__(
+        self,
+        answer: Callable[[str, bytes], bytes | None],
+        address: str = "127.0.0.1:0",
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self.told: list[Told] = []
+        self._answer = answer
+        self._server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+        handlers = {"DoAction": grpc.unary_stream_rpc_method_handler(self._do_action)}
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, handlers)])
+        # Who had the address before may leave its connections to the system for a moment.
+        port = until(lambda: self._listen(address, credentials), f"{address} is free")
+        self.address = f"127.0.0.1:{port}"
+
+    def __enter__(self) -> RogueGateway:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(grace=None).wait()
+
+    def told_of(self, action: str) -> list[Told]:
+        """What was said to it as this action."""
+        return [told for told in self.told if told.action == action]
+
+    def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            return 0
+
+    def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        said = pb.fields(request)
+        headers = {key: str(value) for key, value in context.invocation_metadata()}
+        told = Told(said[1].decode(), said.get(2, b""), headers)
+        self.told.append(told)
+        answer = self._answer(told.action, told.body)
+        if answer is not None:
+            yield pb.field(1, answer)
