@@ -89,8 +89,9 @@ fmt: setup ## Format everything
 	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(VENV)/bin/ruff format python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
 
-docs: build ## Make docs/configuration.md from the doc comments
+docs: build ## Make docs/configuration.md from the doc comments, and docs/limits.md from the limits
 	$(BIN) config --reference > docs/configuration.md
+	$(BIN) config --limits > docs/limits.md
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins

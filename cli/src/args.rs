@@ -309,6 +309,9 @@ pub struct ConfigArgs {
     /// Print the reference of all settings instead, as Markdown
     #[arg(long)]
     pub reference: bool,
+    /// Print all limits with their defaults instead, as Markdown
+    #[arg(long, conflicts_with = "reference")]
+    pub limits: bool,
 }
 
 impl Args {

@@ -10,7 +10,7 @@ use volary_node::runtimes::OwnedRuntimes;
 use volary_node::{Runtimes, open_files, secret};
 
 use crate::args::{Args, Command, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs};
-use crate::settings::{Layers, Settings, reference};
+use crate::settings::{Layers, Settings, limits, reference};
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
 /// The command failed.
@@ -88,6 +88,7 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
         Command::Config(args) if args.reference => {
             terminal::print_line(reference::markdown()?.trim_end())
         }
+        Command::Config(args) if args.limits => terminal::print_line(limits::markdown().trim_end()),
         Command::Config(_) => terminal::print_line(&format!("{:#}", settings.shown()?)),
     }
 }

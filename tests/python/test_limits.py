@@ -99,6 +99,26 @@ def test_limits_are_listed_with_what_is_in_use(tmp_path):
         assert in_use["node", "running statements"] == 1
         assert in_use["node", "memory of the process"] > 1 << 20
         assert allowed["node", "memory of the process"] == (256 + 512) << 20
+    settings = {
+        "VOLARY_SECRET": "the secret of the nodes",
+        "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD,
+    }
+    of_users = (
+        "SELECT user_name, setting, allowed, in_use FROM system.limits"
+        " WHERE name = 'running statements' AND user_name IS NOT NULL ORDER BY 1"
+    )
+    directory = tmp_path / "users"
+    directory.mkdir()
+    with Processes(directory, settings) as processes, ExitStack() as opened:
+        logged_in = logging_in(processes, opened)
+        admin = logged_in("admin", ADMIN_PASSWORD)
+        admin.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' MAX_QUERIES 2")
+        opened.enter_context(unread(logged_in("kea")))
+        kea = logged_in("kea")
+        of_kea = ("kea", "MAX_QUERIES", 2, 1)
+        of_admin = ("admin", "gateway.query.max_running_per_user", 192, 0)
+        until(lambda: kea.sql(of_users).rows() == [of_kea], "kea is told of itself")
+        until(lambda: admin.sql(of_users).rows() == [of_admin, of_kea], "an administrator is told of all")
 
 
 def _shown(allowed: int, unit: str) -> str:

@@ -1,6 +1,8 @@
 //! Settings from file, environment and flags. The doc comments are the reference: `docs/configuration.md` is made from them.
 
 mod layers;
+/// `docs/limits.md`, from the defaults of the settings.
+pub mod limits;
 /// `docs/configuration.md`, from the doc comments.
 pub mod reference;
 

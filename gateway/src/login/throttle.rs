@@ -18,7 +18,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Failures are forgotten so long after the last one.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Users and addresses of which failures are remembered.
-const REMEMBERED: u64 = 100_000;
+pub(crate) const REMEMBERED: u64 = 100_000;
 /// One who has one IPv6 address has all that begin with so many bits of it.
 const NETWORK_BITS: u32 = 64;
 

@@ -189,6 +189,7 @@ impl Kind {
                 ("unit", Utf8, false),
                 ("in_use", Int64, true),
                 ("beyond", Utf8, false),
+                ("user_name", Utf8, true),
             ],
         };
         let fields: Vec<_> = columns

@@ -1,4 +1,8 @@
-//! Rows of system.limits: what nobody gets more of, and how much of it is in use.
+//! Rows of system.limits: what nobody gets more of, and how much of it is in use. `docs/limits.md`
+//! is made of the same rows.
+
+/// The limits of each user.
+mod by_user;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +14,33 @@ use volary_node::memory::ProcessMemory;
 use volary_node::serving::{
     FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS, MAX_HEADER_LIST_BYTES,
 };
+use volary_node::size::MemorySize;
 use volary_node::undecided::MOST_WAITING as STRANGERS_CALLS;
 use volary_node::unfinished::{MOST_OF_STRANGERS, Unfinished};
 use volary_node::whole_messages::STRANGERS_BYTES;
 
 use super::kind::Kind;
 use super::rows::{batch, milliseconds, numbers, optional_numbers, optional_texts, texts};
+use crate::catalog::access::{Access, Rights};
 use crate::config::Config;
 use crate::flight_sql::poll::MOST as MOST_POLLED;
 use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
-use crate::login::throttle::FREE as FREE_FAILURES;
+use crate::login::throttle::{FREE as FREE_FAILURES, REMEMBERED as FAILURES_REMEMBERED};
 use crate::statements::Statements;
+use by_user::by_user;
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 const WAITS: &str = "waits";
 const TOO_LATE: &str = "DEADLINE_EXCEEDED";
 const INVALID: &str = "INVALID_ARGUMENT";
 const CLOSED: &str = "the connection is closed";
+const SPILLS: &str = "spills, or RESOURCE_EXHAUSTED";
+const FORGOTTEN: &str = "the one that was not used for longest is forgotten";
+
+const RUNNING: &str = "running statements";
+const OPERATORS: &str = "memory of operators";
+const MAX_RUNNING_PER_USER: &str = "gateway.query.max_running_per_user";
+const QUERY_MEMORY: &str = "gateway.query.memory";
 
 /// What is asked how much of the limits is in use.
 #[derive(Debug, Clone)]
@@ -41,19 +55,59 @@ pub struct Usage {
     pub(crate) unfinished: Unfinished,
 }
 
-/// A limit.
-struct Limit {
-    /// Of what there is so much: the node, a user, a session, a statement, an address, a connection.
-    scope: &'static str,
-    name: &'static str,
-    /// None where it is fixed.
-    setting: Option<&'static str>,
-    most: u64,
-    unit: &'static str,
-    /// None where it is not counted in one place.
-    in_use: Option<u64>,
+impl Usage {
+    fn of(&self, counted: Counted, statements: &Statements) -> u64 {
+        let in_use = match counted {
+            Counted::Running => self.places.running(),
+            Counted::Waiting => self.places.waiting(),
+            Counted::InKeptPlaces => self.kept_places.running(),
+            Counted::OfOperators => statements.memory_bytes(),
+            Counted::OfProcess => ProcessMemory::this().in_use(),
+            Counted::Unfinished => self.unfinished.bytes(),
+        };
+        in_use as u64
+    }
+}
+
+/// What is counted in one place for the whole node.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    Running,
+    Waiting,
+    InKeptPlaces,
+    OfOperators,
+    OfProcess,
+    Unfinished,
+}
+
+/// A limit of a gateway.
+#[derive(Debug)]
+pub struct Limit {
+    /// What has so much of it: the node, a user, a session, a statement, an address, a connection.
+    pub scope: &'static str,
+    /// What is limited.
+    pub name: &'static str,
+    /// What sets it; `None` where it is fixed.
+    pub setting: Option<&'static str>,
+    /// How much there may be.
+    pub most: u64,
+    /// The same in words, where it depends on the machine.
+    pub in_words: Option<String>,
+    /// The unit of `most`.
+    pub unit: &'static str,
     /// What happens to whoever wants more.
-    beyond: &'static str,
+    pub beyond: &'static str,
+    /// `None` where it is not counted in one place.
+    counted: Option<Counted>,
+    /// A user, where it is the limit of this one alone.
+    user: Option<OfUser>,
+}
+
+/// The user of a limit.
+#[derive(Debug)]
+struct OfUser {
+    name: String,
+    in_use: u64,
 }
 
 impl Limit {
@@ -69,9 +123,11 @@ impl Limit {
             name,
             setting: None,
             most,
+            in_words: None,
             unit,
-            in_use: None,
             beyond,
+            counted: None,
+            user: None,
         }
     }
 
@@ -82,20 +138,54 @@ impl Limit {
         }
     }
 
-    fn in_use(self, in_use: usize) -> Self {
+    fn counted(self, counted: Counted) -> Self {
         Self {
-            in_use: Some(in_use as u64),
+            counted: Some(counted),
             ..self
         }
     }
+
+    fn in_words(self, words: impl Into<String>) -> Self {
+        Self {
+            in_words: Some(words.into()),
+            ..self
+        }
+    }
+
+    fn of_machine(self, size: MemorySize) -> Self {
+        match size {
+            MemorySize::Bytes(_) => self,
+            MemorySize::Percent(_) => self.in_words(format!("{size} of the machine's memory")),
+        }
+    }
+
+    fn of_user(self, name: &str, in_use: u64) -> Self {
+        let name = name.to_owned();
+        Self {
+            user: Some(OfUser { name, in_use }),
+            ..self
+        }
+    }
+
+    fn in_use(&self, usage: &Usage, statements: &Statements) -> Option<u64> {
+        let of_node = || {
+            let counted = self.counted?;
+            Some(usage.of(counted, statements))
+        };
+        self.user.as_ref().map(|user| user.in_use).or_else(of_node)
+    }
 }
 
-/// The limits of this gateway.
-pub(super) fn rows(usage: &Usage, statements: &Statements) -> Result<RecordBatch> {
-    let mut limits = of_node(usage, statements);
-    limits.extend(of_users(usage));
-    limits.extend(of_statements(&usage.config));
-    limits.extend(of_connections());
+/// The limits of this gateway, and those of each user that one with the rights `by` is told of.
+pub(super) fn rows(
+    usage: &Usage,
+    statements: &Statements,
+    access: &Access,
+    by: &Rights,
+) -> Result<RecordBatch> {
+    let mut limits = limits_of(&usage.config);
+    limits.extend(by_user(&usage.config, statements, access, by));
+    let in_use = limits.iter().map(|limit| limit.in_use(usage, statements));
     batch(
         Kind::Limits,
         vec![
@@ -104,67 +194,80 @@ pub(super) fn rows(usage: &Usage, statements: &Statements) -> Result<RecordBatch
             optional_texts(limits.iter().map(|limit| limit.setting.map(str::to_owned))),
             numbers(limits.iter().map(|limit| limit.most)),
             texts(limits.iter().map(|limit| limit.unit)),
-            optional_numbers(limits.iter().map(|limit| limit.in_use)),
+            optional_numbers(in_use),
             texts(limits.iter().map(|limit| limit.beyond)),
+            optional_texts(
+                limits
+                    .iter()
+                    .map(|limit| limit.user.as_ref().map(|user| user.name.clone())),
+            ),
         ],
     )
 }
 
-fn of_node(usage: &Usage, statements: &Statements) -> Vec<Limit> {
-    let query = &usage.config.query;
+/// The limits of a gateway with these settings, in the order in which they are listed.
+pub fn limits_of(config: &Config) -> Vec<Limit> {
+    let mut limits = of_node(config);
+    limits.extend(of_users(config));
+    limits.extend(of_statements(config));
+    limits.extend(of_connections());
+    limits
+}
+
+fn of_node(config: &Config) -> Vec<Limit> {
+    let query = &config.query;
     let count =
         |name, most: usize, beyond| Limit::new("node", name, most as u64, "statements", beyond);
     let bytes = |name, most: usize, beyond| Limit::new("node", name, most as u64, "bytes", beyond);
-    let process = ProcessMemory::this();
     vec![
-        count("running statements", query.max_running, WAITS)
+        count(RUNNING, query.max_running, WAITS)
             .set_by("gateway.query.max_running")
-            .in_use(usage.places.running()),
+            .counted(Counted::Running),
         count("waiting statements", query.max_waiting, REFUSED)
             .set_by("gateway.query.max_waiting")
-            .in_use(usage.places.waiting()),
+            .counted(Counted::Waiting),
         count("statements in kept places", query.kept_places, WAITS)
             .set_by("gateway.query.kept_places")
-            .in_use(usage.kept_places.running()),
-        bytes(
-            "memory of operators",
-            usage.config.memory.limit.bytes(),
-            "spills, or RESOURCE_EXHAUSTED",
-        )
-        .set_by("gateway.memory.limit")
-        .in_use(statements.memory_bytes()),
+            .counted(Counted::InKeptPlaces),
+        bytes(OPERATORS, config.memory.limit.bytes(), SPILLS)
+            .set_by("gateway.memory.limit")
+            .of_machine(config.memory.limit)
+            .counted(Counted::OfOperators),
         bytes(
             "memory of the process",
-            process.allowed(),
+            ProcessMemory::this().allowed(),
             "the largest statement ends with RESOURCE_EXHAUSTED",
         )
         .set_by("gateway.memory.limit")
-        .in_use(process.in_use()),
+        .in_words("a fifth more, and 512 MiB more at least")
+        .counted(Counted::OfProcess),
+        bytes("spilled data", config.memory.spill_limit.bytes(), REFUSED)
+            .set_by("gateway.memory.spill_limit"),
         bytes(
             "messages that are not whole",
             query.max_unfinished.bytes(),
             REFUSED,
         )
         .set_by("gateway.query.max_unfinished")
-        .in_use(usage.unfinished.bytes()),
+        .counted(Counted::Unfinished),
         Limit::new(
             "node",
             "sessions",
             query.max_sessions,
             "sessions",
-            "the one that was not used for longest is forgotten",
+            FORGOTTEN,
         )
         .set_by("gateway.query.max_sessions"),
         bytes(
             "plans that are kept for their tickets",
             query.kept_plans.bytes(),
-            "the oldest is planned again",
+            "one of them is planned again",
         )
         .set_by("gateway.query.kept_plans"),
         bytes(
             "plans that are used again",
             query.generic_plans.bytes(),
-            "the one that was not used for longest is forgotten",
+            "one of them is planned again",
         )
         .set_by("gateway.query.generic_plans"),
         count(
@@ -172,6 +275,12 @@ fn of_node(usage: &Usage, statements: &Statements) -> Vec<Limit> {
             MOST_POLLED,
             "run when their rows are asked for",
         ),
+        count(
+            "statements that have ended and are listed",
+            query.history,
+            "the oldest is forgotten",
+        )
+        .set_by("gateway.query.history"),
         Limit::new(
             "node",
             "passwords that wait to be checked",
@@ -179,24 +288,31 @@ fn of_node(usage: &Usage, statements: &Statements) -> Vec<Limit> {
             "passwords",
             REFUSED,
         ),
+        Limit::new(
+            "node",
+            "users and addresses whose log-ins have failed",
+            FAILURES_REMEMBERED,
+            "users and addresses",
+            FORGOTTEN,
+        ),
     ]
 }
 
-fn of_users(usage: &Usage) -> Vec<Limit> {
-    let query = &usage.config.query;
+fn of_users(config: &Config) -> Vec<Limit> {
+    let query = &config.query;
     vec![
         Limit::new(
             "user",
-            "running statements",
+            RUNNING,
             query.max_running_per_user() as u64,
             "statements",
             WAITS,
         )
-        .set_by("gateway.query.max_running_per_user"),
+        .set_by(MAX_RUNNING_PER_USER),
         Limit::new(
             "user",
             "messages that are not whole",
-            usage.unfinished.most_of_user() as u64,
+            query.unfinished().most_of_user() as u64,
             "bytes",
             REFUSED,
         )
@@ -206,7 +322,7 @@ fn of_users(usage: &Usage) -> Vec<Limit> {
             "sessions",
             query.max_sessions.div_ceil(4),
             "sessions",
-            "the one that was not used for longest is forgotten",
+            FORGOTTEN,
         )
         .set_by("gateway.query.max_sessions"),
         Limit::new(
@@ -243,12 +359,13 @@ fn of_statements(config: &Config) -> Vec<Limit> {
         )
         .set_by("gateway.query.unread_timeout"),
         of_one(
-            "memory of operators",
+            OPERATORS,
             config.query_memory_limit().bytes,
             "bytes",
-            "spills, or RESOURCE_EXHAUSTED",
+            SPILLS,
         )
-        .set_by("gateway.query.memory"),
+        .set_by(QUERY_MEMORY)
+        .of_machine(query.memory),
         of_one(
             "value of a function",
             query.max_value.bytes(),

@@ -33,7 +33,7 @@ use crate::load::Loads;
 use crate::statements::Statements;
 
 use kind::{KINDS, Kind};
-pub use limits::Usage;
+pub use limits::{Limit, Usage, limits_of};
 
 /// The tables' names.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -128,7 +128,12 @@ impl SystemTable {
             Kind::Loads => rows::loads(&self.loads, &self.catalog, &self.rights)?,
             Kind::Queries => queries::queries(&self.statements, &self.rights)?,
             Kind::QueryLog => queries::query_log(&self.statements, &self.rights)?,
-            Kind::Limits => limits::rows(&self.usage, &self.statements)?,
+            Kind::Limits => limits::rows(
+                &self.usage,
+                &self.statements,
+                self.catalog.access(),
+                &self.rights,
+            )?,
             Kind::SavedQueries => saved_queries::rows(&self.catalog, &self.rights)?,
             Kind::Users => access::users(self.catalog.access(), &self.rights)?,
             Kind::Grants => access::grants(self.catalog.access(), &self.rights)?,
