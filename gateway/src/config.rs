@@ -11,6 +11,7 @@ use volary_flight_proto::write::SIGN_OF_LIFE;
 use volary_flight_proto::{Error, Result};
 use volary_gather::Limits;
 use volary_gather::connections::ConnectionOptions;
+use volary_node::admission::places_of_user;
 use volary_node::data_dir::Role;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
@@ -309,7 +310,7 @@ impl Query {
     /// Statements of one user that run at the same time.
     pub fn max_running_per_user(&self) -> usize {
         self.max_running_per_user
-            .unwrap_or(self.max_running.saturating_mul(3).div_ceil(4))
+            .unwrap_or_else(|| places_of_user(self.max_running))
             .max(1)
     }
 
@@ -318,6 +319,11 @@ impl Query {
         self.max_waiting_per_session
             .unwrap_or(self.max_waiting / 4)
             .max(1)
+    }
+
+    /// Sessions of one user that are kept.
+    pub fn max_sessions_per_user(&self) -> u64 {
+        self.max_sessions.div_ceil(4)
     }
 
     /// The largest value that functions may make.

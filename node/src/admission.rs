@@ -21,6 +21,11 @@ const ASSUMED_SECONDS: f64 = 1.0;
 /// When those who are refused are told to come back, at the earliest and at the latest.
 const RETRY_SECONDS: (f64, f64) = (0.1, 60.0);
 
+/// Returns how many of so many places one user may have where nobody says otherwise: three quarters.
+pub fn places_of_user(max_running: usize) -> usize {
+    max_running.saturating_mul(3).div_ceil(4)
+}
+
 /// Lets so many run, so many more wait for their turn, and refuses the others.
 #[derive(Debug)]
 pub struct Admission {

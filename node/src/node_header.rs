@@ -62,8 +62,8 @@ impl NodeHeader {
 /// Whether a node has made a call.
 ///
 /// # Errors
-/// Those of [`Sealer::open`], for a header that was not sealed with this key, or has expired; `PERMISSION_DENIED` beside another
-/// certificate than one of a node.
+/// `PERMISSION_DENIED` where the certificate is not one of a node, and the errors of [`Sealer::open`] for a
+/// header that was not sealed with this key, or has expired.
 pub fn is_of_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
     let Some(value) = call.headers.get(NAME) else {
         return Ok(false);

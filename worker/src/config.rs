@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result};
+use volary_node::admission::places_of_user;
 use volary_node::data_dir::Role;
 use volary_node::memory;
 use volary_node::message_limit::MessageLimit;
@@ -102,6 +103,15 @@ pub struct Storage {
     pub scrub_interval: Duration,
 }
 
+/// The largest ticket that a client may show, in bytes: gateways make no larger ones.
+pub const TICKET_BYTES: usize = 16 << 20;
+
+/// What all clients' tickets take before they are whole, in bytes.
+pub const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
+
+/// A client that takes no rows of a part for so long is given up.
+pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Of a gateway that serves TLS.
 const TLS_SCHEME: &str = "grpc+tls://";
 
@@ -137,6 +147,16 @@ impl Default for Execution {
 }
 
 impl Execution {
+    /// Returns how many fragments of one kind, of one user, run at the same time.
+    pub fn max_running_per_user(&self) -> usize {
+        places_of_user(self.max_running)
+    }
+
+    /// Returns how many parts of results of one client wait for a place.
+    pub fn max_waiting_per_client(&self) -> usize {
+        (self.max_waiting / 4).max(1)
+    }
+
     /// The largest value that functions may make.
     pub fn value_limit(&self) -> memory::Limit {
         memory::Limit {

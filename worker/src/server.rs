@@ -26,7 +26,7 @@ use volary_node::{DataDir, Runtimes, memory};
 
 use crate::background::in_background;
 use crate::clients::{ClientService, Clients};
-use crate::config::{Config, Execution};
+use crate::config::{CLIENTS_UNFINISHED, Config, Execution, TICKET_BYTES};
 use crate::context::WorkerContext;
 use crate::fragment::environment::Environments;
 use crate::fragment::kept::KeptFragments;
@@ -41,12 +41,6 @@ use crate::storage::Storage;
 
 /// Bytes of the segments' metadata that are kept between fragments.
 const SEGMENT_FOOTERS: usize = 50 << 20;
-
-/// The largest ticket that a client may show: gateways make no larger ones.
-const TICKET_BYTES: usize = 16 << 20;
-
-/// What all clients' tickets take before they are whole, in bytes.
-const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
 
 /// Until a connection to another worker stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -103,7 +97,7 @@ impl Worker {
             admission: admission("fragments", &config.execution),
             relaying: admission("fragments that relay", &config.execution),
             serving_clients: admission("parts that clients fetch", &config.execution)
-                .with_max_waiting_per_session((config.execution.max_waiting / 4).max(1)),
+                .with_max_waiting_per_session(config.execution.max_waiting_per_client()),
             clients_uri,
             connections: connections(&config, tls.client(), &joined.sealer, &runtimes),
             tls: tls.client(),
@@ -239,9 +233,8 @@ fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: 
 /// Makes places of which no user has more than three quarters, as on a gateway: fragments whose rows nobody reads
 /// keep theirs.
 fn admission(what: &'static str, execution: &Execution) -> Admission {
-    let of_user = execution.max_running - execution.max_running / 4;
     Admission::new(what, execution.max_running, execution.max_waiting)
-        .with_max_running_per_user(of_user)
+        .with_max_running_per_user(execution.max_running_per_user())
 }
 
 fn connections(

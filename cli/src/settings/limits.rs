@@ -6,7 +6,8 @@ use std::time::Duration;
 use volary_gateway::system_tables::{Limit, limits_of};
 use volary_node::memory;
 use volary_node::size::MemorySize;
-use volary_worker::config::Execution;
+use volary_node::unfinished::Unfinished;
+use volary_worker::config::{CLIENT_TIMEOUT, CLIENTS_UNFINISHED, Execution, TICKET_BYTES};
 
 use super::Settings;
 
@@ -90,13 +91,6 @@ const HEAD: &str = "\
 const WAITS: &str = "waits";
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 
-/// The largest ticket that a worker takes from a client, as `worker/src/server.rs` says.
-const TICKET_BYTES: u64 = 16 << 20;
-/// The memory of clients' messages that are not whole, as `worker/src/server.rs` says.
-const CLIENTS_UNFINISHED: u64 = 4 * TICKET_BYTES;
-/// How long a client may take no rows, as `worker/src/fragment/run.rs` says.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
-
 /// Returns the page.
 pub fn markdown() -> String {
     let settings = Settings::default();
@@ -176,7 +170,7 @@ fn of_places(execution: &Execution) -> Vec<Row> {
         count(
             "user",
             "running fragments of each kind",
-            max_running - max_running / 4,
+            execution.max_running_per_user(),
             WAITS,
         )
         .set_by("worker.execution.max_running"),
@@ -190,7 +184,7 @@ fn of_places(execution: &Execution) -> Vec<Row> {
         count(
             "user",
             "waiting parts of results",
-            execution.max_waiting / 4,
+            execution.max_waiting_per_client(),
             REFUSED,
         )
         .set_by("worker.execution.max_waiting"),
@@ -243,13 +237,13 @@ fn of_messages(execution: &Execution) -> Vec<Row> {
         Row::fixed(
             "node",
             "messages of clients that are not whole",
-            bytes(CLIENTS_UNFINISHED),
+            bytes(CLIENTS_UNFINISHED as u64),
             REFUSED,
         ),
         Row::fixed(
             "user",
             "messages of clients that are not whole",
-            bytes(CLIENTS_UNFINISHED / 2),
+            bytes(Unfinished::new(CLIENTS_UNFINISHED, "").most_of_user() as u64),
             REFUSED,
         ),
         Row::fixed(
@@ -269,7 +263,7 @@ fn of_messages(execution: &Execution) -> Vec<Row> {
         Row::fixed(
             "call",
             "message at `worker.clients.listen`",
-            bytes(TICKET_BYTES),
+            bytes(TICKET_BYTES as u64),
             REFUSED,
         ),
     ]

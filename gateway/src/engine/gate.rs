@@ -11,7 +11,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_node::admission::{Admission, Place};
 
 use super::query::READER_TIMEOUT;
-use super::session::{Caller, Claimant};
+use super::session::{Claimant, Owner};
 use crate::config;
 use crate::statements::Noted;
 
@@ -24,13 +24,6 @@ pub(crate) struct Gate {
     places: Arc<Admission>,
     kept: Arc<Admission>,
     unread_timeout: Duration,
-}
-
-/// Who has the places that are counted together: a user, or a session as long as there are no users.
-#[derive(Hash)]
-enum Owner<'a> {
-    User(&'a str),
-    Caller(Caller),
 }
 
 impl Gate {
@@ -90,11 +83,10 @@ impl Gate {
     }
 
     async fn place(&self, claimant: &Claimant, is_listing: bool) -> Result<Place> {
-        let user = claimant.rights.owner();
-        let owner = user.map_or(Owner::Caller(claimant.caller), Owner::User);
+        let owner = claimant.owner();
         let most = claimant.rights.limits().max_queries;
         let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
-        let is_administrator = user.is_some() && claimant.rights.is_unrestricted();
+        let is_administrator = matches!(owner, Owner::User(_)) && claimant.rights.is_unrestricted();
         if !is_listing && !is_administrator {
             return self.places.enter_of(&owner, &claimant.caller, most).await;
         }

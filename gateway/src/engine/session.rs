@@ -31,15 +31,28 @@ pub struct Claimant {
     pub(super) rights: Arc<Rights>,
 }
 
+/// Who has the places that are counted together: a user, or a caller as long as there are no users.
+#[derive(Hash)]
+pub(super) enum Owner<'a> {
+    User(&'a str),
+    Caller(Caller),
+}
+
 impl Claimant {
+    /// Returns whose places it takes.
+    pub(super) fn owner(&self) -> Owner<'_> {
+        let user = self.rights.owner();
+        user.map_or(Owner::Caller(self.caller), Owner::User)
+    }
+
     /// Returns a number that tells users apart, by which workers share their places: callers, as long as there
     /// are no users.
     pub(super) fn number(&self) -> u32 {
-        let number = match (self.rights.owner(), self.caller) {
-            (Some(user), _) => fingerprint(user),
-            (None, Caller::Session(session)) => fingerprint(&session.to_string()),
-            (None, Caller::Connection(peer)) => fingerprint(&peer.to_string()),
-            (None, Caller::Unknown) => 0,
+        let number = match self.owner() {
+            Owner::User(user) => fingerprint(user),
+            Owner::Caller(Caller::Session(session)) => fingerprint(&session.to_string()),
+            Owner::Caller(Caller::Connection(peer)) => fingerprint(&peer.to_string()),
+            Owner::Caller(Caller::Unknown) => 0,
         };
         // A ticket for each of thousands of workers has it: half of it is enough.
         number as u32

@@ -1,7 +1,7 @@
 //! Functions that read a type from a text: `arrow_cast(1, 'List(Int64)')`.
 //!
-//! Arrow's parser of types calls itself for each level, and a text of some kilobytes overflows the stack,
-//! which ends the process. So the levels are counted before the parser sees the text.
+//! Arrow's parser of types calls itself for each level, and a text of some kilobytes overflows the
+//! stack, which ends the process. So the levels are counted before the parser sees the text.
 
 use std::sync::Arc;
 
@@ -55,9 +55,9 @@ impl ReadsType {
     }
 }
 
-/// Returns how many parentheses of the text stand within each other, without those in the quoted names of
-/// fields: a name may close as many as others open. Quotes end where the parser ends them: a backslash lets
-/// one more pass.
+/// Returns how many parentheses of the text stand within each other, without those in the quoted
+/// names of fields: a name may close as many as others open. Quotes end where the parser ends them:
+/// a backslash lets one more pass.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     let (mut quote, mut is_escaped) = (None, false);
@@ -67,11 +67,8 @@ fn depth(text: &str) -> usize {
             (None, b')') => open = open.saturating_sub(1),
             (None, b'"' | b'\'') => (quote, is_escaped) = (Some(byte), false),
             (Some(_), b'\\') => is_escaped = true,
-            (Some(begun), _) if begun == byte => {
-                if !std::mem::take(&mut is_escaped) {
-                    quote = None;
-                }
-            }
+            (Some(begun), _) if begun == byte && is_escaped => is_escaped = false,
+            (Some(begun), _) if begun == byte => quote = None,
             _ => {}
         }
         deepest = deepest.max(open);

@@ -1,10 +1,11 @@
 //! How many columns a statement's joins have together, and how often a SELECT looks for one.
 //!
-//! Each join that the planner makes has a list of the columns of all tables that it joins, those before it
-//! too: two hundred references to a table of four thousand columns are eighty million columns, which take
-//! gigabytes before [`depth`](super::depth) sees the plan. And it looks for each column that a SELECT lists
-//! among all those of its FROM, one by one: `SELECT *` of sixteen thousand columns takes half a minute, in
-//! which nothing stops it. So both are added up in the syntax tree.
+//! Each join that the planner makes has a list of the columns of all tables that it joins, those
+//! before it too: two hundred references to a table of four thousand columns are eighty million
+//! columns, which take gigabytes before [`depth`](super::depth) sees the plan. And it looks for
+//! each column that a SELECT lists among all those of its FROM, one by one: `SELECT *` of sixteen
+//! thousand columns takes half a minute, in which nothing stops it. So both are added up in the
+//! syntax tree.
 
 use std::collections::HashMap;
 
@@ -20,12 +21,12 @@ use super::visit::{QueryVisitor, visit};
 /// All joins of a statement may have this many times the columns that one table may have.
 const TABLES: usize = 128;
 
-/// All SELECTs of a statement may look for columns as often as so many `SELECT *` of the widest table do:
-/// each takes two seconds where a table may have four thousand columns.
+/// All SELECTs of a statement may look for columns as often as so many `SELECT *` of the widest
+/// table do: each takes two seconds where a table may have four thousand columns.
 const SELECTS: usize = 8;
 
-/// Refuses a statement whose joins have too many columns. `max_columns` is what one table may have, and
-/// `columns_of` returns how many a table or a view has, by its name.
+/// Refuses a statement whose joins have too many columns. `max_columns` is what one table may have,
+/// and `columns_of` returns how many a table or a view has, by its name.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`, with the setting.
@@ -58,8 +59,8 @@ struct Joined<F> {
 }
 
 impl<F: Fn(&str) -> Option<usize>> Joined<F> {
-    /// Adds the columns of each join of a FROM, and returns those of the last one. Tables that are listed one
-    /// after the other are joined, too.
+    /// Adds the columns of each join of a FROM, and returns those of the last one. Tables that are
+    /// listed one after the other are joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
         let mut width: usize = 0;
         for (joins, factor) in from.iter().flat_map(factors).enumerate() {
@@ -180,7 +181,8 @@ fn listed(select: &Select, width: usize) -> usize {
     widths.fold(0, usize::saturating_add)
 }
 
-/// Returns the SELECTs of a query and of its set operations, without those of the queries within it.
+/// Returns the SELECTs of a query and of its set operations, without those of the queries within
+/// it.
 fn selects(query: &Query) -> Vec<&Select> {
     let (mut open, mut found) = (vec![query.body.as_ref()], Vec::new());
     while let Some(body) = open.pop() {
@@ -224,8 +226,8 @@ mod tests {
             joined("wide", 10).replace("SELECT *", "SELECT 1"),
             joined("narrow", 25),
             joined("(SELECT a FROM wide)", 20),
-            vec!["SELECT * FROM wide"; 8].join(" UNION ALL "),
-            vec!["SELECT 1 FROM wide"; 50].join(" UNION ALL "),
+            ["SELECT * FROM wide"; 8].join(" UNION ALL "),
+            ["SELECT 1 FROM wide"; 50].join(" UNION ALL "),
             format!("WITH n AS (SELECT 1 AS a) {}", joined("n", 25)),
             "SELECT 1".to_owned(),
             "INSERT INTO wide SELECT * FROM wide".to_owned(),
@@ -258,12 +260,12 @@ mod tests {
 
     #[test]
     fn lists_of_many_columns_of_many_are_refused_wherever_they_are() {
-        let stars = vec!["w.*"; 9].join(", ");
+        let stars = ["w.*"; 9].join(", ");
         for sql in [
             joined("wide", 3),
             format!("SELECT {stars} FROM wide w"),
             format!("WITH x AS (SELECT {stars} FROM wide w) SELECT 1"),
-            vec!["SELECT * FROM wide"; 9].join(" UNION ALL "),
+            ["SELECT * FROM wide"; 9].join(" UNION ALL "),
         ] {
             let error = check_sql(&sql).unwrap_err();
             assert!(error.message().contains("is looked for"), "{sql}: {error}");
@@ -272,8 +274,7 @@ mod tests {
 
     #[test]
     fn wildcards_of_queries_within_queries_are_counted_in_no_time() {
-        let nested =
-            |within: String, _| format!("SELECT {} FROM ({within})", vec!["*"; 8].join(", "));
+        let nested = |within: String, _| format!("SELECT {} FROM ({within})", ["*"; 8].join(", "));
         let sql = (0..15).fold("SELECT 1 AS a".to_owned(), nested);
         check_sql(&sql).unwrap_err();
     }

@@ -63,7 +63,7 @@ impl FlightSql {
         Self {
             engine,
             cluster,
-            sessions: Sessions::new(config.query.max_sessions),
+            sessions: Sessions::new(&config.query),
             tickets: Tickets::new(sealer, &config.query),
             polled: Arc::default(),
             login,

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::direct_option::DirectResults;
 use super::types::Profile;
 use crate::catalog::access::Rights;
+use crate::config;
 use crate::engine::{Caller, Session};
 
 const TOKEN_PREFIX: &str = "volary-session-";
@@ -122,12 +123,12 @@ pub(super) struct Sessions {
 type Name = (String, SessionToken);
 
 impl Sessions {
-    /// Keeps so many, and a quarter of them for a user at the most; the one that was not used for the longest time is forgotten first.
-    pub(super) fn new(max_sessions: u64) -> Self {
+    /// Keeps as many as the settings say, in all and of each user; the one that was not used for the longest time is forgotten first.
+    pub(super) fn new(config: &config::Query) -> Self {
         Self {
-            by_name: least_recently_used(max_sessions).build(),
+            by_name: least_recently_used(config.max_sessions).build(),
             by_user: least_recently_used(USERS).build(),
-            max_of_user: max_sessions.div_ceil(4),
+            max_of_user: config.max_sessions_per_user(),
         }
     }
 
@@ -202,6 +203,13 @@ fn name(rights: &Rights, token: &SessionToken) -> Name {
 mod tests {
     use super::*;
 
+    fn sessions_of(max_sessions: u64) -> Sessions {
+        Sessions::new(&config::Query {
+            max_sessions,
+            ..config::Query::default()
+        })
+    }
+
     impl Sessions {
         /// What caches do now and then.
         fn run_pending_tasks(&self) {
@@ -218,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_user_who_begins_many_sessions_keeps_those_of_others() {
-        let sessions = Sessions::new(40);
+        let sessions = sessions_of(40);
         let (kea, auk) = (
             Arc::new(Rights::none("kea", 1)),
             Arc::new(Rights::none("auk", 1)),
@@ -238,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_token_names_the_same_session_until_it_is_closed() {
-        let (sessions, by) = (Sessions::new(10), anybody());
+        let (sessions, by) = (sessions_of(10), anybody());
         let token = SessionToken::new();
         let id = sessions.of(&by, Some(&token)).engine.id();
         assert_eq!(sessions.of(&by, Some(&token)).engine.id(), id);
@@ -248,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_session_is_its_users_alone() {
-        let (sessions, token) = (Sessions::new(10), SessionToken::new());
+        let (sessions, token) = (sessions_of(10), SessionToken::new());
         let [kea, auk] = ["kea", "auk"].map(|user| Arc::new(Rights::none(user, 1)));
         let session = sessions.of(&kea, Some(&token));
         assert_ne!(
@@ -262,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_client_that_names_no_session_has_another_one_at_each_call() {
-        let (sessions, by) = (Sessions::new(10), anybody());
+        let (sessions, by) = (sessions_of(10), anybody());
         assert_ne!(
             sessions.of(&by, None).engine.id(),
             sessions.of(&by, None).engine.id()
@@ -271,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_the_call_that_named_no_session_has_set_is_kept_under_the_new_token() {
-        let (sessions, by) = (Sessions::new(10), anybody());
+        let (sessions, by) = (sessions_of(10), anybody());
         let session = sessions.of(&by, None);
         session.set_profile(Some(Profile::Native));
         let token = sessions.name(&session);

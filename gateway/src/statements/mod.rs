@@ -5,7 +5,6 @@
 mod entry;
 /// Those that have ended.
 mod history;
-/// The largest statement ends before the process does.
 /// What workers do for them.
 mod work;
 

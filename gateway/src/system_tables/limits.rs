@@ -91,7 +91,7 @@ pub struct Limit {
     pub setting: Option<&'static str>,
     /// How much there may be.
     pub most: u64,
-    /// The same in words, where it depends on the machine.
+    /// How much there may be in words, where it depends on the machine.
     pub in_words: Option<String>,
     /// The unit of `most`.
     pub unit: &'static str,
@@ -320,7 +320,7 @@ fn of_users(config: &Config) -> Vec<Limit> {
         Limit::new(
             "user",
             "sessions",
-            query.max_sessions.div_ceil(4),
+            query.max_sessions_per_user(),
             "sessions",
             FORGOTTEN,
         )

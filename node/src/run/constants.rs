@@ -3,12 +3,10 @@
 //! Functions take a constant for a column that has it in each row: one of a megabyte is eight gigabytes in a batch of 8,192 rows, also
 //! where all that is made of it is a number. So operators that compute with a large constant are given fewer rows at once.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::Schema;
 use datafusion::common::resources_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
@@ -16,16 +14,15 @@ use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::expressions::{CaseExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecordBatchStream};
-use futures::{Stream, StreamExt};
 
-use super::around::{Around, AroundExec};
-use crate::memory::{BeingMade, ProcessMemory};
+use super::around::AroundExec;
+use super::few_rows::{Beside, FewRows};
 use crate::size::MemorySize;
 use crate::value_limit::ValueLimit;
 
@@ -69,13 +66,11 @@ pub(super) fn with_few_rows_at_once(
     let inputs = children
         .into_iter()
         .map(|input| {
-            AroundExec::wrap(
-                Arc::clone(input),
-                FewRows {
-                    rows,
-                    constant_bytes: largest,
-                },
-            )
+            let constant = Constant {
+                bytes: largest,
+                rows,
+            };
+            AroundExec::wrap(Arc::clone(input), FewRows(constant))
         })
         .collect();
     replace_children_if_necessary(node, inputs)
@@ -125,78 +120,28 @@ fn is_constant(expression: &Arc<dyn PhysicalExpr>) -> bool {
     expression.is::<Literal>() || (is_computed && children.into_iter().all(is_constant))
 }
 
-#[derive(Debug)]
-struct FewRows {
+/// A large constant, which stands beside each row.
+#[derive(Debug, Clone, Copy)]
+struct Constant {
+    bytes: usize,
+    /// The rows that it may stand beside at once.
     rows: usize,
-    /// The constant beside each of them.
-    constant_bytes: usize,
 }
 
-impl Around for FewRows {
+impl Beside for Constant {
     const NAME: &'static str = "FewRowsExec";
 
-    fn execute(
-        &self,
-        within: &Arc<dyn ExecutionPlan>,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(Pieces {
-            batches: within.execute(partition, context)?,
-            rows: self.rows,
-            constant_bytes: self.constant_bytes,
-            left: None,
-            being_made: None,
-        }))
+    fn rows(&self) -> usize {
+        self.rows
     }
-}
 
-/// Batches in pieces of so many rows. What an operator makes of one is taken to be there until it asks for the next one.
-struct Pieces {
-    batches: SendableRecordBatchStream,
-    rows: usize,
-    constant_bytes: usize,
-    left: Option<RecordBatch>,
-    being_made: Option<BeingMade<'static>>,
-}
-
-impl Pieces {
-    fn hand_over(&mut self, piece: RecordBatch) -> Result<RecordBatch> {
-        let copies = self.constant_bytes.saturating_mul(piece.num_rows());
-        let bytes = copies.saturating_mul(MADE_OF_COPIES);
-        self.being_made = ProcessMemory::this().make(bytes, || {
-            let constant = MemorySize::from(self.constant_bytes);
-            format!("a constant of {constant} beside {} rows", piece.num_rows())
-        })?;
-        Ok(piece)
+    fn bytes(&self) -> usize {
+        self.bytes.saturating_mul(MADE_OF_COPIES)
     }
-}
 
-impl Stream for Pieces {
-    type Item = Result<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.being_made = None;
-        let batch = match self.left.take() {
-            Some(batch) => batch,
-            None => match ready!(self.batches.poll_next_unpin(cx)) {
-                Some(Ok(batch)) => batch,
-                ended => return Poll::Ready(ended),
-            },
-        };
-        let rows = batch.num_rows();
-        if rows > self.rows {
-            self.left = Some(batch.slice(self.rows, rows - self.rows));
-            let piece = batch.slice(0, self.rows);
-            return Poll::Ready(Some(self.hand_over(piece)));
-        }
-        Poll::Ready(Some(self.hand_over(batch)))
-    }
-}
-
-impl RecordBatchStream for Pieces {
-    fn schema(&self) -> SchemaRef {
-        self.batches.schema()
+    fn shown(&self, rows: usize) -> String {
+        let constant = MemorySize::from(self.bytes);
+        format!("a constant of {constant} beside {rows} rows")
     }
 }
 
@@ -205,20 +150,10 @@ mod tests {
     use datafusion::common::tree_node::Transformed;
     use datafusion::physical_plan::collect;
     use datafusion::physical_plan::displayable;
-    use datafusion::prelude::{SessionConfig, SessionContext};
+    use datafusion::prelude::SessionContext;
 
     use super::*;
-    use crate::memory::Limit;
-
-    /// With a small limit: what is above 120 bytes is large.
-    fn context() -> SessionContext {
-        let values = Limit {
-            bytes: 1_000_000,
-            setting: "node.max_value",
-        };
-        let config = SessionConfig::new().with_target_partitions(2);
-        SessionContext::new_with_config(ValueLimit(values).set(config))
-    }
+    use crate::run::context_with_small_values as context;
 
     async fn planned(context: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
         let frame = context.sql(sql).await.unwrap();
@@ -255,7 +190,7 @@ mod tests {
             let sql = format!("SELECT {query} FROM generate_series(1, 10000) t(x)");
             let few = limited(planned(&context, &sql).await, &context).unwrap();
             let shown = displayable(few.as_ref()).indent(false).to_string();
-            assert_eq!(shown.contains(FewRows::NAME), is_cut, "{sql}:\n{shown}");
+            assert_eq!(shown.contains(Constant::NAME), is_cut, "{sql}:\n{shown}");
             let expected = planned(&context, &sql).await;
             let expected = collect(expected, context.task_ctx()).await.unwrap();
             let made = collect(few, context.task_ctx()).await.unwrap();
@@ -272,7 +207,7 @@ mod tests {
         let shown = displayable(limited(plan, &context).unwrap().as_ref())
             .indent(false)
             .to_string();
-        assert!(!shown.contains(FewRows::NAME), "{shown}");
+        assert!(!shown.contains(Constant::NAME), "{shown}");
         let join = "SELECT * FROM generate_series(1, 9) a(x) JOIN generate_series(1, 9) b(y) ON length(concat(repeat('x', 5000), x, y)) < 7";
         let error = limited(planned(&context, join).await, &context).unwrap_err();
         assert!(error.to_string().contains("put it into a table"), "{error}");

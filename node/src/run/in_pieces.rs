@@ -40,11 +40,7 @@ pub(super) fn in_pieces(
     ended: &CancellationToken,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        let mut calls = false;
-        for column in projection.expr() {
-            calls |= calls_bounded(&column.expr)?;
-        }
-        if calls {
+        if any_calls_bounded(projection.expr().iter().map(|column| &column.expr))? {
             return Ok(Arc::new(ProjectionInPieces {
                 projection: node,
                 ended: ended.clone(),
@@ -73,21 +69,31 @@ fn aggregate_in_pieces(
     let mut is_changed = false;
     for function in &mut functions {
         let mut arguments = function.expressions();
-        let mut calls = false;
+        if !any_calls_bounded(&arguments)? {
+            continue;
+        }
         for argument in &mut arguments {
             if calls_bounded(argument)? {
                 *argument = stoppable(argument, ended)?;
-                calls = true;
             }
         }
         let order_by = function.order_bys().iter();
         let order_by = order_by.map(|order| Arc::clone(&order.expr)).collect();
-        if calls && let Some(rewritten) = function.with_new_expressions(arguments, order_by) {
+        if let Some(rewritten) = function.with_new_expressions(arguments, order_by) {
             *function = Arc::new(rewritten);
             is_changed = true;
         }
     }
     Ok(is_changed.then(|| Arc::new(aggregate.with_new_aggr_exprs(functions)) as _))
+}
+
+fn any_calls_bounded<'a>(
+    expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>,
+) -> Result<bool> {
+    let mut expressions = expressions.into_iter();
+    expressions.try_fold(false, |found, expression| {
+        Ok(found || calls_bounded(expression)?)
+    })
 }
 
 /// A projection that hands on as many rows at once as its functions take.

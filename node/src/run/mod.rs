@@ -11,6 +11,8 @@ mod around;
 mod collect_left;
 /// Large constants beside columns.
 mod constants;
+/// Few rows at once, beside something large.
+mod few_rows;
 /// Functions that take few rows at once.
 mod in_pieces;
 /// The collected side of nested loop joins.
@@ -189,4 +191,20 @@ fn runnable_join(
         return Ok(Some(Arc::new(join)));
     }
     Ok(node.is::<CrossJoinExec>().then(|| Arc::clone(node)))
+}
+
+/// Makes a context in which a value may have a megabyte, and the values of a batch four.
+#[cfg(test)]
+fn context_with_small_values() -> datafusion::prelude::SessionContext {
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    use crate::memory::Limit;
+    use crate::value_limit::ValueLimit;
+
+    let values = Limit {
+        bytes: 1_000_000,
+        setting: "node.max_value",
+    };
+    let config = SessionConfig::new().with_target_partitions(2);
+    SessionContext::new_with_config(ValueLimit(values).set(config))
 }

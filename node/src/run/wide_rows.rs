@@ -19,11 +19,12 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use volary_flight_proto::{Error, ErrorCode};
 
 use super::around::{Around, AroundExec};
-use crate::memory::{Limit, ProcessMemory};
+use super::few_rows::{Beside, FewRows};
+use crate::memory::Limit;
 use crate::row_width::{can_be_wide, fixed_width, longest_list, widest_row};
 use crate::size::MemorySize;
 use crate::value_limit::{VALUES_AT_ONCE, ValueLimit};
@@ -46,7 +47,8 @@ pub(super) fn without_wide_rows(
         }
         let widest = Arc::new(AtomicUsize::new(0));
         let left = AroundExec::wrap(Arc::clone(join.left()), Measured(Arc::clone(&widest)));
-        let right = AroundExec::wrap(Arc::clone(join.right()), FewPartners { limit, widest });
+        let right = FewRows(Widest { limit, widest });
+        let right = AroundExec::wrap(Arc::clone(join.right()), right);
         return replace_children_if_necessary(node, vec![left, right]);
     }
     let is_unnest = node.is::<UnnestExec>();
@@ -122,57 +124,30 @@ impl Around for Measured {
     }
 }
 
-/// Hands on few rows of a cross join's right side at once, where a row of the left side, which is copied for
-/// each of them, is wide.
-#[derive(Debug)]
-struct FewPartners {
+/// The widest row of a cross join's left side, which is copied for each row of its right side.
+#[derive(Debug, Clone)]
+struct Widest {
     limit: Limit,
-    /// The bytes of the widest row of the left side.
+    /// The bytes of the row, as far as the rows of the left side are read.
     widest: Arc<AtomicUsize>,
 }
 
-impl Around for FewPartners {
+impl Beside for Widest {
     const NAME: &'static str = "FewPartnersExec";
 
-    fn execute(
-        &self,
-        within: &Arc<dyn ExecutionPlan>,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let (limit, widest) = (self.limit, Arc::clone(&self.widest));
-        let rows = within.execute(partition, context)?;
-        let schema = rows.schema();
-        let mut being_made = None;
-        let pieces = rows.flat_map(move |batch| {
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(error) => return stream::iter(vec![Err::<RecordBatch, _>(error)]),
-            };
-            let widest = widest.load(Ordering::Relaxed);
-            let at_once = limit.bytes.checked_div(widest).unwrap_or(usize::MAX);
-            let pieces: Vec<_> = pieces(&batch, at_once.max(1)).map(Ok).collect();
-            stream::iter(pieces)
-        });
-        let widest = Arc::clone(&self.widest);
-        let pieces = pieces.map(move |piece| {
-            let piece: RecordBatch = piece?;
-            drop(being_made.take());
-            let copied = widest.load(Ordering::Relaxed);
-            let copies = copied.saturating_mul(piece.num_rows());
-            being_made = ProcessMemory::this().make(copies, || {
-                let row = MemorySize::from(copied);
-                format!("a row of {row} beside {} others", piece.num_rows())
-            })?;
-            Ok(piece)
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, pieces)))
+    fn rows(&self) -> usize {
+        let rows = self.limit.bytes.checked_div(self.bytes());
+        rows.unwrap_or(usize::MAX).max(1)
     }
-}
 
-fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
-    let begins = (0..batch.num_rows()).step_by(rows.min(batch.num_rows().max(1)));
-    begins.map(move |begin| batch.slice(begin, rows.min(batch.num_rows() - begin)))
+    fn bytes(&self) -> usize {
+        self.widest.load(Ordering::Relaxed)
+    }
+
+    fn shown(&self, rows: usize) -> String {
+        let row = MemorySize::from(self.bytes());
+        format!("a row of {row} beside {rows} others")
+    }
 }
 
 /// Refuses rows of which the copies for one batch would be too large.
@@ -253,22 +228,12 @@ mod tests {
     use arrow::datatypes::Int64Type;
     use datafusion::common::tree_node::{Transformed, TreeNode};
     use datafusion::physical_plan::collect;
-    use datafusion::prelude::{SessionConfig, SessionContext};
 
     use super::*;
-
-    /// With a limit of a megabyte for a value, and of four for a batch.
-    fn context() -> SessionContext {
-        let limit = Limit {
-            bytes: 1_000_000,
-            setting: "node.max_value",
-        };
-        let config = SessionConfig::new().with_target_partitions(2);
-        SessionContext::new_with_config(ValueLimit(limit).set(config))
-    }
+    use crate::run::context_with_small_values;
 
     async fn number(sql: &str) -> Result<i64> {
-        let context = context();
+        let context = context_with_small_values();
         let plan = context.sql(sql).await?.create_physical_plan().await?;
         let task = context.task_ctx();
         let plan =

@@ -23,7 +23,7 @@ mod string_concat;
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -83,17 +83,10 @@ pub fn bounded<'a>(
 /// # Errors
 /// Those of the expression, if it cannot be walked.
 pub fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
-    let mut found = false;
-    expression.apply(|part| {
+    expression.exists(|part| {
         let call = part.downcast_ref::<ScalarFunctionExpr>();
-        found |= call.is_some_and(|call| call.fun().inner().is::<Bounded>());
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
+        Ok(call.is_some_and(|call| call.fun().inner().is::<Bounded>()))
+    })
 }
 
 /// The aggregates among these that make one value of many, with this limit for it.

@@ -47,6 +47,7 @@ use super::kept::Given;
 use super::optimize::optimize;
 use super::relay::Relaying;
 use super::running::ListedFragment;
+use crate::config::CLIENT_TIMEOUT;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
@@ -56,8 +57,6 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 /// its queries itself, after `gateway.query.timeout` at the latest, and with them their streams; if it is gone, HTTP/2's
 /// keepalive ends them.
 const READER_TIMEOUT: Duration = Duration::MAX;
-/// A client that takes no rows for so long is given up.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Buckets of a gateway with as many partitions as it may have.
 const MOST_BUCKETS: usize = 1 << 17;
 

@@ -99,7 +99,7 @@ macro_rules! of_environment {
     };
 }
 
-/// As `object_store::parse_url_opts` makes them, which takes no connector.
+/// Makes the store of a URL as `object_store::parse_url_opts` does, which takes no connector.
 fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(match ObjectStoreScheme::parse(url)?.0 {
         ObjectStoreScheme::AmazonS3 => Arc::new(of_environment!(AmazonS3Builder, url).build()?),

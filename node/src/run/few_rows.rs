@@ -1,0 +1,98 @@
+//! Few rows at once, beside something large that is copied for each of them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecordBatchStream};
+use futures::{Stream, StreamExt};
+
+use super::around::Around;
+use crate::memory::{BeingMade, ProcessMemory};
+
+/// Something that an operator copies for each row that it is given.
+pub(super) trait Beside: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
+    /// The operator that hands on few rows, as plans show it.
+    const NAME: &'static str;
+
+    /// Returns how many rows are handed on at once, at the most.
+    fn rows(&self) -> usize;
+
+    /// Returns the bytes of memory that are taken for each row.
+    fn bytes(&self) -> usize;
+
+    /// Says what stands beside so many rows.
+    fn shown(&self, rows: usize) -> String;
+}
+
+/// Hands on few rows at once, because of what stands beside them.
+#[derive(Debug)]
+pub(super) struct FewRows<B>(pub(super) B);
+
+impl<B: Beside> Around for FewRows<B> {
+    const NAME: &'static str = B::NAME;
+
+    fn execute(
+        &self,
+        within: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        Ok(Box::pin(Pieces {
+            batches: within.execute(partition, context)?,
+            beside: self.0.clone(),
+            left: None,
+            being_made: None,
+        }))
+    }
+}
+
+/// Batches in pieces. What an operator makes of one is taken to be there until it asks for the next one.
+struct Pieces<B> {
+    batches: SendableRecordBatchStream,
+    beside: B,
+    left: Option<RecordBatch>,
+    being_made: Option<BeingMade<'static>>,
+}
+
+impl<B: Beside> Pieces<B> {
+    fn hand_over(&mut self, piece: RecordBatch) -> Result<RecordBatch> {
+        let rows = piece.num_rows();
+        let bytes = self.beside.bytes().saturating_mul(rows);
+        self.being_made = ProcessMemory::this().make(bytes, || self.beside.shown(rows))?;
+        Ok(piece)
+    }
+}
+
+impl<B: Beside> Stream for Pieces<B> {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.being_made = None;
+        let batch = match self.left.take() {
+            Some(batch) => batch,
+            None => match ready!(self.batches.poll_next_unpin(cx)) {
+                Some(Ok(batch)) => batch,
+                ended => return Poll::Ready(ended),
+            },
+        };
+        let (rows, most) = (batch.num_rows(), self.beside.rows());
+        if rows > most {
+            self.left = Some(batch.slice(most, rows - most));
+            let piece = batch.slice(0, most);
+            return Poll::Ready(Some(self.hand_over(piece)));
+        }
+        Poll::Ready(Some(self.hand_over(batch)))
+    }
+}
+
+impl<B: Beside> RecordBatchStream for Pieces<B> {
+    fn schema(&self) -> SchemaRef {
+        self.batches.schema()
+    }
+}
