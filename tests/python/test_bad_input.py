@@ -9,14 +9,17 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import protobuf as pb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from adbc_driver_flightsql import dbapi
 from cluster import LocalCluster
+from flight_sql import prepared
 from processes import until
 from pyarrow import flight
+from raw_flight import Node, command
 
 import volary
 
@@ -561,6 +564,43 @@ def test_files_whose_values_nest_without_end_are_refused(connection, empty_table
     assert connection.sql(f"SELECT count(*) FROM {empty_table}").rows() == [(0,)]
 
 
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return bytes([number])
+    return bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
+
+
+def _group(children: int) -> bytes:
+    """An optional group in the list of a Parquet file's columns, in Thrift's compact protocol."""
+    return b"\x35\x02\x18\x01g\x15" + _varint(2 * children) + b"\0"
+
+
+def _parquet(columns: list[bytes], row_groups: int = 0) -> bytes:
+    """A Parquet file of a footer alone, whose row groups are announced and do not follow."""
+    listed = b"\x19\xfc" + _varint(len(columns)) + b"".join(columns)
+    footer = b"\x15\x02" + listed + b"\x16\0" + b"\x19\xfc" + _varint(row_groups) + b"\0"
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_parquet_files_whose_footers_would_end_the_reader_are_refused(tmp_path):
+    leaf = b"\x15\x02\x25\x02\x18\x01k\0"
+    footers = {
+        "deep": (_parquet([*[_group(1)] * 20_000, leaf]), INVALID, "nested too deeply"),
+        "childless": (_parquet([_group(2**31 - 1), leaf]), DATA_LOSS, "the footer is damaged"),
+        "groupless": (_parquet([_group(1), leaf], row_groups=2**31 - 1), DATA_LOSS, "the footer is damaged"),
+    }
+    (inbox := tmp_path / "inbox").mkdir()
+    with LocalCluster(tmp_path, workers=1, allow_roots=[inbox]) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        for name, (data, error, part) in footers.items():
+            (inbox / f"{name}.parquet").write_bytes(data)
+            refused(connection, f"COPY t FROM '{inbox}/{name}.parquet'", error, f"{name}.parquet: ", part)
+        # A chain that a program might write is understood.
+        (inbox / "chain.parquet").write_bytes(_parquet([*[_group(1)] * 100, leaf]))
+        refused(connection, f"COPY t FROM '{inbox}/chain.parquet'", INVALID, "column g is none of table t")
+        assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
+
+
 def test_without_allowed_roots_copy_reads_nothing(tmp_path):
     with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection:
         connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k')")
@@ -703,6 +743,52 @@ def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]
     yield exchange
 
 
+def _deep_schema(levels: int) -> bytes:
+    """An Arrow schema of one column of lists within lists, as a message that no library would write."""
+
+    def numbers(*values: int, size: int = 4) -> bytes:
+        return b"".join(value.to_bytes(size, "little") for value in values)
+
+    # Where the message begins; its table: version 5, a schema, where it is; and the schema's: one field.
+    message = numbers(16) + numbers(10, 12, 4, 6, 8, 0, size=2) + numbers(12) + numbers(4, 1, size=2) + numbers(12)
+    schema = numbers(8, 8, 0, 4, size=2) + numbers(8, 4, 1, 20)
+
+    def column(type_id: int, children: int) -> bytes:
+        """A field, its type, which has nothing to say, and where its child is: behind it."""
+        table = numbers(16, 16, 0, 0, 4, 8, 0, 12, size=2) + numbers(16, type_id, 12, 12)
+        return table + numbers(4, 4, size=2) + numbers(4, children, 20)
+
+    null, a_list = 1, 12
+    return message + schema + column(a_list, 1) * levels + column(null, 0)
+
+
+def test_schemas_that_nest_without_end_are_refused_wherever_clients_send_them(tmp_path):
+    definition = pb.field(1, pb.field(1, 1) + pb.field(2, 2))
+    with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as connection, Node(cluster.uri) as node:
+        connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
+        with flight.connect(cluster.uri) as client:
+            query = prepared(client, "SELECT ? AS k")[1]
+            insert = prepared(client, "INSERT INTO t VALUES (?)")[1]
+        descriptors = [
+            command("CommandStatementIngest", definition + pb.field(2, "t")),
+            command("CommandStatementIngest", definition + pb.field(2, "made")),
+            command("CommandStatementUpdate", pb.field(1, "INSERT INTO t VALUES (?)")),
+            command("CommandPreparedStatementQuery", pb.field(1, query)),
+            command("CommandPreparedStatementUpdate", pb.field(1, insert)),
+        ]
+        for levels in (100, 20_000):
+            for descriptor in descriptors:
+                answer = node.call("DoPut", pb.field(1, descriptor) + pb.field(2, _deep_schema(levels)))
+                assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, answer
+        # Of fewer levels, the schema is understood.
+        ingest = pb.field(1, descriptors[1])
+        answer = node.call("DoPut", ingest + pb.field(2, _deep_schema(40)))
+        assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "max_type_depth" in answer.text
+        assert node.call("DoPut", ingest + pb.field(2, _deep_schema(20))).code is grpc.StatusCode.OK
+        assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
+
+
 def test_nonsense_is_refused_by_the_gateway_and_by_a_worker(cluster, connection, client, birds):
     workers = connection.sql("SELECT address FROM system.nodes WHERE role = 'worker' ORDER BY id").rows()
     assert len(workers) == 3
@@ -780,6 +866,7 @@ DEEP = {
     "steps that double": _steps(30, "SELECT a.k FROM {before} a JOIN {before} b ON a.k = b.k") + "SELECT * FROM s30",
     "balanced conditions": "SELECT * FROM t WHERE " + _balanced("k = 1", "AND", 13),
     "types in texts": "SELECT arrow_cast(1, '" + "List(" * 20_000 + "Int64" + ")" * 20_000 + "')",
+    "types in texts whose names close what is open": "SELECT arrow_cast(1, '" + 'Struct(")": ' * 20_000 + "')",
     "types in texts to be tried": "SELECT arrow_try_cast(k, '" + "LargeList(" * 20_000 + "Int64" + "') FROM t",
 }
 

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -621,3 +622,49 @@ def test_joins_have_a_limit_of_columns(connection, name):
             f"CREATE OR REPLACE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(300_000))})"
         )
     assert connection.sql(f"SELECT c1 FROM {name}").rows() == []
+
+
+def test_lists_of_columns_have_a_limit_of_what_they_are_looked_for_in(connection, name):
+    """The planner looks for each column of a list among all of the FROM, one by one."""
+    connection.sql(f"CREATE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(COLUMNS))})")
+    for listing in (
+        f"SELECT {', '.join(['t.*'] * COLUMNS)} FROM {name} t",
+        f"SELECT * FROM {name} a, {name} b, {name} c",
+        " UNION ALL ".join([f"SELECT * FROM {name}"] * 9),
+    ):
+        with pytest.raises(volary.InvalidArgumentError, match=r"is looked for .*max_columns"):
+            connection.sql(listing)
+
+
+def test_types_have_a_limit_of_fields(connection):
+    """A type that doubles at each step is small in memory, and nobody can walk over all of it."""
+    for made in ("struct(a, a)", "{'x': a, 'y': a}", "map([a], [a])"):
+        steps = ", ".join(f"s{step} AS (SELECT {made} AS a FROM s{step - 1})" for step in range(1, 41))
+        with pytest.raises(volary.InvalidArgumentError, match=rf"more than {COLUMNS} fields"):
+            connection.sql(f"WITH s0 AS (SELECT 1 AS a), {steps} SELECT 1 FROM s40")
+
+
+def _idle(pid: int) -> Callable[[], bool]:
+    """Whether a process has computed for less than a fifth of its last second."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    readings: list[tuple[float, float]] = []
+
+    def idle() -> bool:
+        spent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        readings.append((time.monotonic(), (int(spent[11]) + int(spent[12])) / ticks))
+        now, computed = readings[-1]
+        before = [past for at, past in readings if at <= now - 1]
+        return bool(before) and computed - before[-1] < 0.2
+
+    return idle
+
+
+def test_nothing_goes_on_after_a_table_was_refused_that_is_too_wide(gateway, connection, name):
+    connection.sql(f"CREATE TABLE {name} (k BIGINT)")
+    columns = ", ".join(f"c{number} BIGINT" for number in range(300_000))
+    for made in (f"({columns})", f"AS SELECT {columns.replace(' BIGINT', '')} FROM {name}"):
+        with pytest.raises(volary.InvalidArgumentError, match=r"gateway\.query\.max_columns"):
+            connection.sql(f"CREATE OR REPLACE TABLE {name} {made}")
+        pid, _ = open_files(gateway.gateway)
+        until(_idle(pid), "the gateway has nothing to do")
+    assert connection.sql(f"SELECT k FROM {name}").rows() == []

@@ -61,7 +61,7 @@ impl PageChecksums {
     }
 
     /// As an entry of a file's metadata.
-    pub(crate) fn to_key_value(mut self) -> KeyValue {
+    pub(crate) fn into_key_value(mut self) -> KeyValue {
         self.parts.sort_unstable_by_key(|part| part.start);
         let mut encoded = Encoded::default();
         let mut end = 0;

@@ -55,9 +55,10 @@ const GATEWAY: &str = "
 ";
 
 const AFTER_GATEWAY: &str = "
-A stranger is a client that has not shown who it is. The headers of its calls count as messages. The joins of a
-statement may have 128 times the columns of a table together. Statements also have limits of depth; the error says what
-is too deep.
+A stranger is a client that has not shown who it is. The headers of its calls count as messages. All joins of
+a statement may have 128 times the columns of a table together, and all operators of its plan 256 times. All of its
+SELECTs together may look at as many columns as eight `SELECT *` of the widest table. A type within a statement may have
+as many fields as a table has columns. Statements also have limits of depth; the error says what is too deep.
 
 `system.limits` also has two rows for each user with running statements or limits of its own: how many of the user's
 statements run, and how much memory the largest of them has. `user_name` says whose they are. `setting` is `MAX_QUERIES`

@@ -11,10 +11,10 @@ use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
 
 use super::names::{CATALOG, PUBLIC};
 use super::settings::Limits;
-use super::type_texts;
+use super::{made_types, type_texts};
 use crate::config::Config;
 use crate::planning::narrowing::NarrowingCasts;
-use crate::planning::rules::{logical_rules, physical_rules, planner_config};
+use crate::planning::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
 
 /// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {
@@ -34,6 +34,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     let session = ValueLimit(config.query.value_limit()).set(session);
     let defaults = SessionStateDefaults::default_scalar_functions();
     let functions = value_limit::bounded(&defaults, config.query.value_limit());
+    let making_types = made_types::bounded(&defaults, config.query.max_columns);
     let mut state = SessionStateBuilder::new()
         .with_config(planner_config(
             session,
@@ -41,14 +42,19 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
             config.gather.runtime_filter_keys,
         ))
         .with_runtime_env(runtime_env)
+        // It is asked before those of DataFusion.
+        .with_expr_planners(vec![Arc::new(made_types::Literals::of(&making_types))])
         .with_default_features()
-        .with_analyzer_rule(Arc::new(NarrowingCasts))
-        .with_analyzer_rule(Arc::new(BoundedFunctions::new(&functions)))
+        .with_analyzer_rules(analyzer_rules(vec![
+            Arc::new(NarrowingCasts),
+            Arc::new(BoundedFunctions::new(&functions)),
+        ]))
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
         .build();
     let reading_types = type_texts::bounded(&defaults, config.query.max_type_depth);
-    for function in functions.into_iter().chain(reading_types) {
+    let bounded = functions.into_iter().chain(reading_types);
+    for function in bounded.chain(making_types) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();

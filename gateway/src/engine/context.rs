@@ -31,6 +31,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::memory;
+use volary_node::runtimes::check_awaited;
 
 use super::errors::with_advice;
 use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
@@ -206,11 +207,11 @@ impl StatementContext {
             let mut state = self.state.clone();
             let parser = &mut state.config_mut().options_mut().sql_parser;
             parser.enable_subquery_sort_elimination = false;
-            plan_with(&state, statement).await
+            plan_with(&state, statement, self.shape).await
         } else if defines_view(&statement) {
-            plan_with(self.view_state(), statement).await
+            plan_with(self.view_state(), statement, self.shape).await
         } else {
-            plan_with(&self.state, statement).await
+            plan_with(&self.state, statement, self.shape).await
         };
         let plan = plan.map_err(|error| self.with_call(error))?;
         refuse_statements_within(&plan)?;
@@ -231,7 +232,10 @@ impl StatementContext {
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let view = Arc::new(ViewTable::new(plan_with(&self.state, query).await?, None));
+            let view = Arc::new(ViewTable::new(
+                plan_with(&self.state, query, self.shape).await?,
+                None,
+            ));
             let mut name = "source".to_owned();
             while self.catalog.version_of(&name).is_some() {
                 name.push('_');
@@ -354,7 +358,7 @@ impl StatementContext {
         self.resolve(&statement, &owner, depth + 1)
             .await
             .map_err(at)?;
-        let plan = plan_with(self.view_state(), *statement).await;
+        let plan = plan_with(self.view_state(), *statement, self.shape).await;
         let plan = plan.map_err(|error| at(self.with_call(error)))?;
         if let Some(parameters) = view.parameters() {
             let body = PlannedBody::new(parameters, plan);
@@ -392,10 +396,15 @@ impl fmt::Debug for StatementContext {
 }
 
 /// The plan of a statement whose views are planned.
-async fn plan_with(state: &SessionState, statement: DfStatement) -> Result<LogicalPlan> {
+async fn plan_with(
+    state: &SessionState,
+    statement: DfStatement,
+    shape: ShapeLimits,
+) -> Result<LogicalPlan> {
     let plan = state.statement_to_plan(statement).await;
     let plan = plan.map_err(with_advice)?;
-    depth::check(&plan)?;
+    check_awaited()?;
+    depth::check(&plan, shape.max_columns())?;
     refused::check_plan(&plan)?;
     Ok(plan)
 }

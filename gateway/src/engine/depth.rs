@@ -12,6 +12,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use volary_flight_proto::{Error, Result};
 
 use super::nesting::TYPED;
+use super::shape::fields;
 
 /// Levels of operators and expressions on one path: those of the longest chain that [`nesting`](super::nesting) lets through, and
 /// some more. The stacks of the CPU runtime's threads hold several times as many.
@@ -21,25 +22,35 @@ const MAX_DEPTH: usize = 2_500;
 /// twice are a thousand.
 pub(super) const MAX_OPERATORS: usize = 50_000;
 
+/// All operators of a plan may have this many times the columns that one table may have: each rule
+/// of the planner makes lists of them.
+const TABLES: usize = 256;
+
 /// What an operator counts: it becomes up to three at execution, and each of their frames is larger than an expression's.
 const OPERATOR: usize = 4;
 
 /// What a joined table counts, as a join's conditions are counted too.
 const JOIN: usize = 6;
 
-/// Refuses a plan that could overflow a stack once it is optimized. The walk itself cannot: DataFusion's visitors grow the stack.
+/// Refuses a plan that could overflow a stack once it is optimized, or whose operators have too
+/// many columns together. The walk itself cannot: DataFusion's visitors grow the stack.
+/// `max_columns` is what one table may have.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
-pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
-    let mut measuring = Measuring::default();
+pub(super) fn check(plan: &LogicalPlan, max_columns: usize) -> Result<()> {
+    let mut measuring = Measuring {
+        most_columns: max_columns.saturating_mul(TABLES),
+        ..Measuring::default()
+    };
     plan.visit_with_subqueries(&mut measuring)?;
-    match measuring.refused {
-        Some(what) => Err(Error::invalid(format!(
-            "the statement is nested too deeply, with the views and CTEs that it reads: {what}; write it flatter, or keep a step of it in a table (CREATE TABLE … AS)"
-        ))),
-        None => Ok(()),
-    }
+    measuring.refused.map_or(Ok(()), Err)
+}
+
+fn too_deep(what: &str) -> Error {
+    Error::invalid(format!(
+        "the statement is nested too deeply, with the views and CTEs that it reads: {what}; write it flatter, or keep a step of it in a table (CREATE TABLE … AS)"
+    ))
 }
 
 /// What lies below a place in the plan, at most on any path.
@@ -113,16 +124,39 @@ struct Measuring {
     /// For each operator from the root to the current one: what is below it, as far as it is measured.
     path: Vec<Below>,
     operators: usize,
-    refused: Option<String>,
+    /// This counts the columns of all operators, with the fields of nested ones.
+    columns: usize,
+    most_columns: usize,
+    refused: Option<Error>,
+}
+
+impl Measuring {
+    fn add_columns(&mut self, plan: &LogicalPlan) {
+        for field in plan.schema().fields() {
+            self.columns += fields(field.data_type(), self.most_columns);
+            if self.columns > self.most_columns {
+                self.refused = Some(Error::invalid(format!(
+                    "the operators of the statement have more than {} columns together, with the fields of nested ones, which is {TABLES} times what a table may have (gateway.query.max_columns): join or unite fewer tables, or select few columns of each before",
+                    self.most_columns
+                )));
+                return;
+            }
+        }
+    }
 }
 
 impl<'n> TreeNodeVisitor<'n> for Measuring {
     type Node = LogicalPlan;
 
-    fn f_down(&mut self, _: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
+    fn f_down(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
         self.operators += 1;
         if self.operators > MAX_OPERATORS {
-            self.refused = Some(format!("its plan has more than {MAX_OPERATORS} operators"));
+            let what = format!("its plan has more than {MAX_OPERATORS} operators");
+            self.refused = Some(too_deep(&what));
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        self.add_columns(plan);
+        if self.refused.is_some() {
             return Ok(TreeNodeRecursion::Stop);
         }
         self.path.push(Below::default());
@@ -132,9 +166,9 @@ impl<'n> TreeNodeVisitor<'n> for Measuring {
     fn f_up(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
         let below = self.path.pop().unwrap_or_default().with(plan)?;
         if below.depth() > MAX_DEPTH {
-            self.refused = Some(format!(
+            self.refused = Some(too_deep(&format!(
                 "more than {MAX_DEPTH} operators (one of the plan counts as {OPERATOR}, a join as {JOIN}, a CASE as its branches) stand in each other"
-            ));
+            )));
             return Ok(TreeNodeRecursion::Stop);
         }
         if let Some(outer) = self.path.last_mut() {
@@ -255,15 +289,15 @@ mod tests {
 
     use super::*;
 
-    /// On a thread with the stack of those that plan.
-    fn is_refused(sql: &str) -> bool {
+    /// Returns what is said of a statement, on a thread with the stack of those that plan.
+    fn checked(sql: &str) -> Result<()> {
         let sql = sql.to_owned();
         let planning = async move {
             let context = SessionContext::new();
             let table = "CREATE TABLE t (a BIGINT, b BOOLEAN)";
             context.sql(table).await.unwrap();
             let plan = context.state().create_logical_plan(&sql).await.unwrap();
-            check(&plan).is_err()
+            check(&plan, 50)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -274,6 +308,10 @@ mod tests {
             .unwrap()
             .join()
             .unwrap()
+    }
+
+    fn is_refused(sql: &str) -> bool {
+        checked(sql).is_err()
     }
 
     fn sum(terms: usize) -> String {
@@ -368,5 +406,18 @@ mod tests {
             })
             .collect::<String>();
         assert!(is_refused(&format!("SELECT 1 FROM {tables}")));
+    }
+
+    #[test]
+    fn operators_that_have_many_columns_together_are_refused() {
+        let of = |count: usize| {
+            let columns =
+                (0..count).map(|n| format!("struct(a, struct(a, struct(a, {n}))) AS s{n}"));
+            let columns: Vec<_> = columns.collect();
+            format!("SELECT {} FROM t", columns.join(", "))
+        };
+        checked(&of(1_000)).unwrap();
+        let error = checked(&of(2_000)).unwrap_err();
+        assert!(error.message().contains("max_columns"), "{error}");
     }
 }

@@ -33,6 +33,8 @@ mod insert_each;
 mod kill;
 /// Which queries only list what the gateway knows.
 mod listing;
+/// Functions that put types together.
+mod made_types;
 /// The columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
 /// The names of the catalog and its schemas, and names as statements write them.
@@ -115,7 +117,7 @@ pub struct Description {
 #[derive(Debug)]
 pub enum Outcome {
     /// A query that is planned and can be started.
-    Rows(Query),
+    Rows(Box<Query>),
     /// The statement was run. So many rows were written; `None` where rows are no measure (DDL, SET).
     Done(Option<u64>),
     /// The statement was run, and answers this.

@@ -92,6 +92,37 @@ impl ShapeLimits {
     }
 }
 
+/// Returns how many fields a type has, itself and those within fields included. The parts of a type
+/// may be shared so often that nobody could count them all: it stops behind `most`.
+pub(super) fn fields(data_type: &DataType, most: usize) -> usize {
+    if !data_type.is_nested() {
+        return 1;
+    }
+    let (mut open, mut fields) = (vec![data_type], 0);
+    while let Some(data_type) = open.pop() {
+        fields += 1;
+        if fields > most {
+            break;
+        }
+        match data_type {
+            DataType::List(item)
+            | DataType::LargeList(item)
+            | DataType::ListView(item)
+            | DataType::LargeListView(item)
+            | DataType::FixedSizeList(item, _)
+            | DataType::Map(item, _) => open.push(item.data_type()),
+            DataType::Struct(fields) => open.extend(fields.iter().map(|field| field.data_type())),
+            DataType::Union(fields, _) => {
+                open.extend(fields.iter().map(|(_, field)| field.data_type()));
+            }
+            DataType::Dictionary(_, value) => open.push(value),
+            DataType::RunEndEncoded(_, values) => open.push(values.data_type()),
+            _ => {}
+        }
+    }
+    fields
+}
+
 struct Lists(ShapeLimits);
 
 impl QueryVisitor for Lists {
@@ -157,6 +188,18 @@ mod tests {
         let refused = check(&[lists(3)]).unwrap_err();
         assert!(refused.message().contains("column item"), "{refused}");
         assert!(refused.message().contains(MAX_TYPE_DEPTH), "{refused}");
+    }
+
+    #[test]
+    fn the_fields_of_a_type_are_counted_as_far_as_somebody_asks() {
+        let double = |inner: DataType, _| {
+            let inner = field(inner);
+            DataType::Struct(vec![Arc::clone(&inner), inner].into())
+        };
+        let doubled = |times| (0..times).fold(DataType::Int64, double);
+        assert_eq!(fields(&DataType::Int64, 10), 1);
+        assert_eq!(fields(&DataType::List(field(doubled(2))), 10), 8);
+        assert_eq!(fields(&doubled(60), 1_000), 1_001);
     }
 
     #[test]

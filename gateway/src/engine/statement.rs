@@ -74,7 +74,7 @@ impl Engine {
             && let Some(query) =
                 quick.query(self, session.claimant(), parameters.as_ref(), query_id)?
         {
-            return Ok(Outcome::Rows(query));
+            return Ok(Outcome::Rows(Box::new(query)));
         }
         let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let known = (key, generic);
@@ -176,7 +176,7 @@ async fn execute(
         && let Some(query) =
             generic.query(&engine, session.claimant(), values.as_ref(), query_id)?
     {
-        return Ok(Outcome::Rows(query));
+        return Ok(Outcome::Rows(Box::new(query)));
     }
     let statement = parse(&sql)?;
     let context = context_of(&engine, &session, &statement, query_id, None)?;
@@ -399,7 +399,9 @@ pub(super) async fn run_plan(
         LogicalPlan::Statement(other) => {
             Err(Error::invalid(format!("{} is not supported", other.name())))
         }
-        rows => plan_query(engine, context, rows).await.map(Outcome::Rows),
+        rows => Ok(Outcome::Rows(Box::new(
+            plan_query(engine, context, rows).await?,
+        ))),
     }
 }
 

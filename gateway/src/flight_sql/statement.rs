@@ -69,7 +69,7 @@ impl FlightSql {
             match self.execute(call, id, &statement.sql, parameters).await? {
                 Outcome::Rows(query) => {
                     tracing::debug!("the query is planned");
-                    self.planned_info(call, &statement, query, descriptor)
+                    self.planned_info(call, &statement, *query, descriptor)
                 }
                 Outcome::Done(rows) => {
                     tracing::debug!(rows, "the statement was run");

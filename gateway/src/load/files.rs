@@ -2,14 +2,20 @@
 
 /// The options of CSV files, and the names of their columns.
 mod csv;
+/// What is checked of a Parquet file's footer.
+mod footer;
 /// A file's format, by its name or by what is said.
 mod format;
 /// Files of newline-delimited JSON.
 mod json;
 /// Where the files of a COPY are.
 mod location;
+/// Parquet files, whose footers are read once.
+mod parquet;
 /// The stores that files are read from.
 mod store;
+/// Thrift messages, which footers are.
+mod thrift;
 /// Parts of files, each of which is read by itself.
 mod unit;
 

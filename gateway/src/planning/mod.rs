@@ -7,6 +7,8 @@
 
 /// EXPLAIN ANALYZE.
 pub mod analysis;
+/// Planning that ends when nobody waits for the plan any more.
+pub mod awaited;
 /// Top-k of the branches of a union.
 pub mod branch_limits;
 /// Final aggregates of what many workers have aggregated in part.

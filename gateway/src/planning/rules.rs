@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::optimizer::OptimizerRule;
+use datafusion::optimizer::Analyzer;
 use datafusion::optimizer::optimizer::Optimizer;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
@@ -12,6 +11,7 @@ use datafusion::prelude::SessionConfig;
 use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 use volary_node::value_limit::SmallConstants;
 
+use crate::planning::awaited::{Analyzing, Logical, Physical, WhileAwaited};
 use crate::planning::branch_limits::BranchLimits;
 use crate::planning::bucket_merge::BucketMerge;
 use crate::planning::cut::Cut;
@@ -22,11 +22,17 @@ use crate::planning::key_filters::KeyFilters;
 use crate::planning::not_in::NotInOfNulls;
 use crate::planning::relays::RelayTree;
 
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+/// Returns DataFusion's rules of the analyzer, with these after them.
+pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {
+    let rules = Analyzer::new().rules.into_iter().chain(ours);
+    rules
+        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
+        .collect()
+}
 
 /// DataFusion's rules with ours between them.
-pub fn physical_rules() -> Vec<Rule> {
-    let mut rules = Vec::new();
+pub fn physical_rules() -> Vec<Arc<Physical>> {
+    let mut rules: Vec<Arc<Physical>> = Vec::new();
     for rule in PhysicalOptimizer::new().rules {
         match rule.name() {
             // The sides of joins are settled here; distribution, which looks at them, is settled next.
@@ -66,12 +72,15 @@ pub fn physical_rules() -> Vec<Rule> {
     // Others look for aggregates and repartitionings.
     rules.push(Arc::new(BucketMerge));
     rules.push(Arc::new(RelayTree));
+    let rules = rules.into_iter();
     rules
+        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
+        .collect()
 }
 
 /// DataFusion's logical rules with ours between them.
-pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = Vec::new();
+pub fn logical_rules() -> Vec<Arc<Logical>> {
+    let mut rules: Vec<Arc<Logical>> = Vec::new();
     for rule in Optimizer::new().rules {
         if rule.name() == "decorrelate_predicate_subquery" {
             rules.push(Arc::new(NotInOfNulls) as _);
@@ -87,7 +96,10 @@ pub fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
             rules.push(Arc::new(LocalJoinsFirst) as _);
         }
     }
+    let rules = rules.into_iter();
     rules
+        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
+        .collect()
 }
 
 /// Keys of a join's build side, in bytes, that are listed for its other side at most.

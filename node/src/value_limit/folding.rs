@@ -17,8 +17,6 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::runtimes::check_awaited;
-
 /// A call that makes more bytes is not computed while a statement is planned.
 pub(super) const MOST_BYTES: u64 = 64 << 10;
 /// Nor is one that takes more steps, which are some ten milliseconds.
@@ -100,14 +98,10 @@ impl OptimizerRule for SmallConstants {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        // Planning is one poll, and this is done for each operator of the plan.
-        check_awaited()?;
         let statement = config.query_execution_start_time();
-        let budget = BUDGET.get().for_statement(statement);
-        if budget.left.is_zero() {
-            return Ok(Transformed::no(plan));
-        }
-        let _folding = Folding::begin(budget);
+        // When nothing is left, the rule is still needed: it also replaces calls that cannot be executed,
+        // such as `arrow_cast`.
+        let _folding = Folding::begin(BUDGET.get().for_statement(statement));
         self.0.rewrite(plan, config)
     }
 }
@@ -135,7 +129,32 @@ impl Drop for Folding {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::common::tree_node::TreeNode;
+    use datafusion::execution::SessionStateBuilder;
+    use datafusion::functions::core::expr_fn::arrow_cast;
+    use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
+    use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
+
     use super::*;
+
+    #[test]
+    fn what_cannot_be_executed_is_replaced_when_no_time_is_left() {
+        let mut state = SessionStateBuilder::new().with_default_features().build();
+        state.mark_start_execution();
+        let statement = state.query_execution_start_time();
+        assert!(statement.is_some());
+        BUDGET.set(Budget::of(statement).without(MOST_TIME));
+        let plan = LogicalPlanBuilder::empty(true)
+            .project([arrow_cast(lit(1_i64), lit("Int32"))])
+            .and_then(LogicalPlanBuilder::build)
+            .unwrap();
+        let rule = SmallConstants::of(Arc::new(SimplifyExpressions::new()));
+        let plan = rule.rewrite(plan, &state).unwrap().data;
+        for expression in plan.expressions() {
+            let is_call = |part: &Expr| Ok(matches!(part, Expr::ScalarFunction(_)));
+            assert!(!expression.exists(is_call).unwrap(), "{expression}");
+        }
+    }
 
     #[test]
     fn the_constants_of_one_statement_share_their_time() {

@@ -1,5 +1,6 @@
 //! What a power loss would leave.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -129,8 +130,8 @@ impl Image {
     }
 
     fn hold(&mut self, inode: u64, path: &Path) -> io::Result<()> {
-        if !self.held.contains_key(&inode) {
-            self.held.insert(inode, File::open(path)?);
+        if let Entry::Vacant(unheld) = self.held.entry(inode) {
+            unheld.insert(File::open(path)?);
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl SegmentFile {
         self.parquet.sync()?;
         let checksums = self.page_checksums()?;
         self.parquet
-            .append_key_value_metadata(checksums.to_key_value());
+            .append_key_value_metadata(checksums.into_key_value());
         self.parquet.inner_mut().begin_tail();
         // Not `into_inner`, which makes an error of the last flush, such as a full disk, a mere text.
         self.parquet.finish()?;

@@ -99,7 +99,7 @@ impl Fixture {
 
     async fn planned(&self, sql: &str, values: RecordBatch) -> Query {
         match self.execute(sql, Some(values)).await {
-            Outcome::Rows(query) => query,
+            Outcome::Rows(query) => *query,
             Outcome::Done(_) | Outcome::Answer(_) => panic!("{sql} is no query"),
         }
     }

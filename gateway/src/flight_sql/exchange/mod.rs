@@ -199,7 +199,7 @@ impl FlightSql {
                 return Ok(Begun::Answered(Answer::Parts(Box::new(info))));
             }
         }
-        Ok(Begun::Answered(Answer::Query(Box::new(query))))
+        Ok(Begun::Answered(Answer::Query(query)))
     }
 }
 

@@ -7,7 +7,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfigBuilder;
 use datafusion::datasource::table_schema::TableSchema;
@@ -22,6 +21,7 @@ use super::csv;
 use super::format::Format;
 use super::json;
 use super::location::Location;
+use super::parquet::File;
 use crate::catalog::Table;
 use crate::load::file_errors;
 use crate::load::fit::{self, Columns};
@@ -76,10 +76,8 @@ pub(super) async fn of_file(
 
 async fn parquet(location: &Location<'_>, file: ObjectMeta, name: &str) -> Result<Vec<Unit>> {
     csv::refuse_options(location.copy)?;
-    let format = ParquetFormat::default();
-    let inferred = format
-        .infer_schema(location.state, &location.store, std::slice::from_ref(&file))
-        .await?;
+    let opened = File::open(&location.store, &file).await?;
+    let inferred = opened.schema()?;
     let columns = columns_of(location, &names(&inferred))?;
     require_wanted(location, &columns, &inferred)?;
     let mut loaded: Vec<usize> = columns
@@ -96,7 +94,7 @@ async fn parquet(location: &Location<'_>, file: ObjectMeta, name: &str) -> Resul
             schema: Arc::clone(&schema),
             columns: columns.clone(),
             lines: Lines::None,
-            reader: scan(location, &format, part, &schema).await?,
+            reader: Reader::Scan(opened.scan(location.url.object_store(), part, &schema)),
         });
     }
     Ok(units)

@@ -95,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    fn refused(column: ArrayRef) -> Option<(Option<usize>, String)> {
-        let misfit = check(&column).err()?;
+    fn refused(column: &ArrayRef) -> Option<(Option<usize>, String)> {
+        let misfit = check(column).err()?;
         Some((misfit.row(), misfit.in_table("t").message().to_owned()))
     }
 
@@ -106,8 +106,8 @@ mod tests {
             let array = Decimal128Array::from(values);
             Arc::new(array.with_precision_and_scale(3, 1).unwrap()) as ArrayRef
         };
-        assert_eq!(refused(decimals(vec![Some(999), None, Some(-999)])), None);
-        let (row, text) = refused(decimals(vec![Some(0), None, Some(-1000)])).unwrap();
+        assert_eq!(refused(&decimals(vec![Some(999), None, Some(-999)])), None);
+        let (row, text) = refused(&decimals(vec![Some(0), None, Some(-1000)])).unwrap();
         assert_eq!(row, Some(2));
         assert_eq!(text, "table t, -100.0 is beyond the range of DECIMAL(3, 1)");
     }
@@ -116,13 +116,14 @@ mod tests {
     fn times_are_those_of_a_day() {
         let last = i32::try_from(SECONDS_A_DAY).unwrap() - 1;
         let seconds = |value| Arc::new(Time32SecondArray::from(vec![value])) as ArrayRef;
-        assert_eq!(refused(seconds(0)), None);
-        assert_eq!(refused(seconds(last)), None);
+        assert_eq!(refused(&seconds(0)), None);
+        assert_eq!(refused(&seconds(last)), None);
         for value in [-1, last + 1] {
-            let (_, text) = refused(seconds(value)).unwrap();
+            let (_, text) = refused(&seconds(value)).unwrap();
             assert!(text.contains("beyond the range of TIME"), "{text}");
         }
         let nanos = Time64NanosecondArray::from(vec![SECONDS_A_DAY * 1_000_000_000]);
-        assert!(refused(Arc::new(nanos)).is_some());
+        let nanos = Arc::new(nanos) as ArrayRef;
+        assert!(refused(&nanos).is_some());
     }
 }

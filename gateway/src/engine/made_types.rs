@@ -1,0 +1,215 @@
+//! Functions that put types together: `struct(a, a)` has twice the fields of `a`.
+//!
+//! Thirty steps, of which each does so with what the one before has made, are a type of a thousand
+//! million fields. It is small in memory, as its parts are shared, but the planner walks over all
+//! of it at each step. So a type may have as many fields as a table.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
+use datafusion::functions::core::planner::CoreFunctionPlanner;
+use datafusion::functions_nested::planner::NestedFunctionPlanner;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawDictionaryExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, StructFieldMapping,
+};
+
+use super::shape::fields;
+
+/// The functions that put types together.
+const NAMES: [&str; 4] = ["struct", "named_struct", "map", "arrays_zip"];
+
+/// Returns the functions among these that put types together, which make types of so many fields at
+/// the most.
+pub(super) fn bounded<'a>(
+    known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
+    max_fields: usize,
+) -> Vec<Arc<ScalarUDF>> {
+    let making = known
+        .into_iter()
+        .filter(|function| NAMES.contains(&function.name()));
+    let mut bounded: Vec<_> = making
+        .map(|function| MakesType {
+            function: Arc::clone(function),
+            max_fields,
+        })
+        .map(|function| Arc::new(ScalarUDF::from(function)))
+        .collect();
+    // A function is known by each of its aliases.
+    bounded.sort_by(|left, right| left.name().cmp(right.name()));
+    bounded.dedup_by(|left, right| left.name() == right.name());
+    bounded
+}
+
+/// A function that makes a type of those of its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct MakesType {
+    function: Arc<ScalarUDF>,
+    max_fields: usize,
+}
+
+// What is not here is the default, which these functions have.
+impl ScalarUDFImpl for MakesType {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.function.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.function.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.function.return_type(arg_types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let field = self.function.return_field_from_args(args)?;
+        if fields(field.data_type(), self.max_fields) > self.max_fields {
+            return plan_err!(
+                "{}(…) would make a type of more than {} fields, with those within its arguments, and gateway.query.max_columns allows no more: make several columns of it, or a row for each value",
+                self.name(),
+                self.max_fields
+            );
+        }
+        Ok(field)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.function.invoke_with_args(args)
+    }
+
+    fn struct_field_mapping(
+        &self,
+        literal_args: &[Option<ScalarValue>],
+    ) -> Option<StructFieldMapping> {
+        self.function.inner().struct_field_mapping(literal_args)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.function.documentation()
+    }
+}
+
+/// Plans `{a: 1}`, `MAP {1: 2}` and the like with these functions: DataFusion looks none up for
+/// them.
+#[derive(Debug)]
+pub(super) struct Literals(HashMap<String, Arc<ScalarUDF>>);
+
+impl Literals {
+    pub(super) fn of(functions: &[Arc<ScalarUDF>]) -> Self {
+        let by_name = functions
+            .iter()
+            .map(|function| (function.name().to_owned(), Arc::clone(function)));
+        Self(by_name.collect())
+    }
+
+    fn bounded<T>(&self, planned: PlannerResult<T>) -> PlannerResult<T> {
+        match planned {
+            PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args })) => {
+                let func = self.0.get(func.name()).cloned().unwrap_or(func);
+                PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args }))
+            }
+            other => other,
+        }
+    }
+}
+
+impl ExprPlanner for Literals {
+    fn plan_dictionary_literal(
+        &self,
+        literal: RawDictionaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawDictionaryExpr>> {
+        let planned = CoreFunctionPlanner::default().plan_dictionary_literal(literal, schema)?;
+        Ok(self.bounded(planned))
+    }
+
+    fn plan_struct_literal(
+        &self,
+        args: Vec<Expr>,
+        is_named_struct: bool,
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        let planned = CoreFunctionPlanner::default().plan_struct_literal(args, is_named_struct)?;
+        Ok(self.bounded(planned))
+    }
+
+    fn plan_make_map(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(self.bounded(NestedFunctionPlanner.plan_make_map(args)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateDefaults};
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    fn context(max_fields: usize) -> SessionContext {
+        let functions = bounded(
+            &SessionStateDefaults::default_scalar_functions(),
+            max_fields,
+        );
+        assert_eq!(functions.len(), NAMES.len());
+        let mut state = SessionStateBuilder::new()
+            .with_expr_planners(vec![Arc::new(Literals::of(&functions))])
+            .with_default_features()
+            .build();
+        for function in functions {
+            state.register_udf(function).unwrap();
+        }
+        SessionContext::new_with_state(state)
+    }
+
+    /// Returns a statement of so many steps, each of which makes this of `a`, the column of the one
+    /// before.
+    fn steps(made: &str, steps: usize) -> String {
+        let steps = (1..=steps)
+            .map(|step| format!("s{step} AS (SELECT {made} AS a FROM s{})", step - 1))
+            .collect::<Vec<_>>();
+        format!(
+            "WITH s0 AS (SELECT 1 AS a), {} SELECT 1 FROM s{}",
+            steps.join(", "),
+            steps.len()
+        )
+    }
+
+    #[tokio::test]
+    async fn types_that_double_are_refused() {
+        let context = context(100);
+        for made in [
+            "struct(a, a)",
+            "row(a, a)",
+            "named_struct('x', a, 'y', a)",
+            "STRUCT(a AS x, a AS y)",
+            "{'x': a, 'y': a}",
+            "map([a], [a])",
+            "MAP {a: a}",
+            "arrays_zip([a], [a])",
+        ] {
+            let sql = steps(made, 40);
+            let error = context.sql(&sql).await.unwrap_err().to_string();
+            assert!(error.contains("more than 100 fields"), "{made}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn types_of_few_fields_are_made() {
+        let context = context(100);
+        for made in ["struct(a, a)", "{'x': a, 'y': a}", "arrays_zip([a], [a])"] {
+            let rows = context.sql(&steps(made, 3)).await.unwrap().collect().await;
+            assert_eq!(rows.unwrap()[0].num_rows(), 1, "{made}");
+        }
+        let rows = context.sql("SELECT get_field({'x': 7}, 'x') AS x").await;
+        let rows = rows.unwrap().collect().await.unwrap();
+        assert_eq!(rows[0].num_rows(), 1);
+    }
+}

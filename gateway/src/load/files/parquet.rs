@@ -1,0 +1,267 @@
+//! Parquet files, whose footers are read once, and checked before they are understood.
+//!
+//! DataFusion would read a footer by itself, and again for each part of the file: from a store
+//! whose files change, the second one might be another than the one that was checked.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use bytes::Bytes;
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::file_format::parquet::transform_schema_to_view;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileScanConfigBuilder, ParquetFileReaderFactory, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::parquet::arrow::arrow_reader::ArrowReaderOptions;
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::parquet::arrow::parquet_to_arrow_schema;
+use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
+use datafusion::parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::future::{self, BoxFuture};
+use futures::{FutureExt, TryFutureExt};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use volary_flight_proto::{Error, Result};
+
+use super::footer;
+
+/// What stands behind the footer: its length, and four letters.
+const TAIL: u64 = 8;
+
+/// So much is read of the end of a file at first: most footers are in it.
+const FIRST_READ: u64 = 512 << 10;
+
+/// A footer is held as a whole, and understood it takes some times its length.
+const MAX_FOOTER: u64 = 256 << 20;
+
+/// A file of which the footer is known.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    store: Arc<dyn ObjectStore>,
+    metadata: Arc<ParquetMetaData>,
+}
+
+impl File {
+    /// Reads the footer of a file.
+    ///
+    /// # Errors
+    /// `DATA_LOSS` for a damaged file, `INVALID_ARGUMENT` for one whose footer is too large or
+    /// whose columns are nested too deeply, and those of the store.
+    pub(super) async fn open(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Self> {
+        let footer = read_footer(store, file).await?;
+        footer::check(&footer)?;
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(of_parquet)?;
+        Ok(Self {
+            store: Arc::clone(store),
+            metadata: Arc::new(metadata),
+        })
+    }
+
+    /// Returns its columns, as the reader gives them.
+    ///
+    /// # Errors
+    /// `DATA_LOSS` for types that there are not.
+    pub(super) fn schema(&self) -> Result<Schema> {
+        let file = self.metadata.file_metadata();
+        let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
+        let schema = schema.map_err(of_parquet)?;
+        let fields = schema.fields().iter();
+        let fields = fields.map(|field| Field::clone(field).with_metadata(Default::default()));
+        let schema = Schema::new(fields.collect::<Vec<_>>());
+        Ok(transform_schema_to_view(&schema))
+    }
+
+    /// Returns a plan that reads these columns of a part of the file.
+    pub(super) fn scan(
+        &self,
+        url: ObjectStoreUrl,
+        part: PartitionedFile,
+        schema: &SchemaRef,
+    ) -> Arc<dyn ExecutionPlan> {
+        let source = ParquetSource::new(TableSchema::from(Arc::clone(schema)))
+            .with_table_parquet_options(TableParquetOptions::default())
+            .with_parquet_file_reader_factory(Arc::new(self.clone()));
+        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+            .with_file(part)
+            .build();
+        DataSourceExec::from_data_source(config)
+    }
+}
+
+async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Bytes> {
+    let size = file.size;
+    if size < TAIL {
+        return Err(of_parquet(ParquetError::General(format!(
+            "Parquet files are at least {TAIL} bytes long, but file length is {size}"
+        ))));
+    }
+    let end = read(store, file, size.saturating_sub(FIRST_READ)..size).await?;
+    let tail = end.split_last_chunk().map(|(_, tail)| tail);
+    let tail = tail.ok_or_else(|| damaged("the file has changed while it was read"))?;
+    let tail = FooterTail::try_new(tail).map_err(of_parquet)?;
+    if tail.is_encrypted_footer() {
+        return Err(Error::invalid(
+            "its footer is encrypted, which is not supported; write the file without",
+        ));
+    }
+    let length = tail.metadata_length() as u64;
+    if length > MAX_FOOTER {
+        return Err(Error::invalid(format!(
+            "its footer is {length} bytes long, and may have {MAX_FOOTER}; write several files, or fewer row groups"
+        )));
+    }
+    let begin = (size - TAIL)
+        .checked_sub(length)
+        .ok_or_else(|| damaged("the footer is longer than the file"))?;
+    let first = size - end.len() as u64;
+    match begin.checked_sub(first) {
+        // What is read is in memory, and so are its offsets.
+        Some(offset) => {
+            let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+            Ok(end.slice(begin..end.len() - TAIL as usize))
+        }
+        None => read(store, file, begin..size - TAIL).await,
+    }
+}
+
+async fn read(store: &Arc<dyn ObjectStore>, file: &ObjectMeta, range: Range<u64>) -> Result<Bytes> {
+    let length = range.end - range.start;
+    let bytes = store.get_range(&file.location, range).await;
+    let bytes = bytes.map_err(DataFusionError::from)?;
+    if bytes.len() as u64 != length {
+        return Err(damaged("the file has changed while it was read"));
+    }
+    Ok(bytes)
+}
+
+fn damaged(what: &str) -> Error {
+    of_parquet(ParquetError::General(what.to_owned()))
+}
+
+fn of_parquet(error: ParquetError) -> Error {
+    DataFusionError::from(error).into()
+}
+
+impl ParquetFileReaderFactory for File {
+    fn create_reader(
+        &self,
+        _: usize,
+        file: PartitionedFile,
+        _: Option<usize>,
+        _: &ExecutionPlanMetricsSet,
+    ) -> DfResult<Box<dyn AsyncFileReader + Send>> {
+        Ok(Box::new(Reader {
+            file: self.clone(),
+            path: file.object_meta.location,
+        }))
+    }
+}
+
+/// Reads pages of a file.
+struct Reader {
+    file: File,
+    path: Path,
+}
+
+impl AsyncFileReader for Reader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        let bytes = self.file.store.get_range(&self.path, range);
+        bytes.map_err(of_store).boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        let read = async move {
+            let bytes = self.file.store.get_ranges(&self.path, &ranges).await;
+            bytes.map_err(of_store)
+        };
+        read.boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        future::ready(Ok(Arc::clone(&self.file.metadata))).boxed()
+    }
+}
+
+fn of_store(error: object_store::Error) -> ParquetError {
+    ParquetError::External(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array, RecordBatch};
+    use arrow::datatypes::Int64Type;
+    use datafusion::parquet::arrow::ArrowWriter;
+    use datafusion::prelude::SessionContext;
+    use futures::TryStreamExt;
+    use object_store::PutPayload;
+    use object_store::memory::InMemory;
+    use volary_flight_proto::ErrorCode;
+
+    use super::*;
+
+    async fn stored(bytes: Vec<u8>) -> (Arc<dyn ObjectStore>, ObjectMeta) {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let path = Path::from("rows.parquet");
+        store.put(&path, PutPayload::from(bytes)).await.unwrap();
+        let file = store.head(&path).await.unwrap();
+        (store, file)
+    }
+
+    fn written(rows: i64) -> Vec<u8> {
+        let numbers = Int64Array::from_iter_values(0..rows);
+        let batch = RecordBatch::try_from_iter([("k", Arc::new(numbers) as _)]).unwrap();
+        let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_by_the_footer_that_was_checked() {
+        let (store, file) = stored(written(1_000)).await;
+        let opened = File::open(&store, &file).await.unwrap();
+        let schema = Arc::new(opened.schema().unwrap());
+        let url = ObjectStoreUrl::parse("memory:///").unwrap();
+        let context = SessionContext::new();
+        context.register_object_store(url.as_ref(), store);
+        let plan = opened.scan(url, PartitionedFile::new_from_meta(file), &schema);
+        let rows = plan.execute(0, context.task_ctx()).unwrap();
+        let rows: Vec<_> = rows.try_collect().await.unwrap();
+        let numbers = rows.iter().flat_map(|batch| {
+            let numbers = batch.column(0).as_primitive::<Int64Type>();
+            numbers.values().to_vec()
+        });
+        assert!(numbers.eq(0..1_000));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_cut_short_is_damaged() {
+        let whole = written(10);
+        for length in [4, 8, whole.len() / 2, whole.len() - 1] {
+            let (store, file) = stored(whole[..length].to_vec()).await;
+            let error = File::open(&store, &file).await.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::DataLoss, "{error}");
+        }
+        let mut long = b"PAR1\xff\xff\x00\x00PAR1".to_vec();
+        let (store, file) = stored(long.clone()).await;
+        let error = File::open(&store, &file).await.unwrap_err();
+        assert!(error.message().contains("longer than the file"), "{error}");
+        long[4..8].fill(0xff);
+        let (store, file) = stored(long).await;
+        let error = File::open(&store, &file).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    }
+}

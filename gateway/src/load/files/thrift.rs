@@ -1,0 +1,195 @@
+//! As much of Thrift's compact protocol as it takes to walk over a message.
+
+/// What an unknown field is skipped through, at the most.
+const MAX_DEPTH: usize = 64;
+
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const STRUCT: u8 = 12;
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Bool,
+    Byte,
+    /// Numbers of two bytes and more are written in one way.
+    Number,
+    Double,
+    Bytes,
+    List(&'static Kind),
+    /// The fields that are known, by their ids.
+    Struct(&'static [(i16, Kind)]),
+}
+
+impl Kind {
+    /// Returns whether it is written as this type.
+    fn is(self, written: u8) -> bool {
+        match self {
+            Self::Bool => matches!(written, TRUE | FALSE),
+            Self::Byte => written == BYTE,
+            Self::Number => matches!(written, I16 | I32 | I64),
+            Self::Double => written == DOUBLE,
+            Self::Bytes => written == BINARY,
+            Self::List(_) => written == LIST,
+            Self::Struct(_) => written == STRUCT,
+        }
+    }
+}
+
+/// A field of a struct, of which its value comes next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    pub(super) id: i16,
+    written: u8,
+    /// It is `None` for a field that is not known.
+    kind: Option<Kind>,
+}
+
+/// The rest of a message. Whatever is not as it should be is `None`.
+#[derive(Debug)]
+pub(super) struct Thrift<'a>(&'a [u8]);
+
+impl<'a> Thrift<'a> {
+    pub(super) fn new(message: &'a [u8]) -> Self {
+        Self(message)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn advance(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.get(bytes..)?;
+        Some(())
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        // Whatever it counts takes a byte at least.
+        (length <= self.0.len()).then_some(length)
+    }
+
+    /// Reads a number.
+    pub(super) fn number(&mut self) -> Option<i64> {
+        let number = self.varint()?;
+        let half = i64::try_from(number >> 1).ok()?;
+        Some(if number & 1 == 0 { half } else { !half })
+    }
+
+    /// Reads the beginning of the next field of a struct with these fields, behind the one with the
+    /// id `last`; the inner `None` is the end of the struct.
+    pub(super) fn field(
+        &mut self,
+        last: i16,
+        fields: &'static [(i16, Kind)],
+    ) -> Option<Option<Field>> {
+        let header = self.byte()?;
+        let written = header & 0x0f;
+        if written == 0 {
+            return Some(None);
+        }
+        let id = match header >> 4 {
+            0 => i16::try_from(self.number()?).ok()?,
+            delta => last.checked_add(i16::from(delta))?,
+        };
+        let known = fields.iter().find(|(known, _)| *known == id);
+        let kind = known.map(|(_, kind)| *kind);
+        kind.is_none_or(|kind| kind.is(written))
+            .then_some(Some(Field { id, written, kind }))
+    }
+
+    /// Skips the value of a field.
+    pub(super) fn skip(&mut self, field: Field) -> Option<()> {
+        match field.kind {
+            Some(kind) => self.skip_known(kind),
+            None => self.skip_unknown(field.written, MAX_DEPTH),
+        }
+    }
+
+    /// Reads the beginning of a list of such elements, and returns how many there are.
+    pub(super) fn list(&mut self, element: &Kind) -> Option<usize> {
+        let (written, count) = self.any_list()?;
+        (count == 0 || element.is(written)).then_some(count)
+    }
+
+    fn any_list(&mut self) -> Option<(u8, usize)> {
+        let header = self.byte()?;
+        let count = match usize::from(header >> 4) {
+            15 => self.length()?,
+            count => count,
+        };
+        Some((header & 0x0f, count))
+    }
+
+    fn skip_known(&mut self, kind: Kind) -> Option<()> {
+        match kind {
+            // It is in the type.
+            Kind::Bool => Some(()),
+            Kind::Byte => self.advance(1),
+            Kind::Number => self.varint().map(|_| ()),
+            Kind::Double => self.advance(8),
+            Kind::Bytes => self.length().and_then(|length| self.advance(length)),
+            Kind::List(element) => {
+                let count = self.list(element)?;
+                (0..count).try_for_each(|_| self.skip_known(*element))
+            }
+            Kind::Struct(fields) => {
+                let mut last = 0;
+                while let Some(field) = self.field(last, fields)? {
+                    self.skip(field)?;
+                    last = field.id;
+                }
+                Some(())
+            }
+        }
+    }
+
+    /// Skips a value of which only the type is known. Maps, and lists of truth values, are in no
+    /// footer, and readers disagree about them.
+    fn skip_unknown(&mut self, written: u8, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match written {
+            TRUE | FALSE => Some(()),
+            BYTE => self.advance(1),
+            I16 | I32 | I64 => self.varint().map(|_| ()),
+            DOUBLE => self.advance(8),
+            BINARY => self.length().and_then(|length| self.advance(length)),
+            LIST | SET => {
+                let (element, count) = self.any_list()?;
+                if count > 0 && matches!(element, TRUE | FALSE) {
+                    return None;
+                }
+                (0..count).try_for_each(|_| self.skip_unknown(element, depth))
+            }
+            STRUCT => {
+                while let Some(field) = self.field(0, &[])? {
+                    self.skip_unknown(field.written, depth)?;
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+}
