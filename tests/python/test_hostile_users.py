@@ -60,6 +60,7 @@ HUGE = [
     "SELECT count(*) FROM nests a, nests b WHERE a.k * b.k < 0",
     "SELECT repeat('a', 90000000), repeat('b', 90000000), repeat('c', 90000000), repeat('d', 90000000)",
     "SELECT max(length(b)) FROM (SELECT repeat('x', 1000000) AS b) a, nests",
+    "SELECT max(regexp_count(repeat(v, 20000), '.*[^a-z0-9]|[a-z0-9]')) FROM nests",
     "SELECT max(levenshtein(repeat(v, 20000), repeat('y', 200000))) FROM nests",
 ]
 

@@ -120,6 +120,18 @@ def test_what_would_compute_for_hours_is_refused(small_nodes, many):
         arguments = texts.format(number)
         with pytest.raises(volary.ResourceExhaustedError, match="steps for one value"):
             small_nodes.sql(f"SELECT max(levenshtein({arguments})) FROM {source}")
+        digits = f"repeat('0123456789', 200000 + {number})"
+        for search in (
+            f"regexp_count({digits}, '.*[^0-9]|[0-9]')",
+            f"length(regexp_replace({digits}, '([0-9]+x)?', '-', 'g'))",
+            f"CASE WHEN {digits} ~ '[13][0-9]{{500}}[a-z]' THEN 1 END",
+            f"CASE WHEN {digits} NOT LIKE '%1{'_' * 500}7' THEN 1 END",
+        ):
+            with pytest.raises(volary.ResourceExhaustedError, match="steps for one value"):
+                small_nodes.sql(f"SELECT max({search}) FROM {source}")
+    digits = "repeat('0123456789', 200000 + k * 0)"
+    found = f"min(regexp_count({digits}, '[0-9]5')), bool_and({digits} ~ '\\d+x?$')"
+    assert small_nodes.sql(f"SELECT {found} FROM {many} WHERE k <= 2") == [(200_000, True)]
     short = "repeat('x', 1000 + k % 2), repeat('y', 1000)"
     assert small_nodes.sql(f"SELECT sum(levenshtein({short})) FROM {many} WHERE k <= 100") == [(100_050,)]
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DataFusionError, Result, resources_err};
 use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature,
@@ -12,7 +13,7 @@ use datafusion::logical_expr::{
 
 use super::argument::Argument;
 use super::growth::PerRow;
-use super::{VALUES_AT_ONCE, at_once, folding, growth, padding, steps};
+use super::{VALUES_AT_ONCE, at_once, folding, growth, padding, rule, steps};
 use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
@@ -161,7 +162,7 @@ fn size(bytes: u64) -> MemorySize {
     MemorySize::Bytes(bytes)
 }
 
-// What is not here is the default, which the functions that grow have. Simplifying one would make one without a limit.
+// What is not here is the default, which the functions that grow have.
 impl ScalarUDFImpl for Bounded {
     fn name(&self) -> &str {
         self.function.name()
@@ -185,6 +186,15 @@ impl ScalarUDFImpl for Bounded {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         self.function.return_field_from_args(args)
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        // What becomes an operator has no limit.
+        let is_plain = args.get(1).is_some_and(rule::is_plain_expression);
+        if self.name() == "regexp_like" && is_plain {
+            return self.function.simplify(args, info);
+        }
+        Ok(ExprSimplifyResult::Original(args))
     }
 
     fn is_strict(&self) -> bool {

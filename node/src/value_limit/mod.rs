@@ -17,9 +17,11 @@ mod bounded;
 mod folding;
 mod growth;
 mod padding;
+mod pattern;
 mod rule;
 mod steps;
 mod string_concat;
+mod text_match;
 
 use std::sync::Arc;
 
@@ -58,17 +60,19 @@ impl ValueLimit {
     }
 }
 
-/// The functions among these that make large values of small ones, with this limit for each value; and the operator `||` as a
-/// function.
+/// The functions among these that make large values of small ones, with this limit for each value; and the operators that do so
+/// or that search for long (`||`, `~`, `LIKE`) as functions.
 pub fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: Limit,
 ) -> Vec<Arc<ScalarUDF>> {
-    let operator = Arc::new(ScalarUDF::from(StringConcat::default()));
+    let concat = Arc::new(ScalarUDF::from(StringConcat::default()));
+    let matches = text_match::functions().map(|operator| Arc::new(ScalarUDF::from(operator)));
     let mut functions: Vec<_> = known
         .into_iter()
         .cloned()
-        .chain([operator])
+        .chain([concat])
+        .chain(matches)
         .filter_map(|function| Bounded::of(function, limit))
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();

@@ -8,12 +8,14 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, ScalarUDF, not,
+};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::string_concat;
+use super::pattern::Pattern;
+use super::{string_concat, text_match};
 use crate::rewrite::rewrite_expressions;
-use crate::runtimes::check_awaited;
 
 /// Operators, and what the planner makes of them, are not looked up by a name: `a || b` of texts and of lists. To be applied
 /// after the rule that makes the types of operands agree.
@@ -29,29 +31,28 @@ impl BoundedFunctions {
         Self(by_name.collect())
     }
 
-    /// What takes the expression's place, if it is one of a node with these columns and has no limit.
-    fn bounded(&self, expression: &Expr, schema: &DFSchema) -> Option<Arc<ScalarUDF>> {
-        let (name, unbounded) = match expression {
-            Expr::ScalarFunction(ScalarFunction { func, .. }) => (func.name(), Some(func)),
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::StringConcat,
-                right,
-            }) => {
-                let left = left.get_type(schema).ok()?;
-                let right = right.get_type(schema).ok()?;
-                (left == right && is_text(&left)).then_some((string_concat::NAME, None))?
-            }
-            _ => return None,
-        };
+    /// Returns the function that takes the expression's place, if it is one of a node with these columns and has no limit; and
+    /// whether what that says is to be negated.
+    fn bounded(&self, expression: &Expr, schema: &DFSchema) -> Option<(Arc<ScalarUDF>, bool)> {
+        if let Expr::ScalarFunction(ScalarFunction { func, .. }) = expression {
+            let bounded = self.0.get(func.name()).filter(|bounded| *bounded != func)?;
+            return Some((Arc::clone(bounded), false));
+        }
+        let (operator, operands) = operation(expression)?;
+        let [left, right] = operands.map(|operand| operand.get_type(schema).ok());
+        if left != right || !left.as_ref().is_some_and(is_text) {
+            return None;
+        }
+        let (name, is_negated) = name(operator)?;
         let bounded = self.0.get(name)?;
-        (unbounded != Some(bounded)).then(|| Arc::clone(bounded))
+        Some((Arc::clone(bounded), is_negated))
     }
 
     fn bound(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         rewrite_expressions(node, |part, schema| {
             Ok(match self.bounded(&part, schema) {
-                Some(function) => Transformed::yes(called(part, function)),
+                Some((function, false)) => Transformed::yes(called(part, function)),
+                Some((function, true)) => Transformed::yes(not(called(part, function))),
                 None => Transformed::no(part),
             })
         })
@@ -63,8 +64,7 @@ impl BoundedFunctions {
                 .0
                 .get(func.name())
                 .is_some_and(|bounded| bounded != func),
-            Expr::BinaryExpr(binary) => binary.op == Operator::StringConcat,
-            _ => false,
+            other => operation(other).is_some(),
         }
     }
 
@@ -87,9 +87,80 @@ fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
     let arguments = match expression {
         Expr::ScalarFunction(ScalarFunction { args, .. }) => args,
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![*left, *right],
+        Expr::Like(Like { expr, pattern, .. }) | Expr::SimilarTo(Like { expr, pattern, .. }) => {
+            vec![*expr, *pattern]
+        }
         other => return other,
     };
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
+}
+
+/// Returns the operator that makes large texts, or searches for long, and its operands. Short patterns are
+/// left to DataFusion, which knows more of operators than of functions.
+fn operation(expression: &Expr) -> Option<(Operator, [&Expr; 2])> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let is_plain = match op {
+                Operator::StringConcat => false,
+                Operator::LikeMatch
+                | Operator::NotLikeMatch
+                | Operator::ILikeMatch
+                | Operator::NotILikeMatch => is_plain(right, Pattern::like),
+                _ => is_plain_expression(right),
+            };
+            let is_replaced = name(*op).is_some() && !is_plain;
+            is_replaced.then_some((*op, [&**left, &**right]))
+        }
+        Expr::Like(like) => {
+            // Others are refused when the statement is planned further.
+            let escapes = like.escape_char.is_none_or(|escape| escape == '\\');
+            let operator = match (like.negated, like.case_insensitive) {
+                (false, false) => Operator::LikeMatch,
+                (true, false) => Operator::NotLikeMatch,
+                (false, true) => Operator::ILikeMatch,
+                (true, true) => Operator::NotILikeMatch,
+            };
+            let is_replaced = escapes && !is_plain(&like.pattern, Pattern::like);
+            is_replaced.then_some((operator, [&*like.expr, &*like.pattern]))
+        }
+        Expr::SimilarTo(similar) => {
+            let operator = match (similar.negated, similar.case_insensitive) {
+                (false, false) => Operator::RegexMatch,
+                (true, false) => Operator::RegexNotMatch,
+                (false, true) => Operator::RegexIMatch,
+                (true, true) => Operator::RegexNotIMatch,
+            };
+            let is_replaced =
+                similar.escape_char.is_none() && !is_plain_expression(&similar.pattern);
+            is_replaced.then_some((operator, [&*similar.expr, &*similar.pattern]))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the name of an operator's function, and whether what that says is to be negated.
+fn name(operator: Operator) -> Option<(&'static str, bool)> {
+    if operator == Operator::StringConcat {
+        return Some((string_concat::NAME, false));
+    }
+    text_match::name(operator)
+}
+
+/// Returns whether this is a regular expression that is searched for in no time.
+pub(super) fn is_plain_expression(expression: &Expr) -> bool {
+    is_plain(expression, Pattern::regex)
+}
+
+fn is_plain(expression: &Expr, read: fn(&str) -> Pattern) -> bool {
+    match expression {
+        Expr::Literal(value, _) => match value.try_as_str() {
+            Some(text) => text.is_none_or(|text| read(text).is_plain()),
+            None => false,
+        },
+        // The rule that makes types agree has put one around the text.
+        Expr::Cast(cast) => is_plain(&cast.expr, read),
+        _ => false,
+    }
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -105,7 +176,6 @@ impl AnalyzerRule for BoundedFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        check_awaited()?;
         let plan = plan.transform_up_with_subqueries(|node| {
             if self.may_concern_any(&node)? {
                 self.bound(node)

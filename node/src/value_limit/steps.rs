@@ -4,8 +4,11 @@
 //! keeps a thread for half an hour after its statement has ended. So the steps are counted before the
 //! function is called.
 
+use std::cell::Cell;
+
 use super::argument::Argument;
 use super::growth::PerRow;
+use super::pattern::Pattern;
 
 /// One value may take this many steps, which is about half a second.
 pub(super) const MOST_OF_VALUE: u64 = 1 << 28;
@@ -19,10 +22,46 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>
     Some(match name {
         "levenshtein" | "btrim" | "ltrim" | "rtrim" => Box::new(product),
         "strpos" => Box::new(move |row| product(row) / COMPARED_AT_ONCE),
+        "regexp_like" | "regexp_match" | "regex_match" | "regex_imatch" => {
+            searched(arguments, Pattern::regex, Pattern::first)
+        }
+        "like_match" | "ilike_match" => searched(arguments, Pattern::like, Pattern::first),
+        // Without flags, it replaces the first match.
+        "regexp_replace" if arguments.len() < 4 => {
+            searched(arguments, Pattern::regex, Pattern::first)
+        }
+        "regexp_replace" | "regexp_count" | "regexp_instr" => {
+            searched(arguments, Pattern::regex, Pattern::all)
+        }
         "array_has_all" | "array_has_any" => {
             Box::new(|row| elements(arguments, 0, row).saturating_mul(elements(arguments, 1, row)))
         }
         _ => return None,
+    })
+}
+
+/// Returns the steps of searching the first argument for the second one. What is the same pattern as that of
+/// the row before is not taken apart again, neither here nor by the function.
+fn searched<'a>(
+    arguments: &'a [Argument],
+    read: fn(&str) -> Pattern,
+    steps: fn(Pattern, u64) -> u64,
+) -> PerRow<'a> {
+    let last = Cell::new(None::<(&'a [u8], Pattern)>);
+    Box::new(move |row| {
+        let pattern = arguments.get(1).and_then(|pattern| pattern.text_at(row));
+        let Some(text) = pattern else {
+            return 0;
+        };
+        let bytes = bytes(arguments, 0, row);
+        match last.get() {
+            Some((of, pattern)) if of == text => steps(pattern, bytes),
+            _ => {
+                let pattern = std::str::from_utf8(text).map_or_else(|_| read(""), read);
+                last.set(Some((text, pattern)));
+                steps(pattern, bytes).saturating_add(pattern.compiled())
+            }
+        }
     })
 }
 

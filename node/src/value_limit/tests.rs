@@ -20,13 +20,17 @@ fn state() -> SessionState {
 }
 
 fn context() -> SessionContext {
+    context_with(LIMIT)
+}
+
+fn context_with(limit: Limit) -> SessionContext {
     let mut state = state();
-    let functions = bounded(state.scalar_functions().values(), LIMIT);
+    let functions = bounded(state.scalar_functions().values(), limit);
     let rule = Arc::new(BoundedFunctions::new(&functions));
     for function in functions {
         state.register_udf(function).unwrap();
     }
-    let aggregates = bounded_aggregates(state.aggregate_functions().values(), LIMIT);
+    let aggregates = bounded_aggregates(state.aggregate_functions().values(), limit);
     assert_eq!(aggregates.len(), 4);
     for function in aggregates {
         state.register_udaf(function).unwrap();
@@ -192,6 +196,106 @@ async fn the_values_of_a_batch_are_bounded_together() {
     run(&context, &rows(4)).await.unwrap();
     let error = run(&context, &rows(5)).await.unwrap_err().to_string();
     assert!(error.contains("for 5 rows at once"), "{error}");
+}
+
+#[tokio::test]
+async fn a_search_that_would_take_long_is_refused() {
+    let context = context_with(Limit {
+        bytes: 1_000_000,
+        ..LIMIT
+    });
+    let text = "repeat('0123456789', 20000 + x - x)";
+    for (search, is_made) in [
+        (format!(r"{text} ~ '\w+'"), true),
+        (format!("{text} ~ '[13][0-9]{{100}}[a-z]'"), true),
+        (format!("{text} ~ '[13][0-9]{{5000}}[a-z]'"), false),
+        (format!("{text} !~* '[13][0-9]{{5000}}[a-z]'"), false),
+        (format!("{text} SIMILAR TO '[13][0-9]{{5000}}[a-z]'"), false),
+        (
+            format!("regexp_like({text}, '[13][0-9]{{5000}}[a-z]')"),
+            false,
+        ),
+        (
+            format!("regexp_match({text}, '[13][0-9]{{5000}}[a-z]') IS NULL"),
+            false,
+        ),
+        (format!("{text} LIKE '%1' || repeat('_', 100) || '7'"), true),
+        (
+            format!("{text} LIKE '%1' || repeat('_', 5000) || '7'"),
+            false,
+        ),
+        (
+            format!("{text} NOT ILIKE '%1' || repeat('_', 5000) || '7'"),
+            false,
+        ),
+        (format!("regexp_count({text}, '[0-9]+') = 1"), true),
+        (format!("regexp_count({text}, '.*[a-z]|[0-9]') > 0"), false),
+        (
+            format!("length(regexp_replace({text}, '.*[a-z]|[0-9]', 'x')) > 0"),
+            true,
+        ),
+        // Expressions that are others in each row are made ready one by one.
+        ("'x' ~ ('\\w{' || (x + 9) || '}')".to_owned(), true),
+        ("'x' ~ ('\\w{' || (x + 99000) || '}')".to_owned(), false),
+    ] {
+        let sql = format!("SELECT {search} AS made FROM generate_series(1, 3) t(x)");
+        match (run(&context, &sql).await, is_made) {
+            (Ok(_), true) => {}
+            (Err(error), false) => {
+                let said = error.to_string();
+                let is_told = said.contains("steps for one value") || said.contains("size limit");
+                assert!(is_told, "{sql}: {said}");
+            }
+            (made, _) => panic!("{sql}: {made:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_search_finds_the_same_with_and_without_a_limit() {
+    let (bounded, plain) = (context(), SessionContext::new_with_state(state()));
+    let texts = "(VALUES ('apple', 'a_p%'), ('BANANA', '.*an.*'), ('', ''), (NULL, 'x'), ('100%', NULL), ('Äpfel', 'ä.f')) AS t(v, p)";
+    let patterns = ["p", "'a_p%'", "'%a%'", "'^a'", "'[a-p]+l'", "'^(apple|ba)'"];
+    let operators = [
+        "~",
+        "~*",
+        "!~",
+        "!~*",
+        "LIKE",
+        "NOT LIKE",
+        "ILIKE",
+        "NOT ILIKE",
+        "SIMILAR TO",
+        "NOT SIMILAR TO",
+    ];
+    for pattern in patterns {
+        for operator in operators {
+            let sql = format!("SELECT v {operator} {pattern} AS found FROM {texts}");
+            let found = run(&bounded, &sql).await.unwrap();
+            assert_eq!(found, run(&plain, &sql).await.unwrap(), "{sql}");
+        }
+        let sql = format!("SELECT regexp_like(v, {pattern}) AS found FROM {texts}");
+        let found = run(&bounded, &sql).await.unwrap();
+        assert_eq!(found, run(&plain, &sql).await.unwrap(), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_short_pattern_stays_an_operator() {
+    let context = context();
+    for (search, is_operator) in [
+        ("v LIKE 'a%'", true),
+        ("v ~ '^abc'", true),
+        ("regexp_like(v, '^abc')", true),
+        ("v LIKE '%a_b'", false),
+        ("v ~ '[ab]c'", false),
+    ] {
+        let sql = format!("SELECT 1 FROM (VALUES ('x'), ('y')) AS t(v) WHERE {search}");
+        let plan = context.sql(&sql).await.unwrap();
+        let plan = plan.into_optimized_plan().unwrap().to_string();
+        let is_call = plan.contains("_match(") || plan.contains("regexp_like(");
+        assert_eq!(!is_call, is_operator, "{plan}");
+    }
 }
 
 /// What a call of any function may be given: short values, and numbers that are large but for what is made of them.

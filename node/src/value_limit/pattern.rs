@@ -1,0 +1,232 @@
+//! How long it takes to search for a pattern.
+//!
+//! Nothing ends the search of a text before it has come to the end. Mostly that takes a nanosecond for each byte. But a search may have
+//! to look at each place of an expression for each byte: `[13][0-9]{500}[a-z]` has 502 places, and may keep
+//! a thread for minutes over a text of 100 MB. A search for all matches may come to the end of the text
+//! once for each of them: `.*[^A]|A` does so in a text of As, which keeps a thread for a day over 10 MB.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
+
+/// Longer expressions are not taken apart: each byte counts as a place.
+const MOST_READ: usize = 64 << 10;
+/// To make a place of an expression ready takes so many steps.
+const COMPILED: u64 = 64;
+/// A search that comes to the end again and again takes a step for so many bytes: it looks at one place for
+/// each, mostly.
+const LOOKED_AT_ONCE: u64 = 64;
+
+/// What is known of a pattern before it is searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pattern {
+    places: u64,
+    /// The steps that it takes before the first search.
+    compiled: u64,
+    /// Whether a search for a match may come to the end of the text, and find a short one.
+    looks_far: bool,
+}
+
+impl Pattern {
+    /// Looks at a regular expression. The search of what is none fails at once.
+    pub(super) fn regex(expression: &str) -> Self {
+        if expression.len() > MOST_READ {
+            return Self::of_places(expression.len());
+        }
+        match regex_syntax::parse(expression) {
+            Ok(expression) if is_plain(&expression) => Self::of_places(1),
+            Ok(expression) => Self {
+                places: places(&expression, &|_| 1),
+                compiled: places(&expression, &ranges).saturating_mul(COMPILED),
+                looks_far: looks_far(&expression),
+            },
+            Err(_) => Self::of_places(0),
+        }
+    }
+
+    /// Looks at a pattern of LIKE. `%` is no place: behind one, a search begins that ends at the first match.
+    pub(super) fn like(pattern: &str) -> Self {
+        if pattern.contains('_') {
+            Self::of_places(pattern.len())
+        } else {
+            Self::of_places(1)
+        }
+    }
+
+    fn of_places(places: usize) -> Self {
+        let places = places as u64;
+        Self {
+            places,
+            compiled: places.saturating_mul(COMPILED),
+            looks_far: false,
+        }
+    }
+
+    /// Returns whether it is searched for in one step for each byte, whatever the text is.
+    pub(super) fn is_plain(self) -> bool {
+        self.places <= 1
+    }
+
+    /// Returns the steps that it takes before the first search.
+    pub(super) fn compiled(self) -> u64 {
+        self.compiled
+    }
+
+    /// Returns the steps of a search for one match.
+    pub(super) fn first(self, bytes: u64) -> u64 {
+        bytes.saturating_mul(self.places)
+    }
+
+    /// Returns the steps of a search for all matches.
+    pub(super) fn all(self, bytes: u64) -> u64 {
+        let again = if self.looks_far {
+            bytes.saturating_mul(bytes) / LOOKED_AT_ONCE
+        } else {
+            0
+        };
+        self.first(bytes).saturating_add(again)
+    }
+}
+
+/// Returns whether it is a choice of texts, without sets of characters, and without anything that comes
+/// several times.
+fn is_plain(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => true,
+        HirKind::Class(_) | HirKind::Repetition(_) => false,
+        HirKind::Capture(capture) => is_plain(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().all(is_plain),
+    }
+}
+
+/// Returns how many characters it is made of, with each repetition written out. A set of characters counts
+/// as it is said.
+fn places(hir: &Hir, of_class: &dyn Fn(&Class) -> u64) -> u64 {
+    let sum = |parts: &[Hir]| {
+        let parts = parts.iter().map(|part| places(part, of_class));
+        parts.fold(0, u64::saturating_add)
+    };
+    match hir.kind() {
+        HirKind::Empty => 0,
+        HirKind::Look(_) => 1,
+        HirKind::Literal(text) => text.0.len() as u64,
+        HirKind::Class(class) => of_class(class),
+        HirKind::Capture(capture) => places(&capture.sub, of_class),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => sum(parts),
+        HirKind::Repetition(repeated) => {
+            let times = repeated.max.unwrap_or(repeated.min).max(1);
+            places(&repeated.sub, of_class).saturating_mul(u64::from(times))
+        }
+    }
+}
+
+fn ranges(class: &Class) -> u64 {
+    let ranges = match class {
+        Class::Unicode(class) => class.ranges().len(),
+        Class::Bytes(class) => class.ranges().len(),
+    };
+    ranges as u64
+}
+
+/// Returns whether there is a choice between something short and something that may be searched for without
+/// end: `a|.*b`, `(\w+,)?`.
+fn looks_far(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
+        HirKind::Capture(capture) => looks_far(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().any(looks_far),
+        HirKind::Alternation(parts) => parts.iter().any(strays),
+        HirKind::Repetition(repeated) => {
+            let is_choice = repeated.max != Some(repeated.min);
+            looks_far(&repeated.sub) || is_choice && strays(&repeated.sub)
+        }
+    }
+}
+
+/// Returns whether something stands behind what may come any number of times: `.*b`.
+fn strays(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
+        HirKind::Capture(capture) => strays(&capture.sub),
+        HirKind::Alternation(parts) => parts.iter().any(strays),
+        HirKind::Concat(parts) => {
+            let first = parts.iter().position(is_endless);
+            let behind = first.map(|first| &parts[first + 1..]).unwrap_or_default();
+            behind.iter().any(is_required) || parts.iter().any(strays)
+        }
+        HirKind::Repetition(Repetition { max, sub, .. }) => {
+            let comes_again = *max != Some(1) && is_endless(sub) && is_required(sub);
+            comes_again || strays(sub)
+        }
+    }
+}
+
+fn is_endless(hir: &Hir) -> bool {
+    hir.properties().maximum_len().is_none()
+}
+
+/// Returns whether there are texts in which it is not found.
+fn is_required(hir: &Hir) -> bool {
+    hir.properties().minimum_len() != Some(0) || !hir.properties().look_set().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_of_texts_is_plain() {
+        for expression in ["", "abc", "^abc$", "(foo|bar)", r"\bfoo", "é"] {
+            assert!(Pattern::regex(expression).is_plain(), "{expression}");
+        }
+        for expression in ["[ab]c", "a.c", "x{3}", "(ab)?c"] {
+            assert!(!Pattern::regex(expression).is_plain(), "{expression}");
+        }
+        assert!(Pattern::like("%foo%bar%").is_plain());
+        assert!(!Pattern::like("%f__").is_plain());
+    }
+
+    #[test]
+    fn places_are_counted_with_each_repetition_written_out() {
+        for (expression, places) in [
+            ("[ab]c", 2),
+            (r"\w+@\w+\.com", 7),
+            ("[13][0-9]{500}[a-z]", 502),
+            ("((a|[bc]){10}x){20}", 20 * (10 * 2 + 1)),
+            ("(([ab]{1000}){1000}){1000}", 1_000_000_000),
+            ("a*", 1),
+            ("(", 0),
+        ] {
+            assert_eq!(Pattern::regex(expression).places, places, "{expression}");
+        }
+        assert_eq!(Pattern::regex(&"x".repeat(MOST_READ + 1)).places, 65_537);
+        assert!(Pattern::regex(r"\w").compiled() > 100 * Pattern::regex("[a]").compiled());
+    }
+
+    #[test]
+    fn a_search_for_all_matches_may_come_to_the_end_again_and_again() {
+        for expression in [
+            ".*[^A-Z]|[A-Z]",
+            "a(.*b)?",
+            r"(\w+,)*",
+            r"(?:x|(\w+ )+y)",
+            r"((a+b)+)?c",
+            "(?m)(.*$)?",
+        ] {
+            assert!(Pattern::regex(expression).looks_far, "{expression}");
+        }
+        for expression in [
+            r"\s+",
+            "<[^>]*>",
+            r"\s+|,+",
+            "a.*b",
+            r"(\w+)@(\w+)\.com",
+            "^(https?://)?(www\\.)?([^/]+)",
+            "(ab?c)*",
+            r"\d{3}-\d{4}",
+        ] {
+            assert!(!Pattern::regex(expression).looks_far, "{expression}");
+        }
+        let far = Pattern::regex("x|.*[yz]");
+        assert!(far.all(1 << 20) > 1 << 32);
+        assert!(far.first(1 << 20) < 1 << 23);
+    }
+}
