@@ -151,7 +151,7 @@ impl StubCluster {
             counted: None,
             lineage: Lineage::default(),
             tables: Vec::new(),
-            cluster: Arc::clone(&self.inner.cluster),
+            peers: Arc::clone(&self.inner.cluster) as _,
             config: self.inner.config.gather.clone(),
             time_zone: "+00:00".to_owned(),
             with_plan_metrics: false,

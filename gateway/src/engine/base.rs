@@ -10,17 +10,17 @@ use volary_flight_proto::Result;
 use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
 
 use super::names::{CATALOG, PUBLIC};
-use super::settings::Limits;
 use super::{made_types, type_texts};
 use crate::config::Config;
 use crate::planning::narrowing::NarrowingCasts;
 use crate::planning::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
+use crate::planning::session_limits::SessionLimits;
 
 /// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
-    let limits = Limits::new(
+    let limits = SessionLimits::new(
         config.query.timeout,
         config.query_memory_limit(),
         config.gather.relays,

@@ -38,7 +38,6 @@ use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use super::parse::{Statement, parse};
 use super::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
 use super::session::Claimant;
-use super::settings::Limits;
 use super::shape::ShapeLimits;
 use super::width;
 use super::{Engine, Session, depth, expansion, refused, settings};
@@ -46,6 +45,7 @@ use crate::catalog::access::{Privilege, Rights};
 use crate::catalog::{State, Table, View, listed};
 use crate::cluster::Cluster;
 use crate::gather::QueryContext;
+use crate::planning::session_limits::SessionLimits;
 use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
 
@@ -115,7 +115,7 @@ impl StatementContext {
         let mut config = engine.base.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
-        let memory = Limits::memory(&config).min(memory_of(&rights));
+        let memory = SessionLimits::memory(&config).min(memory_of(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
             owner: session.claimant().number(),
@@ -123,7 +123,7 @@ impl StatementContext {
             counted,
             lineage: catalog.lineage(),
             tables: Vec::new(),
-            cluster: Arc::clone(&engine.cluster),
+            peers: Arc::clone(&engine.cluster) as _,
             config: engine.config.gather.clone(),
             memory: memory.bytes,
             time_zone: config

@@ -1,27 +1,22 @@
 //! SET, RESET and SHOW.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::planner::NullOrdering;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as Ast};
-use humantime_serde::re::humantime;
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::memory;
 use volary_node::size::MemorySize;
 
-use crate::config::{MAX_TARGET_PARTITIONS, Relays};
-
-const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
-const QUERY_MEMORY: &str = "volary.query_memory";
-const RELAYS: &str = "volary.relays";
+use crate::config::Relays;
+use crate::fragment::MAX_TARGET_PARTITIONS;
+use crate::planning::session_limits::{
+    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionLimits, parse_timeout,
+};
 
 /// What a session may set, by DataFusion's key or Volary's. Other settings belong to the operator, or would break what the cut into
 /// fragments relies on.
@@ -83,7 +78,7 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
 /// # Errors
 /// `INVALID_ARGUMENT` if it does not.
 pub(super) fn check(key: &str, value: &str) -> Result<()> {
-    let mut trial = SessionConfig::new().with_option_extension(Limits::none());
+    let mut trial = SessionConfig::new().with_option_extension(SessionLimits::none());
     apply(&mut trial, &[(key.to_owned(), value.to_owned())].into())
 }
 
@@ -108,132 +103,6 @@ pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Du
         .get(STATEMENT_TIMEOUT)
         .and_then(|value| parse_timeout(value))
         .filter(|timeout| !timeout.is_zero())
-}
-
-/// As PostgreSQL reads it, a number alone is one of milliseconds.
-fn parse_timeout(text: &str) -> Option<Duration> {
-    match text.trim().parse() {
-        Ok(timeout_ms) => Some(Duration::from_millis(timeout_ms)),
-        Err(_) => humantime::parse_duration(text).ok(),
-    }
-}
-
-/// Volary's own settings: what a statement may take, and how it is gathered. A session can only lower what the gateway allows it to take,
-/// and is shown what counts.
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    gateway_timeout: Duration,
-    gateway_memory: memory::Limit,
-    /// Those of the session; zero is none.
-    statement_timeout: Duration,
-    query_memory: Option<memory::Limit>,
-    relays: Relays,
-}
-
-impl Limits {
-    /// Those of the gateway.
-    pub(super) fn new(timeout: Duration, memory: memory::Limit, relays: Relays) -> Self {
-        Self {
-            gateway_timeout: timeout,
-            gateway_memory: memory,
-            statement_timeout: Duration::ZERO,
-            query_memory: None,
-            relays,
-        }
-    }
-
-    fn none() -> Self {
-        let memory = memory::Limit {
-            bytes: usize::MAX,
-            setting: "",
-        };
-        Self::new(Duration::MAX, memory, Relays::Auto)
-    }
-
-    /// Memory that a query of the session may hold.
-    pub(super) fn memory(config: &SessionConfig) -> memory::Limit {
-        let limits = config.options().extensions.get::<Self>();
-        limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
-    }
-
-    /// How many workers relay in queries of the session.
-    pub(crate) fn relays(options: &ConfigOptions) -> Relays {
-        let limits = options.extensions.get::<Self>();
-        limits.map_or(Relays::Auto, |limits| limits.relays)
-    }
-
-    fn query_memory(&self) -> memory::Limit {
-        self.query_memory.map_or(self.gateway_memory, |session| {
-            self.gateway_memory.min(session)
-        })
-    }
-
-    fn statement_timeout(&self) -> Duration {
-        if self.statement_timeout.is_zero() {
-            self.gateway_timeout
-        } else {
-            self.statement_timeout.min(self.gateway_timeout)
-        }
-    }
-}
-
-impl ConfigExtension for Limits {
-    const PREFIX: &'static str = "volary";
-}
-
-impl ExtensionOptions for Limits {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> DfResult<()> {
-        let refused = || DataFusionError::Configuration(format!("{key} does not take {value}"));
-        match key {
-            "statement_timeout" => {
-                self.statement_timeout = parse_timeout(value).ok_or_else(refused)?;
-            }
-            "query_memory" => {
-                let size: MemorySize = value.parse().map_err(|_| refused())?;
-                self.query_memory = Some(memory::Limit {
-                    bytes: size.bytes(),
-                    setting: "the session's query_memory",
-                });
-            }
-            "relays" => self.relays = value.parse().map_err(|_| refused())?,
-            _ => return Err(refused()),
-        }
-        Ok(())
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        let timeout = humantime::format_duration(self.statement_timeout());
-        let memory = MemorySize::from(self.query_memory().bytes);
-        vec![
-            ConfigEntry {
-                key: STATEMENT_TIMEOUT.to_owned(),
-                value: Some(timeout.to_string()),
-                description: "A statement that runs longer is ended: 5s, or a number of milliseconds. 0 for as long as the gateway lets it.",
-            },
-            ConfigEntry {
-                key: QUERY_MEMORY.to_owned(),
-                value: Some(memory.to_string()),
-                description: "Memory that a query may hold on the gateway: 256MiB.",
-            },
-            ConfigEntry {
-                key: RELAYS.to_owned(),
-                value: Some(self.relays.to_string()),
-                description: "How many workers merge the rows of the others for the gateway, where rows can be merged: auto, off, or a number.",
-            },
-        ]
-    }
 }
 
 /// What DataFusion would take, and mend without a word or fail with later.
@@ -296,6 +165,8 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use volary_node::memory;
+
     use super::*;
 
     const GATEWAY_MEMORY: memory::Limit = memory::Limit {
@@ -304,7 +175,7 @@ mod tests {
     };
 
     fn config(settings: &[(&str, &str)]) -> SessionConfig {
-        let limits = Limits::new(Duration::from_secs(60), GATEWAY_MEMORY, Relays::Auto);
+        let limits = SessionLimits::new(Duration::from_secs(60), GATEWAY_MEMORY, Relays::Auto);
         let mut config = SessionConfig::new().with_option_extension(limits);
         let settings = settings
             .iter()
@@ -376,11 +247,15 @@ mod tests {
             assert_eq!(shown.as_deref(), Some(counts), "{value}");
         }
         let lower = config(&[("query_memory", "256MiB")]);
-        assert_eq!(Limits::memory(&lower).bytes, 256 << 20);
-        assert!(Limits::memory(&lower).setting.contains("query_memory"));
+        assert_eq!(SessionLimits::memory(&lower).bytes, 256 << 20);
+        assert!(
+            SessionLimits::memory(&lower)
+                .setting
+                .contains("query_memory")
+        );
         assert_eq!(shown(&lower, QUERY_MEMORY).as_deref(), Some("256.0 MiB"));
         let higher = config(&[("query_memory", "2GiB")]);
-        assert_eq!(Limits::memory(&higher), GATEWAY_MEMORY);
+        assert_eq!(SessionLimits::memory(&higher), GATEWAY_MEMORY);
         assert_eq!(shown(&higher, QUERY_MEMORY).as_deref(), Some("1.0 GiB"));
     }
 

@@ -10,4 +10,4 @@ mod shard_scan;
 pub mod statement_parameter;
 
 pub use selection::Selection;
-pub use shard_scan::ShardScanExec;
+pub use shard_scan::{MAX_TARGET_PARTITIONS, ShardScanExec};

@@ -23,7 +23,9 @@ use volary_flight_proto::ids::WorkerId;
 
 use super::selection::Selection;
 use crate::catalog::{Table, TableKind};
-use crate::config::MAX_TARGET_PARTITIONS;
+
+/// The planner's partition numbers for shard scans start above it, so that the two can never be mistaken for each other.
+pub const MAX_TARGET_PARTITIONS: usize = 1024;
 
 /// Reads some shards of one table. It exists on the gateway only while a query is planned: the cut puts it into a
 /// fragment, and a worker binds it to its segments.

@@ -8,10 +8,10 @@ use volary_flight_proto::Error;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_gather::Peers;
 
 use crate::catalog::Table;
-use crate::cluster::Cluster;
-use crate::config::Gather;
+use crate::gather::config::Gather;
 
 /// The query that is run; an extension of DataFusion's session configuration, so that plans hold no connections.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct QueryContext {
     /// The tables that a plan which is used again reads, as of this query. Empty where the plan has them.
     pub tables: Vec<Arc<Table>>,
     /// The workers.
-    pub cluster: Arc<Cluster>,
+    pub peers: Arc<dyn Peers>,
     /// Deadlines and sizes.
     pub config: Gather,
     /// Bytes of memory that it may hold on this gateway.

@@ -312,7 +312,7 @@ impl GatherExec {
         match self.fragment.relays() {
             None => Target::part_of(targets, partition, partitions).into(),
             Some(relays) => relays
-                .of_reader(targets, partition, partitions, &query.cluster)
+                .of_reader(targets, partition, partitions, query.peers.as_ref())
                 .into(),
         }
     }

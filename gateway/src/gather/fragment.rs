@@ -20,7 +20,7 @@ use volary_gather::announced::Announced;
 use volary_gather::flow::Flow;
 use volary_gather::report::Reports;
 use volary_gather::request::Question;
-use volary_gather::{Peers, Request, Target};
+use volary_gather::{Request, Target};
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
@@ -300,7 +300,7 @@ impl Fragment {
         let tables = ScannedTables::of(&self.plan, &query.tables)?;
         let part = |target: &Target| FragmentTicket {
             query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
-            cluster: query.cluster.id().short(),
+            cluster: query.peers.cluster_id().short(),
             worker_id: target.worker.0,
             fragment_id: fragment.id.to_bytes(),
             fragment: Some(fragment.message.clone()),
@@ -416,11 +416,11 @@ impl Fragment {
                 CountedBy::Part(counted) => counted,
             },
             lineage: query.lineage,
-            peers: Arc::clone(&query.cluster) as _,
+            peers: Arc::clone(&query.peers),
             limits,
             fragment_id: fragment.id,
             fragment: fragment.message.clone(),
-            known_by: query.cluster.known_by(fragment.id),
+            known_by: query.peers.known_by(fragment.id),
             parameters: filled.parameters,
             schema: self.plan.schema(),
             announced: announced.cloned(),

@@ -3,6 +3,8 @@
 //! [`exec::GatherExec`] has as many partitions as the gateway has use for; each owns an equal part of the workers, or of the workers that
 //! relay ([`relays`]), and reads them as [`volary_gather`] does.
 
+/// Settings.
+pub mod config;
 /// What workers should hold of the shards that they are asked for.
 mod contents;
 /// What a gather needs to know of the query it belongs to.

@@ -6,8 +6,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_flight_proto::ids::WorkerId;
 use volary_gather::{Peers, Target};
 
-use crate::cluster::Cluster;
-
 /// Workers of a group that take turns as its relay. Each keeps connections to all others of the group.
 const TURNS: usize = 4;
 
@@ -29,24 +27,24 @@ impl Relays {
         targets: &[Target],
         reader: usize,
         readers: usize,
-        cluster: &Cluster,
+        peers: &dyn Peers,
     ) -> Vec<Target> {
         let count = self.count.min(targets.len());
         let relays = reader * count / readers..(reader + 1) * count / readers;
         let groups = relays.map(|relay| Target::part_of(targets, relay, count));
         groups
-            .map(|group| relay_of(group, self.turn, cluster))
+            .map(|group| relay_of(group, self.turn, peers))
             .collect()
     }
 }
 
 /// A worker that has rows itself: if it cannot be had, the query cannot be answered anyway.
-fn relay_of(group: &[Target], turn: usize, cluster: &Cluster) -> Target {
+fn relay_of(group: &[Target], turn: usize, peers: &dyn Peers) -> Target {
     let mut workers: Vec<_> = group.iter().map(|target| target.worker).collect();
     workers.truncate(TURNS);
     let first = turn % workers.len().max(1);
     workers.rotate_left(first);
-    cluster.sort_live_first(&mut workers);
+    peers.sort_live_first(&mut workers);
     Target {
         worker: workers.first().copied().unwrap_or(WorkerId(0)),
         others: Vec::new(),

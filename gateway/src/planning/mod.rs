@@ -45,6 +45,8 @@ pub mod pruning;
 pub mod relays;
 /// The optimizer's rules, in their order.
 pub mod rules;
+/// What a session may take.
+pub mod session_limits;
 /// A table of the catalog as DataFusion sees it.
 pub mod table;
 /// Which workers a fragment's gather asks, and for which shards.

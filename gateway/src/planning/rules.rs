@@ -105,7 +105,7 @@ pub fn logical_rules() -> Vec<Arc<Logical>> {
 /// Keys of a join's build side, in bytes, that are listed for its other side at most.
 const MAX_KEYS_BYTES: usize = 1 << 20;
 
-/// Settings of the planner that the cut relies on. `runtime_filter_keys`: see [`crate::config::Gather`].
+/// Settings of the planner that the cut relies on. `runtime_filter_keys`: see [`crate::gather::config::Gather`].
 pub fn planner_config(
     config: SessionConfig,
     target_partitions: usize,

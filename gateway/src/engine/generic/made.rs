@@ -19,10 +19,10 @@ use super::places::{number_of, uses};
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
 use crate::engine::parameters::Parameters;
-use crate::engine::settings::Limits;
 use crate::fragment::statement_parameter;
 use crate::gather::QueryContext;
 use crate::planning::generic_plan::GenericPlan;
+use crate::planning::session_limits::SessionLimits;
 use crate::planning::table::ShardedTable;
 
 /// What became of a statement.
@@ -83,7 +83,7 @@ pub(super) async fn generic(
             schema: Arc::clone(&query.schema),
             config: config.clone(),
             context: query_context,
-            memory: Limits::memory(config),
+            memory: SessionLimits::memory(config),
             uses: AtomicU32::new(0),
         }))
     }))

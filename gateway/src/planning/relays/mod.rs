@@ -22,11 +22,11 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
 
-use crate::config;
-use crate::engine::settings::Limits;
 use crate::fragment::{ShardScanExec, encode};
 use crate::gather::GatherExec;
+use crate::gather::config;
 use crate::gather::relays::Relays;
+use crate::planning::session_limits::SessionLimits;
 use crate::planning::targets;
 use cost::Merge;
 
@@ -44,7 +44,7 @@ impl PhysicalOptimizerRule for RelayTree {
         plan: Arc<dyn ExecutionPlan>,
         options: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let wanted = Limits::relays(options);
+        let wanted = SessionLimits::relays(options);
         if wanted == config::Relays::Off {
             return Ok(plan);
         }

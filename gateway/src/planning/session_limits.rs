@@ -1,0 +1,148 @@
+//! What a session may take, as an extension of DataFusion's settings: the planner reads it, SET and SHOW know it by its
+//! keys.
+
+use std::any::Any;
+use std::time::Duration;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::prelude::SessionConfig;
+use humantime_serde::re::humantime;
+use volary_node::memory;
+use volary_node::size::MemorySize;
+
+use crate::gather::config::Relays;
+
+/// The key of the time that a statement may take.
+pub const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
+/// The key of the memory that a query may hold.
+pub const QUERY_MEMORY: &str = "volary.query_memory";
+/// The key of how many workers relay.
+pub const RELAYS: &str = "volary.relays";
+
+/// Volary's own settings: what a statement may take, and how it is gathered. A session can only lower what the gateway allows it to take,
+/// and is shown what counts.
+#[derive(Debug, Clone)]
+pub struct SessionLimits {
+    gateway_timeout: Duration,
+    gateway_memory: memory::Limit,
+    /// Those of the session; zero is none.
+    statement_timeout: Duration,
+    query_memory: Option<memory::Limit>,
+    relays: Relays,
+}
+
+impl SessionLimits {
+    /// Those of the gateway.
+    pub fn new(timeout: Duration, memory: memory::Limit, relays: Relays) -> Self {
+        Self {
+            gateway_timeout: timeout,
+            gateway_memory: memory,
+            statement_timeout: Duration::ZERO,
+            query_memory: None,
+            relays,
+        }
+    }
+
+    /// No limits.
+    pub fn none() -> Self {
+        let memory = memory::Limit {
+            bytes: usize::MAX,
+            setting: "",
+        };
+        Self::new(Duration::MAX, memory, Relays::Auto)
+    }
+
+    /// Memory that a query of the session may hold.
+    pub fn memory(config: &SessionConfig) -> memory::Limit {
+        let limits = config.options().extensions.get::<Self>();
+        limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
+    }
+
+    /// How many workers relay in queries of the session.
+    pub fn relays(options: &ConfigOptions) -> Relays {
+        let limits = options.extensions.get::<Self>();
+        limits.map_or(Relays::Auto, |limits| limits.relays)
+    }
+
+    fn query_memory(&self) -> memory::Limit {
+        self.query_memory.map_or(self.gateway_memory, |session| {
+            self.gateway_memory.min(session)
+        })
+    }
+
+    fn statement_timeout(&self) -> Duration {
+        if self.statement_timeout.is_zero() {
+            self.gateway_timeout
+        } else {
+            self.statement_timeout.min(self.gateway_timeout)
+        }
+    }
+}
+
+impl ConfigExtension for SessionLimits {
+    const PREFIX: &'static str = "volary";
+}
+
+impl ExtensionOptions for SessionLimits {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let refused = || DataFusionError::Configuration(format!("{key} does not take {value}"));
+        match key {
+            "statement_timeout" => {
+                self.statement_timeout = parse_timeout(value).ok_or_else(refused)?;
+            }
+            "query_memory" => {
+                let size: MemorySize = value.parse().map_err(|_| refused())?;
+                self.query_memory = Some(memory::Limit {
+                    bytes: size.bytes(),
+                    setting: "the session's query_memory",
+                });
+            }
+            "relays" => self.relays = value.parse().map_err(|_| refused())?,
+            _ => return Err(refused()),
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let timeout = humantime::format_duration(self.statement_timeout());
+        let memory = MemorySize::from(self.query_memory().bytes);
+        vec![
+            ConfigEntry {
+                key: STATEMENT_TIMEOUT.to_owned(),
+                value: Some(timeout.to_string()),
+                description: "A statement that runs longer is ended: 5s, or a number of milliseconds. 0 for as long as the gateway lets it.",
+            },
+            ConfigEntry {
+                key: QUERY_MEMORY.to_owned(),
+                value: Some(memory.to_string()),
+                description: "Memory that a query may hold on the gateway: 256MiB.",
+            },
+            ConfigEntry {
+                key: RELAYS.to_owned(),
+                value: Some(self.relays.to_string()),
+                description: "How many workers merge the rows of the others for the gateway, where rows can be merged: auto, off, or a number.",
+            },
+        ]
+    }
+}
+
+/// Reads a duration. A number alone is one of milliseconds, as in PostgreSQL. `None` if it is neither.
+pub fn parse_timeout(text: &str) -> Option<Duration> {
+    match text.trim().parse() {
+        Ok(timeout_ms) => Some(Duration::from_millis(timeout_ms)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    }
+}
