@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::{StreamExt, stream};
 use tokio::runtime;
-use volary_gateway::shard_key::shards_of;
+use volary_catalog::shard_key::shards_of;
 use volary_node::batches::CoalesceBytes;
 
 const ROWS: i64 = 65_536;

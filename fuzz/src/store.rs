@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use volary_flight_proto::{Error, Result};
-use volary_gateway::catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+use volary_catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 
 /// Keeps a catalog in memory, until it is frozen: from then on no change gets through, so that inputs know nothing of each other.
 #[derive(Debug, Default)]

@@ -1,14 +1,12 @@
 //! The gateway: takes SQL over Flight SQL, plans it, and gathers the rows from the workers.
 //!
 //! The life of a query goes through the modules in this order: [`flight_sql`] takes the statement, [`engine`] parses and
-//! plans it with the [`catalog`]'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
+//! plans it with the [catalog](volary_catalog)'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
 //! [`cluster`] knows. Statements that write go through [`load`].
 
 // Calls are futures within futures, deeper than 128, which newer compilers warn of.
 #![recursion_limit = "256"]
 
-/// Tables, placement, nodes, writes, users and their rights: what must survive a restart.
-pub mod catalog;
 /// The workers: who has joined, who lives, how they are reached.
 pub mod cluster;
 /// Settings.
@@ -21,8 +19,6 @@ pub mod flight_sql;
 pub mod fragment;
 /// The plan node that pulls a fragment's rows from all its workers.
 pub mod gather;
-/// Bytes as text.
-mod hex;
 /// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
 pub mod load;
 /// Who calls: passwords, sessions' tokens, and what slows those down who guess them.
@@ -31,8 +27,6 @@ pub mod login;
 pub mod planning;
 /// The process: start, serve, stop.
 pub mod server;
-/// From the value of a shard key to the shard.
-pub mod shard_key;
 /// What types are called in SQL.
 mod sql_type;
 /// What this gateway works on.

@@ -19,12 +19,12 @@ use volary_node::serving::{Access, Serving};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory, secret};
 
-use crate::catalog::{Catalog, RedbStore};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
+use volary_catalog::{Catalog, RedbStore};
 
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]

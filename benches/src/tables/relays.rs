@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use datafusion::common::ScalarValue;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use volary_catalog::shard_key::shard_of_scalar;
 use volary_cli::client::Client;
-use volary_gateway::shard_key::shard_of_scalar;
 
 use super::Table;
 use super::explained::{size, text};

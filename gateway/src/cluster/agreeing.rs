@@ -13,7 +13,7 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
-use crate::catalog::Agreement;
+use volary_catalog::Agreement;
 
 /// What workers said that have not adopted the catalog's lineage.
 #[derive(Debug, Default)]

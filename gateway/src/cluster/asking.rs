@@ -21,7 +21,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
 use super::members::Answer;
-use crate::catalog::State;
+use volary_catalog::State;
 
 /// By so much a question may be late without delaying those after it: timers are not exact. After a longer pause the gateway does not
 /// ask many at once.

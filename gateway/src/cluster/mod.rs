@@ -32,8 +32,8 @@ use volary_gather::KnownFragments;
 use volary_gather::connections::Connections;
 use volary_node::tls::ClientTls;
 
-use crate::catalog::Catalog;
 use crate::config::Config;
+use volary_catalog::Catalog;
 
 use agreeing::Agreements;
 use members::Members;

@@ -14,10 +14,10 @@ use volary_gather::{Peers, Window};
 use volary_node::disk::LocalDisk;
 
 use super::*;
-use crate::catalog::access::Rights;
-use crate::catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
 use crate::config;
 use crate::load::put;
+use volary_catalog::access::Rights;
+use volary_catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
 
 use stub_worker::StubWorker;
 

@@ -20,9 +20,9 @@ use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::names::{identifier, object_name};
 use super::shape::ShapeLimits;
-use crate::catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 use crate::load;
-use crate::shard_key::check_key_type;
+use volary_catalog::shard_key::check_key_type;
+use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 
 /// Shards of a table that does not say: many more than workers, few enough that each is worth a file.
 const DEFAULT_SHARDS: u32 = 64;

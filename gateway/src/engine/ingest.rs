@@ -14,9 +14,9 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::context::StatementContext;
 use super::definition::{Options, definition, placeable_workers, stored_schema};
 use super::{Engine, Session};
-use crate::catalog::{IfExists, Table};
 use crate::load::source::Rows;
 use crate::load::{self, Source, fit};
+use volary_catalog::{IfExists, Table};
 
 /// Where a client's rows go.
 #[derive(Debug, Clone)]

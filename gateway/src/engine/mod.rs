@@ -92,14 +92,14 @@ pub use insert_each::Each;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 
-use crate::catalog::Catalog;
-use crate::catalog::access::{Access, Rights};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::load::{self, Loads};
 use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables::{self, Usage};
+use volary_catalog::Catalog;
+use volary_catalog::access::{Access, Rights};
 
 use generic::GenericPlans;
 use names::{CATALOG, PUBLIC, SYSTEM};

@@ -12,7 +12,7 @@ use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
 use super::transaction::SinceBegin;
-use crate::catalog::access::Rights;
+use volary_catalog::access::Rights;
 
 /// A client's session: its settings, shared by all calls that carry its token.
 #[derive(Debug, Clone)]

@@ -26,10 +26,10 @@ use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
 use super::unfit_values::unfit_value;
 use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
-use crate::catalog::Table;
 use crate::load;
 use crate::planning::table::ShardedTable;
 use crate::planning::{analysis, explain};
+use volary_catalog::Table;
 
 impl Engine {
     /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are

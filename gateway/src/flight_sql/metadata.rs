@@ -16,9 +16,9 @@ use super::call::Call;
 use super::descriptor::{command, parse_any, unimplemented};
 use super::types::{Profile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
-use crate::catalog::access::Rights;
 use crate::engine::TableListing;
 use crate::engine::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
+use volary_catalog::access::Rights;
 
 /// The schemas that are always there.
 const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, INFORMATION_SCHEMA];

@@ -25,8 +25,8 @@ use super::actions::decoded;
 use super::call::Call;
 use super::descriptor::parse_any;
 use super::statement::stream_of;
-use crate::catalog::access::Access;
 use crate::statements::Work;
+use volary_catalog::access::Access;
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 

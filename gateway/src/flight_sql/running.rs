@@ -178,9 +178,9 @@ mod tests {
     use volary_flight_proto::ids::{QueryId, SessionId};
 
     use super::*;
-    use crate::catalog::access::Rights;
     use crate::config;
     use crate::statements::{Issuer, Statements};
+    use volary_catalog::access::Rights;
 
     fn endless(guard: Arc<()>) -> ClientMessages {
         stream::iter([Ok(FlightData::default())])

@@ -131,7 +131,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::access::Rights;
+    use volary_catalog::access::Rights;
 
     fn set(session: &ClientSession, name: &str, value: &str) -> Result<(), ErrorValue> {
         set_option(

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use super::direct_option::DirectResults;
 use super::types::Profile;
-use crate::catalog::access::Rights;
 use crate::config;
 use crate::engine::{Caller, Session};
+use volary_catalog::access::Rights;
 
 const TOKEN_PREFIX: &str = "volary-session-";
 

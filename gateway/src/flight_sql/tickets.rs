@@ -20,10 +20,10 @@ use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::catalog::access::Access;
 use crate::config;
 use crate::engine::Query;
 use crate::login::Principal;
+use volary_catalog::access::Access;
 
 /// What a plan takes, at least, and for each byte of its statement: an expression of a few characters is some hundred bytes in the
 /// plan, once for each operator that it passes.

@@ -22,7 +22,7 @@ use datafusion::physical_plan::{
 use volary_flight_proto::ids::WorkerId;
 
 use super::selection::Selection;
-use crate::catalog::{Table, TableKind};
+use volary_catalog::{Table, TableKind};
 
 /// The planner's partition numbers for shard scans start above it, so that the two can never be mistaken for each other.
 pub const MAX_TARGET_PARTITIONS: usize = 1024;

@@ -8,8 +8,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_flight_proto::fragment::ScanShards;
 use volary_gather::Target;
 
-use crate::catalog::{ShardStatistics, Table};
 use crate::fragment::ShardScanExec;
+use volary_catalog::{ShardStatistics, Table};
 
 /// The tables of a fragment's scans, by the ordinals of the scans.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_gather::Peers;
 
-use crate::catalog::Table;
 use crate::gather::config::Gather;
+use volary_catalog::Table;
 
 /// The query that is run; an extension of DataFusion's session configuration, so that plans hold no connections.
 #[derive(Debug, Clone)]

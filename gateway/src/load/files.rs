@@ -29,10 +29,10 @@ use volary_flight_proto::{Error, Result};
 use super::copy::CopyFrom;
 use super::roots::Roots;
 use super::source::{Rows, Source};
-use crate::catalog::Table;
 use crate::config::Load;
 use location::Location;
 use unit::Unit;
+use volary_catalog::Table;
 
 /// Opens the files that COPY names, all of them checked before the first row is read.
 ///

@@ -42,10 +42,10 @@ pub use copy::CopyFrom;
 pub use progress::Loads;
 pub use source::Source;
 
-use crate::catalog::{Catalog, OpenWrite, Table, WriteSummary};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::statements::Statements;
+use volary_catalog::{Catalog, OpenWrite, Table, WriteSummary};
 
 /// What a load needs of the gateway.
 #[derive(Debug, Clone)]

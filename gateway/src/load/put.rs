@@ -24,8 +24,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{Window, worker_error};
 
 use super::route::{Sender, sent_schema};
-use crate::catalog::Table;
 use crate::cluster::Cluster;
+use volary_catalog::Table;
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;

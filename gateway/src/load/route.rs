@@ -15,8 +15,8 @@ use volary_node::batches::{compact, target_rows};
 use super::fit;
 use super::progress::Progress;
 use super::source::Rows;
-use crate::catalog::{Table, TableKind};
-use crate::shard_key::shards_of;
+use volary_catalog::shard_key::shards_of;
+use volary_catalog::{Table, TableKind};
 
 /// Bytes of a batch that is sent, about: so few that they stay in a core's cache while they are split, encoded, sent and decoded.
 const SENT_BYTES: usize = 512 << 10;

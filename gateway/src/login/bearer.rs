@@ -8,7 +8,7 @@ use volary_flight_proto::seal::{Key, Purpose, Sealer, now_s};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::hex;
+use volary_catalog::hex;
 
 const PREFIX: &str = "volary-bearer-";
 

@@ -19,15 +19,15 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::catalog::access::{
-    LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
-};
-use crate::catalog::{Catalog, State, now_ms};
 use crate::config;
 use bearer::Bearers;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
 pub use passwords::{Passwords, check_new_password};
 use throttle::{Origin, Throttle};
+use volary_catalog::access::{
+    LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
+};
+use volary_catalog::{Catalog, State, now_ms};
 
 /// Who calls that says nothing of itself.
 const ANONYMOUS: &str = "anonymous";

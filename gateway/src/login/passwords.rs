@@ -13,7 +13,7 @@ use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Admission;
 
-use crate::catalog::access::PrincipalRecord;
+use volary_catalog::access::PrincipalRecord;
 
 /// Hashes that are computed at the same time.
 const AT_A_TIME: usize = 2;
@@ -164,7 +164,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::catalog::access::PrincipalKind;
+    use volary_catalog::access::PrincipalKind;
 
     fn user(password: Option<String>, generation: u64) -> PrincipalRecord {
         PrincipalRecord {

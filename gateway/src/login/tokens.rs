@@ -3,7 +3,7 @@
 
 use volary_flight_proto::seal::Key;
 
-use crate::hex;
+use volary_catalog::hex;
 
 const PREFIX: &str = "volary-token-";
 const HASH_CONTEXT: &str = "volary 2026-11 api tokens v1";

@@ -24,10 +24,10 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-use crate::catalog::{State, Table};
 use crate::fragment::{ShardScanExec, statement_parameter};
 use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
 use crate::planning::{table, targets};
+use volary_catalog::{State, Table};
 
 /// The most bytes that a row of constants takes in a plan that is kept: a function may have made them of a short statement.
 const MAX_CONSTANT_BYTES: usize = 4096;

@@ -17,10 +17,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::catalog::{Table, TableKind};
 use crate::planning::key_reference::type_of_key;
 use crate::planning::table::ShardedTable;
-use crate::shard_key::hash_agrees;
+use volary_catalog::shard_key::hash_agrees;
+use volary_catalog::{Table, TableKind};
 
 /// Joins co-located tables with each other first, then reference tables with what they filter, then the rest in the
 /// statement's order.

@@ -13,7 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as PhysicalColumn};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::shard_key::hash_agrees;
+use volary_catalog::shard_key::hash_agrees;
 
 /// The type in which `expression` gives the shard key, which is the column `key` of type `key_type`; `None` if it does not, or
 /// if equal values of it may be in different shards.

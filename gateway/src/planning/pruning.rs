@@ -11,7 +11,7 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
 use crate::fragment::Selection;
 use crate::planning::key_reference::type_of_key;
-use crate::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
+use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]

@@ -9,9 +9,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::catalog::{Table, TableKind};
 use crate::fragment::{Selection, ShardScanExec};
 use crate::planning::pruning::{self, ShardKey};
+use volary_catalog::{Table, TableKind};
 
 /// A table within one query.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
-use crate::catalog::TableKind;
 use crate::fragment::ShardScanExec;
 use crate::gather::Target;
+use volary_catalog::TableKind;
 
 /// The scans of a fragment, in the order in which they are encoded.
 pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {

@@ -13,9 +13,9 @@ use volary_flight_proto::{Error, ErrorCode};
 
 use super::work::{Gathers, Work};
 use super::{Issuer, StatementStatus};
-use crate::catalog::access::Rights;
 use crate::engine::without_passwords;
 use crate::url_credentials;
+use volary_catalog::access::Rights;
 
 /// Of a statement's text, so much is listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;

@@ -30,7 +30,7 @@ use history::History;
 pub use history::{Ended, Outcome};
 pub use work::Work;
 
-use crate::catalog::access::Rights;
+use volary_catalog::access::Rights;
 
 /// Whose statement it is.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
-use crate::catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord, UserLimits};
+use volary_catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord, UserLimits};
 
 /// Users and roles.
 pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {

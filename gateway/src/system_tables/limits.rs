@@ -21,13 +21,13 @@ use volary_node::whole_messages::STRANGERS_BYTES;
 
 use super::kind::Kind;
 use super::rows::{batch, milliseconds, numbers, optional_numbers, optional_texts, texts};
-use crate::catalog::access::{Access, Rights};
 use crate::config::Config;
 use crate::flight_sql::poll::MOST as MOST_POLLED;
 use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
 use crate::login::throttle::{FREE as FREE_FAILURES, REMEMBERED as FAILURES_REMEMBERED};
 use crate::statements::Statements;
 use by_user::by_user;
+use volary_catalog::access::{Access, Rights};
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 const WAITS: &str = "waits";

@@ -8,8 +8,8 @@ use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, numbers, optional_texts, texts};
-use crate::catalog::access::Rights;
 use crate::statements::{Ended, Outcome, StatementStatus, Statements};
+use volary_catalog::access::Rights;
 
 /// What this gateway works on.
 pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatch> {

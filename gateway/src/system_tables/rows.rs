@@ -9,10 +9,10 @@ use datafusion::error::DataFusionError;
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
-use crate::catalog::access::Rights;
-use crate::catalog::{State, Table, TableKind};
 use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
+use volary_catalog::access::Rights;
+use volary_catalog::{State, Table, TableKind};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -12,9 +12,9 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::kind::Kind;
 use super::rows::{batch, numbers, texts};
-use crate::catalog::State;
-use crate::catalog::access::Rights;
 use crate::cluster::Cluster;
+use volary_catalog::State;
+use volary_catalog::access::Rights;
 
 /// A segment of a table that exists.
 struct Row<'a> {
@@ -110,7 +110,7 @@ mod tests {
     use volary_node::disk::LocalDisk;
 
     use super::*;
-    use crate::catalog::{
+    use volary_catalog::{
         Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
     };
 

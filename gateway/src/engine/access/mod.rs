@@ -26,8 +26,8 @@ pub(super) use redact::has_passwords;
 pub use redact::without_passwords;
 
 use super::{Engine, Outcome};
-use crate::catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord};
 use crate::login::{check_new_password, tokens};
+use volary_catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord};
 
 /// Rows of the statement, if it answers any.
 pub(super) fn columns(statement: &AccessStatement) -> Option<SchemaRef> {

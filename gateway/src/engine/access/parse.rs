@@ -12,9 +12,9 @@ use volary_flight_proto::{Error, Result};
 use volary_node::size::MemorySize;
 
 use super::logins::is_about_logins;
-use crate::catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
 use crate::engine::names::{CATALOG, PUBLIC, identifier, object_name};
 use crate::engine::tokens::{first_words, is_one_of, is_word};
+use volary_catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
 
 const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN] [MAX_QUERIES n] [QUERY_MEMORY '256MiB'], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
 const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN] [MAX_QUERIES n | DEFAULT] [QUERY_MEMORY '256MiB' | DEFAULT], or ALTER ROLE name [ADMIN | NOADMIN]";

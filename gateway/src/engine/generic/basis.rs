@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalog::access::Access;
-use crate::catalog::{State, Table};
+use volary_catalog::access::Access;
+use volary_catalog::{State, Table};
 
 /// So few rows are planned alike.
 const FEW_ROWS: u64 = 10_000;

@@ -38,10 +38,10 @@ use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, Query, Session};
-use crate::catalog::access::Rights;
-use crate::catalog::{State, Table};
 use crate::gather::QueryContext;
 use crate::planning::generic_plan::GenericPlan;
+use volary_catalog::access::Rights;
+use volary_catalog::{State, Table};
 
 /// What is known of a statement takes so much beside its text.
 const ENTRY_BYTES: usize = 512;

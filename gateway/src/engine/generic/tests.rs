@@ -10,12 +10,12 @@ use volary_node::disk::LocalDisk;
 use volary_node::runtimes::OwnedRuntimes;
 
 use super::*;
-use crate::catalog::access::Rights;
-use crate::catalog::{Catalog, RedbStore};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::gather::{GatherExec, Target};
+use volary_catalog::access::Rights;
+use volary_catalog::{Catalog, RedbStore};
 
 const WORKERS: u64 = 5;
 

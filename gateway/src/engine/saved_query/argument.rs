@@ -12,9 +12,9 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query};
 use volary_flight_proto::{Error, Result};
 
 use super::body::{cast, data_type};
-use crate::catalog::QueryParameter;
 use crate::engine::syntax::parse_expression;
 use crate::engine::visit::{QueryVisitor, visit_node};
+use volary_catalog::QueryParameter;
 
 /// Refuses an argument with a query in it, before it is planned.
 ///

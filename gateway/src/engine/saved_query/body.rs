@@ -17,8 +17,8 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_flight_proto::{Error, Result};
 
-use crate::catalog::{QueryParameter, listed};
 use crate::engine::syntax::{RECURSION_LIMIT, syntax_error};
+use volary_catalog::{QueryParameter, listed};
 
 /// The most nodes of all arguments together, each as often as its parameter stands in the query.
 const MAX_NODES: usize = 50_000;

@@ -22,10 +22,10 @@ use volary_flight_proto::{Error, Result};
 
 use super::argument::{check_planned, check_text};
 use super::body::{PlannedBody, cast, data_type};
-use crate::catalog::{QueryParameter, listed};
 use crate::engine::names::{identifier, object_name};
 use crate::engine::syntax::parse_expression;
 use crate::engine::tokens::is_word;
+use volary_catalog::{QueryParameter, listed};
 
 /// `CALL name(…)` is `SELECT * FROM name(…)`, also within EXPLAIN.
 ///

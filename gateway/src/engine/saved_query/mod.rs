@@ -26,7 +26,7 @@ pub(super) use parse::parse;
 use super::Engine;
 use super::columns::coerced_schema;
 use super::context::StatementContext;
-use crate::catalog::{NewView, QueryParameter};
+use volary_catalog::{NewView, QueryParameter};
 
 /// A statement about saved queries.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use volary_flight_proto::{Error, Result};
 
 use super::SavedQueryStatement;
 use super::body::typed;
-use crate::catalog::QueryParameter;
 use crate::engine::names::{identifier, object_name};
 use crate::engine::syntax::{RECURSION_LIMIT, syntax_error};
 use crate::engine::tokens::{first_words, is_one_of};
+use volary_catalog::QueryParameter;
 
 const CREATE_FORM: &str = "write CREATE [OR REPLACE] QUERY name [(parameter type [DEFAULT value], …)] AS SELECT … $parameter …";
 const DROP_FORM: &str = "write DROP QUERY [IF EXISTS] name";

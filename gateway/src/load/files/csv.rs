@@ -6,8 +6,8 @@ use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use volary_flight_proto::{Error, Result};
 
-use crate::catalog::Table;
 use crate::load::copy::CopyFrom;
+use volary_catalog::Table;
 
 /// The format that a statement asks for; `delimiter` is the one of files with this name.
 ///

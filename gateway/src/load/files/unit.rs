@@ -22,11 +22,11 @@ use super::format::Format;
 use super::json;
 use super::location::Location;
 use super::parquet::File;
-use crate::catalog::Table;
 use crate::load::file_errors;
 use crate::load::fit::{self, Columns};
 use crate::load::lines::{Lines, first_bad_record};
 use crate::load::source::Rows;
+use volary_catalog::Table;
 
 /// A Parquet file is read in ranges of this size, by several partitions.
 const RANGE_BYTES: u64 = 64 << 20;

@@ -13,12 +13,16 @@ pub mod access;
 mod definition;
 mod draft;
 mod encoding;
+/// Bytes as text.
+pub mod hex;
 mod lineage;
 mod name;
 mod open_write;
 mod placing;
 mod records;
 mod redb_store;
+/// From the value of a shard key to the shard.
+pub mod shard_key;
 mod state;
 mod statistics;
 mod store;
@@ -52,8 +56,6 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use draft::Draft;
 use records::ClusterRecord;
-
-use crate::hex;
 
 /// How often a change is decided again because somebody else changed the store in the meantime.
 const ATTEMPTS: usize = 10;
@@ -166,6 +168,6 @@ impl Inner {
 }
 
 /// Now, in milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
+pub fn now_ms() -> i64 {
     chrono::Utc::now().timestamp_millis()
 }

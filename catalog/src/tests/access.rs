@@ -1,7 +1,7 @@
 //! Users, roles, grants and tokens, and that they are there after a restart.
 
 use super::*;
-use crate::catalog::access::{
+use crate::access::{
     Grant, LimitChange, LimitChanges, NewPrincipal, Object, PrincipalChange, PrincipalKind,
     Privilege, TokenRecord,
 };

@@ -1,7 +1,7 @@
 //! Bytes as text, in hexadecimal.
 
 /// Two lower-case digits a byte.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()
@@ -16,7 +16,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 }
 
 /// What [`encode`] made; none of anything else.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
         return None;

@@ -204,7 +204,7 @@ impl Rights {
 
     /// What to tell somebody who asks for a table that does not exist, or that they are not told of: who would grant it and how.
     /// Empty for those who are told of all.
-    pub(in crate::catalog) fn if_hidden(&self, table: &str) -> String {
+    pub(crate) fn if_hidden(&self, table: &str) -> String {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => String::new(),
             Scope::Granted(_) => {

@@ -9,8 +9,8 @@ use super::limits::{LimitChanges, UserLimits};
 use super::records::{PrincipalKind, PrincipalRecord, TokenRecord};
 use super::rights::{Object, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
-use crate::catalog::draft::Draft;
-use crate::catalog::{Catalog, State, name, now_ms};
+use crate::draft::Draft;
+use crate::{Catalog, State, name, now_ms};
 
 /// Names stand in headers, logs and tickets.
 pub const MAX_NAME_BYTES: usize = 128;

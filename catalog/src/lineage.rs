@@ -146,7 +146,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::records::LineageRecord;
+    use crate::records::LineageRecord;
     use volary_flight_proto::ids::ClusterId;
 
     fn state(incarnations: &[(u32, u64, bool)], next_write: u64) -> State {
