@@ -16,9 +16,9 @@ use volary_node::size::MemorySize;
 use volary_node::unfinished::Unfinished;
 use volary_node::{memory, secret, tls};
 
-pub use crate::gather::config::{Gather, Relays};
+pub use volary_planner::gather::config::{Gather, Relays};
 
-use crate::fragment::MAX_TARGET_PARTITIONS;
+use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 
 /// The gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

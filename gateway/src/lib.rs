@@ -1,8 +1,9 @@
 //! The gateway: takes SQL over Flight SQL, plans it, and gathers the rows from the workers.
 //!
 //! The life of a query goes through the modules in this order: [`flight_sql`] takes the statement, [`engine`] parses and
-//! plans it with the [catalog](volary_catalog)'s tables and the rules of [`planning`], [`gather`] pulls the fragments from the workers that
-//! [`cluster`] knows. Statements that write go through [`load`].
+//! plans it with the [catalog](volary_catalog)'s tables and the rules of the [planner](volary_planner), whose
+//! [gather](volary_planner::gather) pulls the fragments from the workers that [`cluster`] knows. Statements that write
+//! go through [`load`].
 
 // Calls are futures within futures, deeper than 128, which newer compilers warn of.
 #![recursion_limit = "256"]
@@ -15,16 +16,10 @@ pub mod config;
 pub mod engine;
 /// The Flight SQL surface that clients meet.
 pub mod flight_sql;
-/// What workers run: the leaf of plans, and the encoding of fragments.
-pub mod fragment;
-/// The plan node that pulls a fragment's rows from all its workers.
-pub mod gather;
 /// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
 pub mod load;
 /// Who calls: passwords, sessions' tokens, and what slows those down who guess them.
 pub mod login;
-/// What runs where: pruning, co-location, the cut into fragments.
-pub mod planning;
 /// The process: start, serve, stop.
 pub mod server;
 /// What types are called in SQL.

@@ -9,7 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::StreamExt;
 use tokio::task::JoinSet;
-use volary_gateway::gather::GatherExec;
+use volary_planner::gather::GatherExec;
 
 use super::Outcome;
 use super::stubs::StubCluster;

@@ -20,9 +20,9 @@ use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_gateway::Config;
 use volary_gateway::cluster::Cluster;
-use volary_gateway::gather::{QueryContext, Target};
 use volary_node::Runtimes;
 use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
+use volary_planner::gather::{QueryContext, Target};
 
 use crate::rows::RowShape;
 

@@ -42,12 +42,12 @@ use super::shape::ShapeLimits;
 use super::width;
 use super::{Engine, Session, depth, expansion, refused, settings};
 use crate::cluster::Cluster;
-use crate::gather::QueryContext;
-use crate::planning::session_limits::SessionLimits;
-use crate::planning::table::ShardedTable;
 use crate::system_tables::{self, SystemSchema};
 use volary_catalog::access::{Privilege, Rights};
 use volary_catalog::{State, Table, View, listed};
+use volary_planner::gather::QueryContext;
+use volary_planner::session_limits::SessionLimits;
+use volary_planner::table::ShardedTable;
 
 /// Views within views within views.
 const MAX_VIEW_DEPTH: usize = 16;

@@ -197,7 +197,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
     })
 }
 
-/// The type, made of types that are sent between nodes as they are: see [`can_travel`](crate::fragment::encode::can_travel).
+/// The type, made of types that are sent between nodes as they are: see [`can_travel`](volary_planner::fragment::encode::can_travel).
 fn sent_type(data_type: &DataType) -> DataType {
     let sent = |field: &FieldRef| {
         let field = Field::new(
@@ -411,7 +411,7 @@ pub(super) async fn drop_table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fragment::encode;
+    use volary_planner::fragment::encode;
 
     #[test]
     fn what_is_stored_can_be_sent() {

@@ -28,9 +28,9 @@ use volary_node::runtimes::CpuStream;
 use super::columns::fingerprint_of;
 use super::gate::Gate;
 use super::session::Claimant;
-use crate::gather::{GatherExec, QueryContext};
 use crate::statements::Noted;
 use volary_catalog::access::Access;
+use volary_planner::gather::{GatherExec, QueryContext};
 
 /// So many workers' streams are opened and read by whoever sends their messages on, without a hand-over. To open thousands would keep others waiting.
 const MOST_READ_INLINE: usize = 16;

@@ -13,8 +13,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::size::MemorySize;
 
 use crate::config::Relays;
-use crate::fragment::MAX_TARGET_PARTITIONS;
-use crate::planning::session_limits::{
+use volary_planner::fragment::MAX_TARGET_PARTITIONS;
+use volary_planner::session_limits::{
     QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionLimits, parse_timeout,
 };
 

@@ -27,9 +27,9 @@ use super::query::{Planned, Query};
 use super::unfit_values::unfit_value;
 use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
 use crate::load;
-use crate::planning::table::ShardedTable;
-use crate::planning::{analysis, explain};
 use volary_catalog::Table;
+use volary_planner::table::ShardedTable;
+use volary_planner::{analysis, explain};
 
 impl Engine {
     /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are

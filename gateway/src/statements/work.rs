@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::physical_plan::ExecutionPlan;
 use volary_gather::report::Reports;
 
-use crate::gather::GatherExec;
+use volary_planner::gather::GatherExec;
 
 /// What workers have done for a query so far. Of one that has not ended, what is scanned is told by the workers that have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -19,11 +19,11 @@ use super::places::{number_of, uses};
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
 use crate::engine::parameters::Parameters;
-use crate::fragment::statement_parameter;
-use crate::gather::QueryContext;
-use crate::planning::generic_plan::GenericPlan;
-use crate::planning::session_limits::SessionLimits;
-use crate::planning::table::ShardedTable;
+use volary_planner::fragment::statement_parameter;
+use volary_planner::gather::QueryContext;
+use volary_planner::generic_plan::GenericPlan;
+use volary_planner::session_limits::SessionLimits;
+use volary_planner::table::ShardedTable;
 
 /// What became of a statement.
 pub(super) enum Made {

@@ -38,10 +38,10 @@ use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, Query, Session};
-use crate::gather::QueryContext;
-use crate::planning::generic_plan::GenericPlan;
 use volary_catalog::access::Rights;
 use volary_catalog::{State, Table};
+use volary_planner::gather::QueryContext;
+use volary_planner::generic_plan::GenericPlan;
 
 /// What is known of a statement takes so much beside its text.
 const ENTRY_BYTES: usize = 512;

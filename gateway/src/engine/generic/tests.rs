@@ -13,9 +13,9 @@ use super::*;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Outcome;
-use crate::gather::{GatherExec, Target};
 use volary_catalog::access::Rights;
 use volary_catalog::{Catalog, RedbStore};
+use volary_planner::gather::{GatherExec, Target};
 
 const WORKERS: u64 = 5;
 

@@ -26,7 +26,7 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::fragment::{ShardScanExec, statement_parameter};
 use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
-use crate::planning::{table, targets};
+use crate::{table, targets};
 use volary_catalog::{State, Table};
 
 /// The most bytes that a row of constants takes in a plan that is kept: a function may have made them of a short statement.

@@ -10,7 +10,7 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
 use crate::fragment::Selection;
-use crate::planning::key_reference::type_of_key;
+use crate::key_reference::type_of_key;
 use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 
 /// The shard key of a table.

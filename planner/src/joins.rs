@@ -14,9 +14,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::colocation::is_colocated;
 use crate::fragment::ShardScanExec;
-use crate::planning::colocation::is_colocated;
-use crate::planning::locality::{emits_right_side_only, may_differ};
+use crate::locality::{emits_right_side_only, may_differ};
 
 /// Makes a reference table the collected side of its joins, wherever the join's type lets a worker do it by itself.
 #[derive(Debug)]

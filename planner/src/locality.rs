@@ -30,8 +30,8 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use volary_flight_proto::ids::WorkerId;
 
+use crate::colocation::is_colocated;
 use crate::fragment::ShardScanExec;
-use crate::planning::colocation::is_colocated;
 
 /// Where a subtree can run.
 #[derive(Debug, Clone, PartialEq, Eq)]

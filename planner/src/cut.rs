@@ -15,8 +15,8 @@ use datafusion::physical_plan::{
 
 use crate::fragment::{ShardScanExec, encode};
 use crate::gather::{GatherExec, what_holds_of_merged};
-use crate::planning::locality::{Locality, locality};
-use crate::planning::{late_materialisation, targets};
+use crate::locality::{Locality, locality};
+use crate::{late_materialisation, targets};
 
 /// Puts every maximal shard-local subtree below a [`GatherExec`].
 ///

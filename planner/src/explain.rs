@@ -57,7 +57,7 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
 }
 
 /// EXPLAIN's columns of such kinds and texts.
-pub(super) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
+pub fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
     let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
     let columns = vec![
         column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
@@ -72,7 +72,7 @@ fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
 }
 
 /// The same with what operators and gathers measured while it ran.
-pub(super) fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
+pub fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
     let rendering = Rendering {
         with_metrics: true,
         ..Rendering::default()

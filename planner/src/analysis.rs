@@ -22,8 +22,8 @@ use volary_flight_proto::ids::QueryId;
 use volary_node::Runtimes;
 use volary_node::run::runnable;
 
+use crate::explain::{render_with_metrics, schema, to_batch};
 use crate::gather::GatherExec;
-use crate::planning::explain::{render_with_metrics, schema, to_batch};
 
 /// The plan of an EXPLAIN ANALYZE; its columns are [`schema`]'s.
 ///

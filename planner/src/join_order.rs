@@ -17,8 +17,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::planning::key_reference::type_of_key;
-use crate::planning::table::ShardedTable;
+use crate::key_reference::type_of_key;
+use crate::table::ShardedTable;
 use volary_catalog::shard_key::hash_agrees;
 use volary_catalog::{Table, TableKind};
 

@@ -19,6 +19,10 @@ pub mod colocation;
 pub mod cut;
 /// EXPLAIN's text, fragments included.
 pub mod explain;
+/// What workers run: the leaf of plans, and the encoding of fragments.
+pub mod fragment;
+/// The plan node that pulls a fragment's rows from all its workers.
+pub mod gather;
 /// Gathers learn how many they are.
 pub mod gather_count;
 /// Plans that are used again with other values.

@@ -10,7 +10,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::fragment::MAX_TARGET_PARTITIONS;
-use crate::planning::key_reference::is_partition_key;
+use crate::key_reference::is_partition_key;
 
 /// Whether rows that match are in the same shard: both sides are scans' partitioning by shard keys that the join compares, with the
 /// same number of shards.

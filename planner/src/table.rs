@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::fragment::{Selection, ShardScanExec};
-use crate::planning::pruning::{self, ShardKey};
+use crate::pruning::{self, ShardKey};
 use volary_catalog::{Table, TableKind};
 
 /// A table within one query.

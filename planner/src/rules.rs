@@ -11,16 +11,16 @@ use datafusion::prelude::SessionConfig;
 use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 use volary_node::value_limit::SmallConstants;
 
-use crate::planning::awaited::{Analyzing, Logical, Physical, WhileAwaited};
-use crate::planning::branch_limits::BranchLimits;
-use crate::planning::bucket_merge::BucketMerge;
-use crate::planning::cut::Cut;
-use crate::planning::gather_count::GatherCount;
-use crate::planning::join_order::LocalJoinsFirst;
-use crate::planning::joins::{ColocatedJoins, ReferenceJoins};
-use crate::planning::key_filters::KeyFilters;
-use crate::planning::not_in::NotInOfNulls;
-use crate::planning::relays::RelayTree;
+use crate::awaited::{Analyzing, Logical, Physical, WhileAwaited};
+use crate::branch_limits::BranchLimits;
+use crate::bucket_merge::BucketMerge;
+use crate::cut::Cut;
+use crate::gather_count::GatherCount;
+use crate::join_order::LocalJoinsFirst;
+use crate::joins::{ColocatedJoins, ReferenceJoins};
+use crate::key_filters::KeyFilters;
+use crate::not_in::NotInOfNulls;
+use crate::relays::RelayTree;
 
 /// Returns DataFusion's rules of the analyzer, with these after them.
 pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {

@@ -26,8 +26,8 @@ use crate::fragment::{ShardScanExec, encode};
 use crate::gather::GatherExec;
 use crate::gather::config;
 use crate::gather::relays::Relays;
-use crate::planning::session_limits::SessionLimits;
-use crate::planning::targets;
+use crate::session_limits::SessionLimits;
+use crate::targets;
 use cost::Merge;
 
 /// A relay holds the first rows until it has seen all; the gateway merges those that come in order without holding them.

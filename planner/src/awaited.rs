@@ -87,7 +87,7 @@ mod tests {
     use volary_node::runtimes::OwnedRuntimes;
 
     use super::*;
-    use crate::planning::rules::{analyzer_rules, logical_rules, physical_rules};
+    use crate::rules::{analyzer_rules, logical_rules, physical_rules};
 
     fn state() -> SessionState {
         SessionStateBuilder::new()
