@@ -22,6 +22,8 @@ pub mod load;
 pub mod login;
 /// The process: start, serve, stop.
 pub mod server;
+/// From text to a statement.
+pub mod sql;
 /// What types are called in SQL.
 mod sql_type;
 /// What this gateway works on.

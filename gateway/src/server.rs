@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
+use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -24,7 +25,6 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
-use volary_catalog::{Catalog, RedbStore};
 
 /// A gateway that serves. Dropping it stops it without draining.
 #[derive(Debug)]

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
+use volary_catalog::Agreement;
 use volary_flight_proto::control::WorkerReport;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
-use volary_catalog::Agreement;
 
 /// What workers said that have not adopted the catalog's lineage.
 #[derive(Debug, Default)]

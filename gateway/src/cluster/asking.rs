@@ -14,6 +14,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use volary_catalog::State;
 use volary_flight_proto::control::{Report, ShardContent, ShardName, WorkerReport, control};
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Purpose;
@@ -21,7 +22,6 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
 use super::members::Answer;
-use volary_catalog::State;
 
 /// By so much a question may be late without delaying those after it: timers are not exact. After a longer pause the gateway does not
 /// ask many at once.

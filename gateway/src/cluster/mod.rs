@@ -24,6 +24,7 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use volary_catalog::Catalog;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
@@ -33,7 +34,6 @@ use volary_gather::connections::Connections;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
-use volary_catalog::Catalog;
 
 use agreeing::Agreements;
 use members::Members;

@@ -8,6 +8,8 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use volary_catalog::access::Rights;
+use volary_catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
 use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_gather::{Peers, Window};
@@ -16,8 +18,6 @@ use volary_node::disk::LocalDisk;
 use super::*;
 use crate::config;
 use crate::load::put;
-use volary_catalog::access::Rights;
-use volary_catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
 
 use stub_worker::StubWorker;
 

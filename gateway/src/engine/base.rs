@@ -8,13 +8,13 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateD
 use datafusion::prelude::SessionConfig;
 use volary_flight_proto::Result;
 use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
-
-use super::names::{CATALOG, PUBLIC};
-use super::{made_types, type_texts};
-use crate::config::Config;
 use volary_planner::narrowing::NarrowingCasts;
 use volary_planner::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
 use volary_planner::session_limits::SessionLimits;
+
+use super::{made_types, type_texts};
+use crate::config::Config;
+use crate::sql::names::{CATALOG, PUBLIC};
 
 /// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {

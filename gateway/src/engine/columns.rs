@@ -7,9 +7,9 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use volary_flight_proto::Result;
 use volary_flight_proto::ticket::fingerprint;
+use volary_planner::explain;
 
 use super::errors::with_advice;
-use volary_planner::explain;
 
 /// The columns as the query will send them. The planner leaves it to the analyzer to find the types that the branches of a UNION
 /// or a CASE have in common.

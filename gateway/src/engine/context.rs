@@ -26,28 +26,29 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
+use volary_catalog::access::{Privilege, Rights};
+use volary_catalog::{State, Table, View, listed};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::memory;
 use volary_node::runtimes::check_awaited;
-
-use super::errors::with_advice;
-use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
-use super::parse::{Statement, parse};
-use super::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
-use super::session::Claimant;
-use super::shape::ShapeLimits;
-use super::width;
-use super::{Engine, Session, depth, expansion, refused, settings};
-use crate::cluster::Cluster;
-use crate::system_tables::{self, SystemSchema};
-use volary_catalog::access::{Privilege, Rights};
-use volary_catalog::{State, Table, View, listed};
 use volary_planner::gather::QueryContext;
 use volary_planner::session_limits::SessionLimits;
 use volary_planner::table::ShardedTable;
+
+use super::errors::with_advice;
+use super::session::Claimant;
+use super::{Engine, Session, settings};
+use crate::cluster::Cluster;
+use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
+use crate::sql::parse::{Statement, parse};
+use crate::sql::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
+use crate::sql::shape::ShapeLimits;
+use crate::sql::width;
+use crate::sql::{depth, expansion, refused};
+use crate::system_tables::{self, SystemSchema};
 
 /// Views within views within views.
 const MAX_VIEW_DEPTH: usize = 16;

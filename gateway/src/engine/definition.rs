@@ -10,6 +10,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use volary_catalog::shard_key::check_key_type;
+use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
@@ -18,11 +20,9 @@ use super::Engine;
 use super::columns::coerced_schema;
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
-use super::names::{identifier, object_name};
-use super::shape::ShapeLimits;
 use crate::load;
-use volary_catalog::shard_key::check_key_type;
-use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
+use crate::sql::names::{identifier, object_name};
+use crate::sql::shape::ShapeLimits;
 
 /// Shards of a table that does not say: many more than workers, few enough that each is worth a file.
 const DEFAULT_SHARDS: u32 = 64;
@@ -410,8 +410,9 @@ pub(super) async fn drop_table(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use volary_planner::fragment::encode;
+
+    use super::*;
 
     #[test]
     fn what_is_stored_can_be_sent() {

@@ -8,6 +8,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Mutex;
+use volary_catalog::{IfExists, Table};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -16,7 +17,6 @@ use super::definition::{Options, definition, placeable_workers, stored_schema};
 use super::{Engine, Session};
 use crate::load::source::Rows;
 use crate::load::{self, Source, fit};
-use volary_catalog::{IfExists, Table};
 
 /// Where a client's rows go.
 #[derive(Debug, Clone)]

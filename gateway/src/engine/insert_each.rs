@@ -26,9 +26,9 @@ use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
 use super::parameters;
-use super::parse::{Statement, parse};
 use super::statement::run_plan;
 use super::{Engine, IncomingRows, Outcome, Session};
+use crate::sql::parse::{Statement, parse};
 
 /// What became of a statement with many rows of parameters.
 #[derive(Debug)]

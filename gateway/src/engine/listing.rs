@@ -3,7 +3,7 @@
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 
-use super::names::SYSTEM;
+use crate::sql::names::SYSTEM;
 
 /// Whether a query filters, sorts and counts the rows of one table of the schema `system`, and nothing else: that is soon done.
 pub(super) fn is_listing(plan: &LogicalPlan) -> bool {

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, StructFieldMapping,
 };
 
-use super::shape::fields;
+use crate::sql::shape::fields;
 
 /// The functions that put types together.
 const NAMES: [&str; 4] = ["struct", "named_struct", "map", "arrays_zip"];

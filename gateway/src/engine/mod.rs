@@ -1,12 +1,10 @@
 //! From a statement to rows.
 //!
-//! [`parse`] takes the statement apart, [`context`] gives DataFusion the catalog's tables as of one snapshot, and
+//! [`parse`](crate::sql::parse) takes the statement apart, [`context`] gives DataFusion the catalog's tables as of one snapshot, and
 //! [`statement`] plans and runs what came out. Queries are started by [`query`], within the limits of the gateway.
 
 /// Who may do what.
 mod access;
-/// How often the parser would go back.
-mod backtracking;
 /// What all statements share: functions, rules, settings, memory.
 mod base;
 /// The columns of the rows that a statement returns.
@@ -15,12 +13,8 @@ mod columns;
 pub mod context;
 /// CREATE, DROP, views.
 mod definition;
-/// How deep a plan may become.
-mod depth;
 /// Errors as users read them.
 mod errors;
-/// How large a statement becomes by its CTEs and views.
-mod expansion;
 /// Where statements wait until they may run.
 mod gate;
 /// Statements that come again and again.
@@ -29,50 +23,28 @@ mod generic;
 mod ingest;
 /// INSERT with many rows of parameters.
 mod insert_each;
-/// KILL.
-mod kill;
 /// Which queries only list what the gateway knows.
 mod listing;
 /// Functions that put types together.
 mod made_types;
-/// The columns that RIGHT and FULL JOIN merge.
-mod merged_columns;
-/// The names of the catalog and its schemas, and names as statements write them.
-pub mod names;
-/// How deep a statement's syntax tree is.
-mod nesting;
 /// Parameters: binding and casting.
 mod parameters;
-/// From text to a statement.
-pub mod parse;
 /// A planned query, and the stream of its rows.
 pub mod query;
-/// What DataFusion would answer wrongly.
-mod refused;
 /// Queries with parameters that the catalog keeps.
 mod saved_query;
 /// Sessions and their settings.
 pub mod session;
 /// SET, RESET and SHOW.
 pub mod settings;
-/// How many columns a statement may make.
-mod shape;
 /// Planning and running one statement.
 mod statement;
-/// What all parts of the parser share.
-mod syntax;
-/// What tokens are.
-mod tokens;
 /// BEGIN, COMMIT and ROLLBACK.
 mod transaction;
 /// Functions that read a type from a text.
 mod type_texts;
 /// Values of an INSERT that do not fit.
 mod unfit_values;
-/// Walks over a syntax tree.
-mod visit;
-/// How many columns the joins of a statement have.
-mod width;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,12 +57,13 @@ use volary_flight_proto::Result;
 use volary_node::unfinished::Unfinished;
 use volary_node::{Runtimes, memory};
 
-pub use access::without_passwords;
 pub(crate) use gate::Gate;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::Each;
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
+use volary_catalog::Catalog;
+use volary_catalog::access::{Access, Rights};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -98,11 +71,9 @@ use crate::load::{self, Loads};
 use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables::{self, Usage};
-use volary_catalog::Catalog;
-use volary_catalog::access::{Access, Rights};
 
+use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
 use generic::GenericPlans;
-use names::{CATALOG, PUBLIC, SYSTEM};
 
 /// What a statement is, without running it.
 #[derive(Debug, Clone)]

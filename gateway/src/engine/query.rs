@@ -13,6 +13,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
+use volary_catalog::access::Access;
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -24,13 +25,12 @@ use volary_node::Runtimes;
 use volary_node::admission::Place;
 use volary_node::run::runnable;
 use volary_node::runtimes::CpuStream;
+use volary_planner::gather::{GatherExec, QueryContext};
 
 use super::columns::fingerprint_of;
 use super::gate::Gate;
 use super::session::Claimant;
 use crate::statements::Noted;
-use volary_catalog::access::Access;
-use volary_planner::gather::{GatherExec, QueryContext};
 
 /// So many workers' streams are opened and read by whoever sends their messages on, without a hand-over. To open thousands would keep others waiting.
 const MOST_READ_INLINE: usize = 16;

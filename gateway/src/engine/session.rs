@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use volary_catalog::access::Rights;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
 use super::transaction::SinceBegin;
-use volary_catalog::access::Rights;
 
 /// A client's session: its settings, shared by all calls that carry its token.
 #[derive(Debug, Clone)]

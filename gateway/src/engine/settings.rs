@@ -11,12 +11,12 @@ use datafusion::sql::sqlparser::ast::{Ident, Statement as Ast};
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::size::MemorySize;
-
-use crate::config::Relays;
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 use volary_planner::session_limits::{
     QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionLimits, parse_timeout,
 };
+
+use crate::config::Relays;
 
 /// What a session may set, by DataFusion's key or Volary's. Other settings belong to the operator, or would break what the cut into
 /// fragments relies on.
@@ -285,8 +285,8 @@ mod tests {
             ("SHOW ALL", "SHOW ALL"),
             ("SHOW nothing", "SHOW nothing"),
         ] {
-            let statement = match crate::engine::parse::parse(written).unwrap() {
-                crate::engine::parse::Statement::Planned(statement) => *statement,
+            let statement = match crate::sql::parse::parse(written).unwrap() {
+                crate::sql::parse::Statement::Planned(statement) => *statement,
                 other => panic!("{other:?}"),
             };
             assert_eq!(with_full_key(statement).to_string(), full);

@@ -12,24 +12,24 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as DfStatement;
 use tracing::Instrument;
+use volary_catalog::Table;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_planner::table::ShardedTable;
+use volary_planner::{analysis, explain};
 
 use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
 use super::context::{StatementContext, name_of_users};
 use super::errors::with_advice;
 use super::generic::{Found, StatementKey};
 use super::listing::is_listing;
-use super::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-use super::parse::{Statement, parse};
 use super::query::{Planned, Query};
 use super::unfit_values::unfit_value;
 use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
 use crate::load;
-use volary_catalog::Table;
-use volary_planner::table::ShardedTable;
-use volary_planner::{analysis, explain};
+use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
+use crate::sql::parse::{Statement, parse};
 
 impl Engine {
     /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are

@@ -9,16 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
-/// Which of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transaction {
-    /// BEGIN.
-    Begin,
-    /// COMMIT.
-    Commit,
-    /// ROLLBACK.
-    Rollback,
-}
+use crate::sql::transaction::Transaction;
 
 /// What a session has done since BEGIN; shared by its calls.
 #[derive(Debug, Clone, Default)]

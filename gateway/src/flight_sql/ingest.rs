@@ -14,8 +14,8 @@ use super::FlightSql;
 use super::call::Call;
 use super::descriptor::refuse_transaction;
 use super::upload::Batches;
-use crate::engine::names::{CATALOG, PUBLIC};
 use crate::engine::{IfTableExists, IncomingRows, Ingest};
+use crate::sql::names::{CATALOG, PUBLIC};
 
 /// Headers with an option of a table that is made, such as `volary-ingest-shard_key`.
 const OPTION: &str = "volary-ingest-";

@@ -9,6 +9,7 @@ use arrow_flight::sql::{Command, CommandGetDbSchemas, CommandGetTableTypes, Comm
 use arrow_flight::{FlightDescriptor, FlightInfo};
 use bytes::Bytes;
 use prost::Message;
+use volary_catalog::access::Rights;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Error, Result};
 
@@ -17,8 +18,7 @@ use super::descriptor::{command, parse_any, unimplemented};
 use super::types::{Profile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;
-use crate::engine::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-use volary_catalog::access::Rights;
+use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 
 /// The schemas that are always there.
 const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, INFORMATION_SCHEMA];

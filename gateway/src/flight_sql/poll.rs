@@ -17,6 +17,7 @@ use prost_types::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
+use volary_catalog::access::Access;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
@@ -26,7 +27,6 @@ use super::call::Call;
 use super::descriptor::parse_any;
 use super::statement::stream_of;
 use crate::statements::Work;
-use volary_catalog::access::Access;
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 

@@ -175,12 +175,12 @@ mod tests {
     use futures::stream;
     use tonic::Code;
     use tonic::metadata::MetadataMap;
+    use volary_catalog::access::Rights;
     use volary_flight_proto::ids::{QueryId, SessionId};
 
     use super::*;
     use crate::config;
     use crate::statements::{Issuer, Statements};
-    use volary_catalog::access::Rights;
 
     fn endless(guard: Arc<()>) -> ClientMessages {
         stream::iter([Ok(FlightData::default())])

@@ -21,7 +21,7 @@ use super::direct_option::DIRECT_RESULTS_OPTION;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
 use crate::engine::Session;
-use crate::engine::names::{CATALOG, PUBLIC};
+use crate::sql::names::{CATALOG, PUBLIC};
 
 const CATALOG_OPTION: &str = "catalog";
 const SCHEMA_OPTION: &str = "schema";
@@ -130,8 +130,9 @@ fn option_text(value: OptionValue) -> Result<String, ErrorValue> {
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use volary_catalog::access::Rights;
+
+    use super::*;
 
     fn set(session: &ClientSession, name: &str, value: &str) -> Result<(), ErrorValue> {
         set_option(

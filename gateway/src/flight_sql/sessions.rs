@@ -11,12 +11,12 @@ use moka::policy::EvictionPolicy;
 use moka::sync::{Cache, CacheBuilder};
 use parking_lot::Mutex;
 use uuid::Uuid;
+use volary_catalog::access::Rights;
 
 use super::direct_option::DirectResults;
 use super::types::Profile;
 use crate::config;
 use crate::engine::{Caller, Session};
-use volary_catalog::access::Rights;
 
 const TOKEN_PREFIX: &str = "volary-session-";
 

@@ -14,6 +14,7 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use prost_types::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use volary_catalog::access::Access;
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::seal::{Purpose, Sealer};
@@ -23,7 +24,6 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::config;
 use crate::engine::Query;
 use crate::login::Principal;
-use volary_catalog::access::Access;
 
 /// What a plan takes, at least, and for each byte of its statement: an expression of a few characters is some hundred bytes in the
 /// plan, once for each operator that it passes.

@@ -24,15 +24,15 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use futures::{StreamExt, TryStreamExt, stream};
+use volary_catalog::Table;
 use volary_flight_proto::{Error, Result};
 
-use super::copy::CopyFrom;
 use super::roots::Roots;
 use super::source::{Rows, Source};
 use crate::config::Load;
+use crate::sql::copy::CopyFrom;
 use location::Location;
 use unit::Unit;
-use volary_catalog::Table;
 
 /// Opens the files that COPY names, all of them checked before the first row is read.
 ///

@@ -3,8 +3,6 @@
 //! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and streamed to the workers, one
 //! DoPut each ([`put`]). They are durable there and unseen until the catalog commits the write: all of them at once, or never.
 
-/// COPY, as its statement says it.
-mod copy;
 /// Errors of a file's rows, as the owner of the file reads them.
 mod file_errors;
 /// COPY: which files, in which format.
@@ -38,14 +36,14 @@ use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
-pub use copy::CopyFrom;
 pub use progress::Loads;
 pub use source::Source;
+use volary_catalog::{Catalog, OpenWrite, Table, WriteSummary};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::sql::copy::CopyFrom;
 use crate::statements::Statements;
-use volary_catalog::{Catalog, OpenWrite, Table, WriteSummary};
 
 /// What a load needs of the gateway.
 #[derive(Debug, Clone)]

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
 use uuid::Uuid;
+use volary_catalog::Table;
 use volary_flight_proto::ids::{QueryId, WorkerId, WriteId};
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::write::{DESCRIPTOR_LIFETIME, WriteRequest, WriteResult};
@@ -25,7 +26,6 @@ use volary_gather::{Window, worker_error};
 
 use super::route::{Sender, sent_schema};
 use crate::cluster::Cluster;
-use volary_catalog::Table;
 
 /// Batches that wait for a worker; when they are full, the source waits.
 const BATCHES_AHEAD: usize = 2;

@@ -8,6 +8,8 @@ use arrow::compute::{BatchCoalescer, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::StreamExt;
 use tokio::sync::mpsc;
+use volary_catalog::shard_key::shards_of;
+use volary_catalog::{Table, TableKind};
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::batches::{compact, target_rows};
@@ -15,8 +17,6 @@ use volary_node::batches::{compact, target_rows};
 use super::fit;
 use super::progress::Progress;
 use super::source::Rows;
-use volary_catalog::shard_key::shards_of;
-use volary_catalog::{Table, TableKind};
 
 /// Bytes of a batch that is sent, about: so few that they stay in a core's cache while they are split, encoded, sent and decoded.
 const SENT_BYTES: usize = 512 << 10;

@@ -17,6 +17,10 @@ use std::sync::Arc;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use volary_catalog::access::{
+    LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
+};
+use volary_catalog::{Catalog, State, now_ms};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::config;
@@ -24,10 +28,6 @@ use bearer::Bearers;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
 pub use passwords::{Passwords, check_new_password};
 use throttle::{Origin, Throttle};
-use volary_catalog::access::{
-    LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
-};
-use volary_catalog::{Catalog, State, now_ms};
 
 /// Who calls that says nothing of itself.
 const ANONYMOUS: &str = "anonymous";

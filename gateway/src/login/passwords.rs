@@ -162,9 +162,9 @@ async fn in_turn<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use futures::future::join_all;
+    use volary_catalog::access::PrincipalKind;
 
     use super::*;
-    use volary_catalog::access::PrincipalKind;
 
     fn user(password: Option<String>, generation: u64) -> PrincipalRecord {
         PrincipalRecord {

@@ -8,14 +8,14 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use volary_catalog::access::Rights;
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::{Error, ErrorCode};
 
 use super::work::{Gathers, Work};
 use super::{Issuer, StatementStatus};
-use crate::engine::without_passwords;
+use crate::sql::without_passwords;
 use crate::url_credentials;
-use volary_catalog::access::Rights;
 
 /// Of a statement's text, so much is listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use volary_catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord, UserLimits};
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
-use volary_catalog::access::{Access, Object, PrincipalRecord, Rights, TokenRecord, UserLimits};
 
 /// Users and roles.
 pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use volary_catalog::access::{Access, Rights};
 use volary_flight_proto::Result;
 use volary_node::admission::Admission;
 use volary_node::memory::ProcessMemory;
@@ -27,7 +28,6 @@ use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
 use crate::login::throttle::{FREE as FREE_FAILURES, REMEMBERED as FAILURES_REMEMBERED};
 use crate::statements::Statements;
 use by_user::by_user;
-use volary_catalog::access::{Access, Rights};
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 const WAITS: &str = "waits";

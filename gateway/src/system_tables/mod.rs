@@ -25,12 +25,12 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use volary_catalog::State;
+use volary_catalog::access::Rights;
 
 use crate::cluster::Cluster;
 use crate::load::Loads;
 use crate::statements::Statements;
-use volary_catalog::State;
-use volary_catalog::access::Rights;
 
 use kind::{KINDS, Kind};
 pub use limits::{Limit, Usage, limits_of};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
+use volary_catalog::access::Rights;
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use super::rows::{batch, numbers, optional_texts, texts};
 use crate::statements::{Ended, Outcome, StatementStatus, Statements};
-use volary_catalog::access::Rights;
 
 /// What this gateway works on.
 pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatch> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::error::DataFusionError;
+use volary_catalog::access::Rights;
+use volary_catalog::{State, Table, TableKind};
 use volary_flight_proto::Result;
 
 use super::kind::Kind;
 use crate::cluster::{Cluster, NodeState, Report};
 use crate::load::Loads;
-use volary_catalog::access::Rights;
-use volary_catalog::{State, Table, TableKind};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -1,13 +1,13 @@
 //! Rows of system.saved_queries.
 
 use arrow::array::RecordBatch;
+use volary_catalog::access::Rights;
+use volary_catalog::{State, listed};
 use volary_flight_proto::Result;
 
 use super::access::times;
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
-use volary_catalog::access::Rights;
-use volary_catalog::{State, listed};
 
 /// The saved queries that somebody with these rights may call or drop.
 pub(super) fn rows(catalog: &State, by: &Rights) -> Result<RecordBatch> {

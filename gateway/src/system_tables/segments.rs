@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use futures::future::try_join_all;
 use prost::Message;
+use volary_catalog::State;
+use volary_catalog::access::Rights;
 use volary_flight_proto::control::{ListSegments, SegmentDescription, SegmentList, control};
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -13,8 +15,6 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::kind::Kind;
 use super::rows::{batch, numbers, texts};
 use crate::cluster::Cluster;
-use volary_catalog::State;
-use volary_catalog::access::Rights;
 
 /// A segment of a table that exists.
 struct Row<'a> {
@@ -107,12 +107,12 @@ fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<I
 mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
 
-    use volary_node::disk::LocalDisk;
-
-    use super::*;
     use volary_catalog::{
         Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
     };
+    use volary_node::disk::LocalDisk;
+
+    use super::*;
 
     fn segment(table_id: u64, write: WriteId) -> SegmentDescription {
         SegmentDescription {

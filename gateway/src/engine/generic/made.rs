@@ -12,6 +12,11 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use volary_flight_proto::{Error, Result};
+use volary_planner::fragment::statement_parameter;
+use volary_planner::gather::QueryContext;
+use volary_planner::generic_plan::GenericPlan;
+use volary_planner::session_limits::SessionLimits;
+use volary_planner::table::ShardedTable;
 
 use super::Generic;
 use super::basis::Basis;
@@ -19,11 +24,6 @@ use super::places::{number_of, uses};
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
 use crate::engine::parameters::Parameters;
-use volary_planner::fragment::statement_parameter;
-use volary_planner::gather::QueryContext;
-use volary_planner::generic_plan::GenericPlan;
-use volary_planner::session_limits::SessionLimits;
-use volary_planner::table::ShardedTable;
 
 /// What became of a statement.
 pub(super) enum Made {

@@ -33,15 +33,15 @@ use volary_node::memory;
 
 use basis::Basis;
 use made::Made;
+use volary_catalog::access::Rights;
+use volary_catalog::{State, Table};
+use volary_planner::gather::QueryContext;
+use volary_planner::generic_plan::GenericPlan;
 
 use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, Query, Session};
-use volary_catalog::access::Rights;
-use volary_catalog::{State, Table};
-use volary_planner::gather::QueryContext;
-use volary_planner::generic_plan::GenericPlan;
 
 /// What is known of a statement takes so much beside its text.
 const ENTRY_BYTES: usize = 512;

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use volary_catalog::access::Rights;
+use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::membership::JoinRequest;
 use volary_node::disk::LocalDisk;
 use volary_node::runtimes::OwnedRuntimes;
+use volary_planner::gather::{GatherExec, Target};
 
 use super::*;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Outcome;
-use volary_catalog::access::Rights;
-use volary_catalog::{Catalog, RedbStore};
-use volary_planner::gather::{GatherExec, Target};
 
 const WORKERS: u64 = 5;
 

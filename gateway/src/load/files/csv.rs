@@ -4,10 +4,10 @@ use arrow::datatypes::Schema;
 use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use volary_catalog::Table;
 use volary_flight_proto::{Error, Result};
 
-use crate::load::copy::CopyFrom;
-use volary_catalog::Table;
+use crate::sql::copy::CopyFrom;
 
 /// The format that a statement asks for; `delimiter` is the one of files with this name.
 ///

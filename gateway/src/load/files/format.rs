@@ -3,7 +3,7 @@
 use datafusion::common::parsers::CompressionTypeVariant;
 use volary_flight_proto::{Error, Result};
 
-use crate::load::copy::CopyFrom;
+use crate::sql::copy::CopyFrom;
 
 /// A file's format and how it is compressed.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ mod tests {
             table: "t".to_owned(),
             columns: Vec::new(),
             location: String::new(),
-            options: crate::load::copy::Options::default(),
+            options: crate::sql::copy::Options::default(),
         };
         for name in ["a.csv.zst", "a.json.bz2", "a.csv.xz"] {
             assert!(Format::of(&copy, name, true).is_ok(), "{name}");

@@ -7,13 +7,13 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use volary_catalog::Table;
 use volary_flight_proto::{Error, Result};
 
 use super::store::{is_web, object_store};
-use crate::load::copy::CopyFrom;
 use crate::load::roots::Roots;
+use crate::sql::copy::CopyFrom;
 use crate::url_credentials::without_credentials;
-use volary_catalog::Table;
 
 /// Where the files of a COPY are, and what they are read for.
 pub(super) struct Location<'a> {

@@ -15,6 +15,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use volary_catalog::Table;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::csv;
@@ -26,7 +27,6 @@ use crate::load::file_errors;
 use crate::load::fit::{self, Columns};
 use crate::load::lines::{Lines, first_bad_record};
 use crate::load::source::Rows;
-use volary_catalog::Table;
 
 /// A Parquet file is read in ranges of this size, by several partitions.
 const RANGE_BYTES: u64 = 64 << 20;

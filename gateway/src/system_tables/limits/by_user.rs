@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use volary_catalog::access::{Access, Rights, UserLimits};
+
 use super::{Limit, MAX_RUNNING_PER_USER, OPERATORS, QUERY_MEMORY, RUNNING, SPILLS, WAITS};
 use crate::config::Config;
 use crate::statements::{State, Statements};
-use volary_catalog::access::{Access, Rights, UserLimits};
 
 /// What those statements of a user have in use that have a place.
 #[derive(Debug, Default)]

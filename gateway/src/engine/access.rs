@@ -1,0 +1,161 @@
+//! Who may do what: users, roles, grants and tokens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, StringArray, TimestampMillisecondArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
+use volary_catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord};
+use volary_flight_proto::{Error, Result};
+use volary_node::secret;
+
+use super::{Engine, Outcome};
+use crate::login::{check_new_password, tokens};
+use crate::sql::access::AccessStatement;
+
+/// Rows of the statement, if it answers any.
+pub(super) fn columns(statement: &AccessStatement) -> Option<SchemaRef> {
+    matches!(statement, AccessStatement::CreateToken { .. }).then(token_columns)
+}
+
+/// Does what the statement says. `by`: whose it is.
+///
+/// # Errors
+/// `PERMISSION_DENIED`, `NOT_FOUND`, `ALREADY_EXISTS`; those of the catalog.
+pub(super) async fn run(
+    engine: &Engine,
+    by: &Arc<Rights>,
+    statement: AccessStatement,
+) -> Result<Outcome> {
+    let catalog = &engine.catalog;
+    match statement {
+        AccessStatement::Create {
+            kind,
+            name,
+            if_not_exists,
+            password,
+            admin,
+            limits,
+        } => {
+            // Nothing is hashed for those who may not.
+            by.check_admin("create users and roles")?;
+            if kind == PrincipalKind::User {
+                secret::check_for_users(engine.cluster.has_secret())?;
+            }
+            let password = hashed(engine, password).await?;
+            let principal = NewPrincipal {
+                name,
+                kind,
+                password,
+                admin,
+                limits,
+            };
+            catalog
+                .create_principal(principal, if_not_exists, by)
+                .await?;
+        }
+        AccessStatement::Alter {
+            kind,
+            name,
+            password,
+            admin,
+            limits,
+        } => {
+            let password = hashed(engine, password).await?;
+            let change = PrincipalChange {
+                name,
+                kind,
+                password,
+                admin,
+                limits,
+            };
+            catalog.change_principal(change, by).await?;
+        }
+        AccessStatement::Drop {
+            kind,
+            name,
+            if_exists,
+        } => {
+            catalog.drop_principal(kind, &name, if_exists, by).await?;
+        }
+        AccessStatement::Grant {
+            grants,
+            names,
+            revoke,
+        } => catalog.grant(grants, names, revoke, by).await?,
+        AccessStatement::CreateToken {
+            name,
+            user,
+            valid_for,
+        } => return create_token(engine, by, name, user, valid_for).await,
+        AccessStatement::DropToken { name, if_exists } => {
+            catalog.drop_token(&name, if_exists, by).await?;
+        }
+        AccessStatement::SetOwner { table, owner } => {
+            catalog.set_owner(&table, &owner, by).await?;
+        }
+    }
+    Ok(Outcome::Done(None))
+}
+
+async fn hashed(engine: &Engine, password: Option<String>) -> Result<Option<String>> {
+    let Some(password) = password else {
+        return Ok(None);
+    };
+    check_new_password(&password)?;
+    engine.passwords.hash(&password).await.map(Some)
+}
+
+/// The token is told once, here.
+async fn create_token(
+    engine: &Engine,
+    by: &Arc<Rights>,
+    name: String,
+    user: Option<String>,
+    valid_for: Option<Duration>,
+) -> Result<Outcome> {
+    let user = user.unwrap_or_else(|| by.user().to_owned());
+    let token = tokens::new();
+    let hash = tokens::hash(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
+    let now = chrono::Utc::now();
+    let expires_at = valid_for
+        .map(|time| {
+            chrono::Duration::from_std(time)
+                .ok()
+                .and_then(|time| now.checked_add_signed(time))
+                .ok_or_else(|| {
+                    Error::invalid("the token would be valid for too long; leave VALID FOR out")
+                })
+        })
+        .transpose()?;
+    let expires_at_ms = expires_at.map(|time| time.timestamp_millis());
+    let record = TokenRecord {
+        name: name.clone(),
+        user: user.clone(),
+        hash,
+        created_at_ms: now.timestamp_millis(),
+        expires_at_ms,
+    };
+    engine.catalog.create_token(record, by).await?;
+    let expires: TimestampMillisecondArray = [expires_at_ms].into_iter().collect();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(vec![token])),
+        Arc::new(StringArray::from(vec![name])),
+        Arc::new(StringArray::from(vec![user])),
+        Arc::new(expires.with_timezone("UTC")),
+    ];
+    let answer = RecordBatch::try_new(token_columns(), columns).map_err(DataFusionError::from)?;
+    Ok(Outcome::Answer(answer))
+}
+
+fn token_columns() -> SchemaRef {
+    let expires = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
+    Arc::new(Schema::new(vec![
+        Field::new("token", DataType::Utf8, false),
+        Field::new("name", DataType::Utf8, false),
+        Field::new("user", DataType::Utf8, false),
+        Field::new("expires_at", expires, true),
+    ]))
+}

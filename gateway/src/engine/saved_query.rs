@@ -1,0 +1,52 @@
+//! CREATE QUERY and DROP QUERY.
+
+use volary_catalog::NewView;
+use volary_flight_proto::{Error, Result};
+
+use super::Engine;
+use super::columns::coerced_schema;
+use super::context::StatementContext;
+use crate::sql::saved_query::{SavedQueryStatement, check_defaults, typed, with_nulls};
+
+/// Runs a statement.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a query that cannot be planned; those of the catalog.
+pub(super) async fn run(
+    engine: &Engine,
+    context: &StatementContext,
+    statement: SavedQueryStatement,
+) -> Result<()> {
+    let by = &context.rights;
+    match statement {
+        SavedQueryStatement::Create {
+            name,
+            parameters,
+            sql,
+            or_replace,
+        } => {
+            let at = |error: Error| error.at(format!("query {name}"));
+            check_defaults(&context.state, &parameters).map_err(at)?;
+            let statement = typed(&sql, &parameters).map_err(at)?;
+            let plan = context.plan(statement).await.map_err(at)?;
+            let schema = coerced_schema(&context.state, &with_nulls(plan).map_err(at)?);
+            let view = NewView {
+                name: name.clone(),
+                sql,
+                schema: schema.map_err(at)?,
+                parameters: Some(parameters),
+            };
+            engine.catalog.create_view(view, or_replace, by).await?;
+        }
+        SavedQueryStatement::Drop { name, if_exists } => {
+            let is_query = |name: &str| context.catalog.view(name).is_some_and(|it| it.is_query());
+            if context.catalog.is_seen_by(&name, &context.rights) && !is_query(&name) {
+                return Err(Error::invalid(format!(
+                    "\"{name}\" is no saved query; use DROP TABLE or DROP VIEW"
+                )));
+            }
+            engine.catalog.drop_view(&name, if_exists, by).await?;
+        }
+    }
+    Ok(())
+}

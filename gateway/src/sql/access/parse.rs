@@ -1,0 +1,678 @@
+//! CREATE, ALTER and DROP of users, roles and tokens, GRANT, REVOKE, and OWNER TO: sqlparser reads those of other databases, with their
+//! options. It reads the parts here.
+
+use std::time::Duration;
+
+use datafusion::sql::sqlparser::ast::Ident;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use volary_catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
+use volary_flight_proto::{Error, Result};
+use volary_node::size::MemorySize;
+
+use super::logins::is_about_logins;
+use crate::sql::names::{CATALOG, PUBLIC, identifier, object_name};
+use crate::sql::tokens::{first_words, is_one_of, is_word};
+
+const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN] [MAX_QUERIES n] [QUERY_MEMORY '256MiB'], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
+const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN] [MAX_QUERIES n | DEFAULT] [QUERY_MEMORY '256MiB' | DEFAULT], or ALTER ROLE name [ADMIN | NOADMIN]";
+const DROP_FORM: &str = "write DROP USER | ROLE | TOKEN [IF EXISTS] name";
+const TOKEN_FORM: &str = "write CREATE TOKEN name [FOR user] [VALID FOR '90 days']";
+const GRANT_FORM: &str = "write GRANT SELECT, INSERT ON table [, …] TO name [, …], GRANT ALL ON ALL TABLES TO name, GRANT CREATE TO name, or GRANT role TO name; REVOKE … FROM likewise";
+const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY name OWNER TO name";
+
+/// A statement about who may do what.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AccessStatement {
+    /// CREATE USER, CREATE ROLE.
+    Create {
+        /// Which of the two.
+        kind: PrincipalKind,
+        /// Its name.
+        name: String,
+        /// Whether one that exists is left as it is.
+        if_not_exists: bool,
+        /// What it logs in with.
+        password: Option<String>,
+        /// Whether it may do everything.
+        admin: bool,
+        /// What it may take at once.
+        limits: LimitChanges,
+    },
+    /// ALTER USER, ALTER ROLE.
+    Alter {
+        /// Which of the two.
+        kind: PrincipalKind,
+        /// Its name.
+        name: String,
+        /// What it logs in with from now on.
+        password: Option<String>,
+        /// Whether it may do everything from now on.
+        admin: Option<bool>,
+        /// What it may take at once from now on.
+        limits: LimitChanges,
+    },
+    /// DROP USER, DROP ROLE.
+    Drop {
+        /// Which of the two.
+        kind: PrincipalKind,
+        /// Its name.
+        name: String,
+        /// Whether it is no error if there is none.
+        if_exists: bool,
+    },
+    /// GRANT, REVOKE.
+    Grant {
+        /// What.
+        grants: Vec<Grant>,
+        /// To whom, or from whom.
+        names: Vec<String>,
+        /// Whether it is REVOKE.
+        revoke: bool,
+    },
+    /// CREATE TOKEN.
+    CreateToken {
+        /// The token's name.
+        name: String,
+        /// Who logs in with it; `None` for who creates it.
+        user: Option<String>,
+        /// How long it is valid; `None` for ever.
+        valid_for: Option<Duration>,
+    },
+    /// DROP TOKEN.
+    DropToken {
+        /// The token's name.
+        name: String,
+        /// Whether it is no error if there is none.
+        if_exists: bool,
+    },
+    /// ALTER TABLE … OWNER TO.
+    SetOwner {
+        /// The table or view.
+        table: String,
+        /// Whose it is from now on.
+        owner: String,
+    },
+}
+
+impl std::fmt::Debug for AccessStatement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Passwords never reach a log.
+        f.write_str("AccessStatement")
+    }
+}
+
+/// The statement, if it is one of these.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for one that is not understood, with its form, and without what is in quotes.
+pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>> {
+    let words = first_words(tokens, 2);
+    let is = |position, word| is_one_of(&words, position, &[word]);
+    let is_principal = is(1, "USER") || is(1, "ROLE");
+    let (form, read): (_, Read) = if is(0, "CREATE") && is_principal {
+        (CREATE_FORM, create)
+    } else if is(0, "ALTER") && is_principal {
+        (ALTER_FORM, alter)
+    } else if is(0, "DROP") && (is_principal || is(1, "TOKEN")) {
+        (DROP_FORM, drop)
+    } else if is(0, "CREATE") && is(1, "TOKEN") {
+        (TOKEN_FORM, create_token)
+    } else if is(0, "GRANT") || is(0, "REVOKE") {
+        (GRANT_FORM, grant)
+    } else if is(0, "ALTER")
+        && (is(1, "TABLE") || is(1, "VIEW") || is(1, "QUERY"))
+        && tokens
+            .iter()
+            .any(|token| is_word(&token.token, Keyword::OWNER))
+    {
+        (OWNER_FORM, set_owner)
+    } else if is_about_logins(tokens) {
+        // DataFusion would repeat the statement, with the password.
+        return Err(not_understood(CREATE_FORM));
+    } else {
+        return Ok(None);
+    };
+    let dialect = GenericDialect {};
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());
+    let statement = match read(&mut parser) {
+        Ok(statement) => statement,
+        // What the parser says repeats what it has found, which may be a password.
+        Err(Refused::Syntax) => return Err(not_understood(form)),
+        Err(Refused::Because(error)) => return Err(error),
+    };
+    while parser.consume_token(&Token::SemiColon) {}
+    if parser.peek_token().token != Token::EOF {
+        return Err(not_understood(form));
+    }
+    Ok(Some(statement))
+}
+
+fn not_understood(form: &str) -> Error {
+    Error::invalid(format!("this statement is not understood; {form}"))
+}
+
+type Read = fn(&mut Parser<'_>) -> Refusable<AccessStatement>;
+type Refusable<T> = std::result::Result<T, Refused>;
+
+/// Why a statement is not read.
+enum Refused {
+    Syntax,
+    Because(Error),
+}
+
+impl From<ParserError> for Refused {
+    fn from(_: ParserError) -> Self {
+        Self::Syntax
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Because(error)
+    }
+}
+
+fn create(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    let kind = kind(parser)?;
+    let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+    let name = name(parser)?;
+    let options = options(parser, kind)?;
+    Ok(AccessStatement::Create {
+        kind,
+        name,
+        if_not_exists,
+        password: options.password,
+        admin: options.admin.unwrap_or(false),
+        limits: options.limits,
+    })
+}
+
+fn alter(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    let kind = kind(parser)?;
+    let name = name(parser)?;
+    let options = options(parser, kind)?;
+    if options == Options::default() {
+        return Err(Refused::Syntax);
+    }
+    Ok(AccessStatement::Alter {
+        kind,
+        name,
+        password: options.password,
+        admin: options.admin,
+        limits: options.limits,
+    })
+}
+
+fn drop(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    parser.next_token();
+    let kind = match word(parser)?.as_str() {
+        "USER" => Some(PrincipalKind::User),
+        "ROLE" => Some(PrincipalKind::Role),
+        _ => None,
+    };
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name(parser)?;
+    Ok(match kind {
+        Some(kind) => AccessStatement::Drop {
+            kind,
+            name,
+            if_exists,
+        },
+        None => AccessStatement::DropToken { name, if_exists },
+    })
+}
+
+fn create_token(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    parser.next_token();
+    parser.next_token();
+    let token = name(parser)?;
+    let user = parser
+        .parse_keyword(Keyword::FOR)
+        .then(|| name(parser))
+        .transpose()?;
+    let mut valid_for = None;
+    if next_is(parser, "VALID") {
+        parser.expect_keyword(Keyword::FOR)?;
+        let text = parser.parse_literal_string()?;
+        let time = humantime::parse_duration(&text).map_err(|_| {
+            Error::invalid(format!(
+                "{text:?} is no time that a token is valid for; write one such as '90 days' or '12h'"
+            ))
+        })?;
+        valid_for = Some(time);
+    }
+    Ok(AccessStatement::CreateToken {
+        name: token,
+        user,
+        valid_for,
+    })
+}
+
+fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    let revoke = word(parser)? == "REVOKE";
+    let whats = parser.parse_comma_separated(Parser::parse_identifier)?;
+    // ALL PRIVILEGES.
+    next_is(parser, "PRIVILEGES");
+    let on = if parser.parse_keyword(Keyword::ON) {
+        Some(objects(parser)?)
+    } else {
+        None
+    };
+    let direction = if revoke { Keyword::FROM } else { Keyword::TO };
+    parser.expect_keyword(direction)?;
+    let names = parser.parse_comma_separated(|parser| {
+        let _kind = next_is(parser, "USER") || next_is(parser, "ROLE");
+        parser.parse_identifier()
+    })?;
+    let grants = match on {
+        Some(objects) => {
+            let mut privileges = std::collections::BTreeSet::new();
+            for what in &whats {
+                match what.value.to_uppercase().as_str() {
+                    "SELECT" => _ = privileges.insert(Privilege::Select),
+                    "INSERT" => _ = privileges.insert(Privilege::Insert),
+                    "ALL" => privileges.extend([Privilege::Select, Privilege::Insert]),
+                    other => {
+                        return Err(Error::invalid(format!(
+                            "there is no privilege {other} on tables; there are SELECT, INSERT and ALL"
+                        ))
+                        .into());
+                    }
+                }
+            }
+            let on = |object| Grant::On(object, privileges.clone());
+            objects.into_iter().map(on).collect()
+        }
+        // What is on no table is a role, or the right to create.
+        None => whats
+            .iter()
+            .map(|what| {
+                let is_create =
+                    what.quote_style.is_none() && what.value.eq_ignore_ascii_case("CREATE");
+                if is_create {
+                    Ok(Grant::On(Object::Cluster, [Privilege::Create].into()))
+                } else {
+                    name_of(what).map(Grant::Role)
+                }
+            })
+            .collect::<Refusable<_>>()?,
+    };
+    Ok(AccessStatement::Grant {
+        grants,
+        names: names.iter().map(name_of).collect::<Refusable<_>>()?,
+        revoke,
+    })
+}
+
+fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
+    if parser.parse_keywords(&[Keyword::ALL, Keyword::TABLES]) {
+        // As PostgreSQL writes it; there is one schema only.
+        if parser.parse_keywords(&[Keyword::IN, Keyword::SCHEMA]) {
+            let schema = name(parser)?;
+            if schema != PUBLIC {
+                return Err(Error::not_found(format!(
+                    "there is no schema {schema} that tables are created in; they are in {CATALOG}.{PUBLIC}"
+                ))
+                .into());
+            }
+        }
+        return Ok(vec![Object::AllTables]);
+    }
+    let kinds = [Keyword::TABLE, Keyword::VIEW, Keyword::QUERY];
+    let _kind = parser.parse_one_of_keywords(&kinds);
+    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+    names
+        .iter()
+        .map(|name| Ok(Object::Table(object_name(name)?)))
+        .collect()
+}
+
+fn set_owner(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+    parser.next_token();
+    parser.next_token();
+    let table = object_name(&parser.parse_object_name(false)?)?;
+    parser.expect_keywords(&[Keyword::OWNER, Keyword::TO])?;
+    let owner = name(parser)?;
+    Ok(AccessStatement::SetOwner { table, owner })
+}
+
+#[derive(Default, PartialEq)]
+struct Options {
+    password: Option<String>,
+    admin: Option<bool>,
+    limits: LimitChanges,
+}
+
+fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
+    let mut options = Options::default();
+    let _with = parser.parse_keyword(Keyword::WITH);
+    while (kind == PrincipalKind::User && option_of_user(parser, &mut options)?)
+        || option_of_any(parser, &mut options)
+    {}
+    Ok(options)
+}
+
+/// Whether there was an option of users, which is read then.
+fn option_of_user(parser: &mut Parser<'_>, options: &mut Options) -> Refusable<bool> {
+    let LimitChanges {
+        max_queries,
+        query_memory,
+    } = &mut options.limits;
+    if options.password.is_none() && next_is(parser, "PASSWORD") {
+        options.password = Some(parser.parse_literal_string()?);
+        return Ok(true);
+    }
+    Ok(limit(parser, "MAX_QUERIES", max_queries, count)?
+        || limit(parser, "QUERY_MEMORY", query_memory, size)?)
+}
+
+/// Whether there was an option of users and roles, which is read then.
+fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
+    for (option, admin) in [("ADMIN", true), ("NOADMIN", false)] {
+        if options.admin.is_none() && next_is(parser, option) {
+            options.admin = Some(admin);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether there was a limit of this name, which is read then.
+fn limit(
+    parser: &mut Parser<'_>,
+    name: &str,
+    change: &mut LimitChange,
+    value: impl FnOnce(&mut Parser<'_>) -> Refusable<u64>,
+) -> Refusable<bool> {
+    if *change != LimitChange::None || !next_is(parser, name) {
+        return Ok(false);
+    }
+    *change = if parser.parse_keyword(Keyword::DEFAULT) {
+        LimitChange::Default
+    } else {
+        match value(parser)? {
+            // Nothing would ever run.
+            0 => return Err(Refused::Syntax),
+            value => LimitChange::To(value),
+        }
+    };
+    Ok(true)
+}
+
+fn count(parser: &mut Parser<'_>) -> Refusable<u64> {
+    Ok(parser.parse_literal_uint()?)
+}
+
+/// In bytes.
+fn size(parser: &mut Parser<'_>) -> Refusable<u64> {
+    match parser.parse_literal_string()?.parse() {
+        Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
+        Ok(MemorySize::Percent(_)) | Err(_) => Err(Refused::Syntax),
+    }
+}
+
+fn kind(parser: &mut Parser<'_>) -> Refusable<PrincipalKind> {
+    parser.next_token();
+    Ok(if word(parser)? == "ROLE" {
+        PrincipalKind::Role
+    } else {
+        PrincipalKind::User
+    })
+}
+
+fn name(parser: &mut Parser<'_>) -> Refusable<String> {
+    name_of(&parser.parse_identifier()?)
+}
+
+/// sqlparser takes text for a name, too.
+fn name_of(ident: &Ident) -> Refusable<String> {
+    if ident.quote_style == Some('\'') {
+        return Err(Refused::Syntax);
+    }
+    Ok(identifier(ident))
+}
+
+/// The next token, a word, in upper case.
+fn word(parser: &mut Parser<'_>) -> Refusable<String> {
+    match parser.next_token().token {
+        Token::Word(word) => Ok(word.value.to_uppercase()),
+        _ => Err(Refused::Syntax),
+    }
+}
+
+/// Whether the next token is this word, which is taken then. Not all of them are keywords of sqlparser.
+fn next_is(parser: &mut Parser<'_>, text: &str) -> bool {
+    let is_next = matches!(
+        parser.peek_token().token,
+        Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text)
+    );
+    if is_next {
+        parser.next_token();
+    }
+    is_next
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    fn parsed(sql: &str) -> Result<Option<AccessStatement>> {
+        let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
+        parse(&tokens.unwrap())
+    }
+
+    fn statement(sql: &str) -> AccessStatement {
+        parsed(sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+            .unwrap_or_else(|| panic!("{sql}: another statement"))
+    }
+
+    #[test]
+    fn users_and_roles_are_created_changed_and_dropped() {
+        let create = |kind, password: Option<&str>, if_not_exists, admin| AccessStatement::Create {
+            kind,
+            name: "kea".to_owned(),
+            if_not_exists,
+            password: password.map(str::to_owned),
+            admin,
+            limits: LimitChanges::default(),
+        };
+        let (user, role) = (PrincipalKind::User, PrincipalKind::Role);
+        for (sql, expected) in [
+            ("CREATE USER kea", create(user, None, false, false)),
+            (
+                "create user if not exists Kea with password 'it''s' admin;",
+                create(user, Some("it's"), true, true),
+            ),
+            (
+                "CREATE USER kea ADMIN PASSWORD 'x'",
+                create(user, Some("x"), false, true),
+            ),
+            (
+                "CREATE ROLE \"kea\" NOADMIN",
+                create(role, None, false, false),
+            ),
+        ] {
+            assert!(statement(sql) == expected, "{sql}");
+        }
+        let altered = AccessStatement::Alter {
+            kind: user,
+            name: "kea".to_owned(),
+            password: Some("new".to_owned()),
+            admin: Some(false),
+            limits: LimitChanges::default(),
+        };
+        assert!(statement("ALTER USER kea PASSWORD 'new' NOADMIN") == altered);
+        let dropped = AccessStatement::Drop {
+            kind: role,
+            name: "kea".to_owned(),
+            if_exists: true,
+        };
+        assert!(statement("DROP ROLE IF EXISTS kea") == dropped);
+    }
+
+    #[test]
+    fn grants_are_read() {
+        let granted = |grants: Vec<Grant>, names: &[&str], revoke| AccessStatement::Grant {
+            grants,
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            revoke,
+        };
+        let on = |table: &str, privileges: &[Privilege]| {
+            let object = Object::Table(table.to_owned());
+            Grant::On(object, privileges.iter().copied().collect())
+        };
+        let both = [Privilege::Select, Privilege::Insert];
+        for (sql, expected) in [
+            (
+                "GRANT select, INSERT ON TABLE eggs, public.\"Nests\" TO kea, ROLE keas",
+                granted(
+                    vec![on("eggs", &both), on("Nests", &both)],
+                    &["kea", "keas"],
+                    false,
+                ),
+            ),
+            (
+                "REVOKE ALL PRIVILEGES ON eggs FROM PUBLIC",
+                granted(vec![on("eggs", &both)], &["public"], true),
+            ),
+            (
+                "GRANT SELECT ON ALL TABLES IN SCHEMA public TO kea",
+                granted(
+                    vec![Grant::On(Object::AllTables, [Privilege::Select].into())],
+                    &["kea"],
+                    false,
+                ),
+            ),
+            (
+                "GRANT CREATE, keas TO kea",
+                granted(
+                    vec![
+                        Grant::On(Object::Cluster, [Privilege::Create].into()),
+                        Grant::Role("keas".to_owned()),
+                    ],
+                    &["kea"],
+                    false,
+                ),
+            ),
+        ] {
+            assert!(statement(sql) == expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn tokens_and_owners_are_read() {
+        let token = AccessStatement::CreateToken {
+            name: "nightly".to_owned(),
+            user: Some("kea".to_owned()),
+            valid_for: Some(Duration::from_secs(90 * 24 * 60 * 60)),
+        };
+        assert!(statement("CREATE TOKEN nightly FOR kea VALID FOR '90 days'") == token);
+        let owner = AccessStatement::SetOwner {
+            table: "eggs".to_owned(),
+            owner: "kea".to_owned(),
+        };
+        assert!(statement("ALTER TABLE volary.public.eggs OWNER TO kea") == owner);
+    }
+
+    #[test]
+    fn other_statements_are_not_these() {
+        for sql in [
+            "",
+            "SELECT 1",
+            "CREATE TABLE user (k BIGINT)",
+            "CREATE VIEW role AS SELECT 1",
+            "DROP TABLE token",
+            "ALTER TABLE eggs ADD COLUMN k BIGINT",
+            "CREATE \"USER\" kea",
+        ] {
+            assert!(parsed(sql).unwrap().is_none(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn limits_of_users_are_set_and_taken_back() {
+        let altered = |max_queries, query_memory| AccessStatement::Alter {
+            kind: PrincipalKind::User,
+            name: "kea".to_owned(),
+            password: None,
+            admin: None,
+            limits: LimitChanges {
+                max_queries,
+                query_memory,
+            },
+        };
+        let (same, default) = (LimitChange::None, LimitChange::Default);
+        for (options, expected) in [
+            ("max_queries 4", altered(LimitChange::To(4), same)),
+            (
+                "WITH QUERY_MEMORY '1MiB' MAX_QUERIES DEFAULT",
+                altered(default, LimitChange::To(1 << 20)),
+            ),
+            ("QUERY_MEMORY DEFAULT", altered(same, default)),
+        ] {
+            let sql = format!("ALTER USER kea {options}");
+            assert!(statement(&sql) == expected, "{sql}");
+        }
+        for refused in [
+            "USER kea MAX_QUERIES",
+            "USER kea MAX_QUERIES 0",
+            "USER kea MAX_QUERIES -1",
+            "USER kea MAX_QUERIES 1 MAX_QUERIES 2",
+            "USER kea QUERY_MEMORY 5",
+            "USER kea QUERY_MEMORY 'much'",
+            "USER kea QUERY_MEMORY '10%'",
+            "ROLE kea MAX_QUERIES 4",
+        ] {
+            let error = parsed(&format!("ALTER {refused}")).err();
+            let said = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                said.contains("MAX_QUERIES n | DEFAULT"),
+                "{refused}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_its_form_and_without_a_password() {
+        for sql in [
+            "CREATE USER",
+            "CREATE OR REPLACE USER kea PASSWORD = 'secret'",
+            "EXPLAIN CREATE USER kea PASSWORD 'secret'",
+            "SET PASSWORD = 'secret'",
+            "CREATE USER kea PASSWORD",
+            "CREATE USER kea PASSWORD 'secret' SUPERUSER",
+            "CREATE USER kea PASSWORD secret",
+            "CREATE USER 'secret'",
+            "CREATE ROLE kea PASSWORD 'secret'",
+            "CREATE USER kea PASSWORD 'secret' PASSWORD 'secret'",
+            "CREATE USER kea; DROP TABLE secret",
+            "ALTER USER kea",
+            "ALTER USER kea RENAME TO 'secret'",
+            "DROP USER",
+            "DROP USER kea, auk",
+            "GRANT SELECT ON eggs",
+            "GRANT ON eggs TO kea",
+            "GRANT SELECT ON eggs TO kea WITH GRANT OPTION",
+            "REVOKE SELECT ON eggs TO kea",
+            "CREATE TOKEN t VALID FOR 7",
+            "ALTER TABLE eggs OWNER kea",
+        ] {
+            let error = parsed(sql).unwrap_err().message().to_owned();
+            assert!(error.contains("write "), "{sql}: {error}");
+            assert!(!error.contains("secret"), "{sql}: {error}");
+        }
+        let error = parsed("GRANT DELETE ON eggs TO kea").unwrap_err();
+        assert!(
+            error.message().contains("SELECT, INSERT and ALL"),
+            "{error}"
+        );
+        let error = parsed("CREATE TOKEN t VALID FOR 'soon'").unwrap_err();
+        assert!(error.message().contains("90 days"), "{error}");
+    }
+}

@@ -1,0 +1,147 @@
+//! How often the parser would go back, before it starts.
+//!
+//! `CAST`, `CASE`, `ARRAY` and others may also be names: when the parser meets an error within one, it goes back and reads it
+//! again as a name or a call. Nested, that doubles with every level: thirty of them around a missing comma keep a core busy for
+//! an hour, and nothing can stop it. So they are counted in the tokens.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use volary_flight_proto::{Error, Result};
+
+/// How often one error may double the parser's work: less than a second in all.
+const MAX_DOUBLINGS: usize = 18;
+
+/// Refuses a statement that could keep the parser busy for long.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<()> {
+    // Of what is open: parentheses and their like, and CASE.
+    let mut open: Vec<Group> = Vec::new();
+    let mut doublings = 0;
+    let mut before = Keyword::NoKeyword;
+    for token in tokens {
+        if matches!(token, Token::Whitespace(_)) {
+            continue;
+        }
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                let doubling = doublings_of_call(before);
+                doublings += doubling;
+                open.push(Group {
+                    doubling,
+                    is_case: false,
+                });
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                // With what is not closed within it: the parser will refuse that.
+                while let Some(group) = open.pop() {
+                    doublings -= group.doubling;
+                    if !group.is_case {
+                        break;
+                    }
+                }
+            }
+            Token::Word(word) if word.keyword == Keyword::CASE => {
+                doublings += 1;
+                open.push(Group {
+                    doubling: 1,
+                    is_case: true,
+                });
+            }
+            Token::Word(word) if word.keyword == Keyword::END => {
+                if let Some(group) = open.pop_if(|group| group.is_case) {
+                    doublings -= group.doubling;
+                }
+            }
+            _ => {}
+        }
+        before = match token {
+            Token::Word(word) if word.quote_style.is_none() => word.keyword,
+            _ => Keyword::NoKeyword,
+        };
+        if doublings > MAX_DOUBLINGS {
+            return Err(Error::invalid(format!(
+                "the statement is nested too deeply: more than {MAX_DOUBLINGS} of CASE, CAST, ARRAY and the like stand in each other; write it flatter, with more WHEN or with subqueries"
+            )));
+        }
+    }
+    Ok(())
+}
+
+struct Group {
+    doubling: usize,
+    is_case: bool,
+}
+
+/// What an error in the parentheses behind a word costs.
+fn doublings_of_call(word: Keyword) -> usize {
+    match word {
+        // It is tried in three ways.
+        Keyword::POSITION => 2,
+        Keyword::ARRAY
+        | Keyword::CAST
+        | Keyword::CEIL
+        | Keyword::CONVERT
+        | Keyword::EXISTS
+        | Keyword::EXTRACT
+        | Keyword::FLOOR
+        | Keyword::INTERVAL
+        | Keyword::LAMBDA
+        | Keyword::MAP
+        | Keyword::MATCH
+        | Keyword::NOT
+        | Keyword::OVERLAY
+        | Keyword::SAFE_CAST
+        | Keyword::STRUCT
+        | Keyword::SUBSTR
+        | Keyword::SUBSTRING
+        | Keyword::TRIM
+        | Keyword::TRY_CAST
+        | Keyword::TRY_CONVERT => 1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    fn is_refused(sql: &str) -> bool {
+        let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap();
+        check(&tokens).is_err()
+    }
+
+    fn nested(before: &str, after: &str, levels: usize) -> String {
+        format!("SELECT {}1{}", before.repeat(levels), after.repeat(levels))
+    }
+
+    #[test]
+    fn what_doubles_the_parsers_work_is_refused_when_it_is_nested() {
+        for (before, after) in [
+            ("CAST(", " AS INT)"),
+            ("try_cast (", " AS INT)"),
+            ("CASE WHEN a THEN ", " END"),
+            ("ARRAY[", "]"),
+            ("POSITION(", " IN 'a')"),
+            ("NOT (", ")"),
+            ("CASE CAST(", " AS INT) WHEN 1 THEN 2 END"),
+        ] {
+            assert!(is_refused(&nested(before, after, 19)), "{before}");
+            assert!(!is_refused(&nested(before, after, 9)), "{before}");
+        }
+    }
+
+    #[test]
+    fn what_stands_side_by_side_is_not_refused() {
+        let casts = vec!["CAST(a AS INT)"; 1_000].join(", ");
+        assert!(!is_refused(&format!("SELECT {casts}")));
+        let cases = vec!["CASE WHEN a THEN 1 END"; 1_000].join(" + ");
+        assert!(!is_refused(&format!("SELECT {cases}")));
+        assert!(!is_refused(&nested("abs((", "))", 60)));
+        assert!(!is_refused("SELECT end, \"case\" FROM t WHERE (a OR end)"));
+    }
+}

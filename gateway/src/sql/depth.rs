@@ -1,0 +1,423 @@
+//! How deep a plan may become, views and CTEs included.
+//!
+//! [`nesting`](super::nesting) bounds a statement's text, and the optimizer makes more of it than the text shows: it merges a
+//! projection with those below, pushes filters through projections and merges them into one, and makes a chain of bushy joins. What
+//! comes out is walked recursively by code that does not watch its stack, and an overflow ends the process. So what may come
+//! together on one path through the plan is added up here, before the optimizer sees the plan.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use volary_flight_proto::{Error, Result};
+
+use super::nesting::TYPED;
+use super::shape::fields;
+
+/// Levels of operators and expressions on one path: those of the longest chain that [`nesting`](super::nesting) lets through, and
+/// some more. The stacks of the CPU runtime's threads hold several times as many.
+const MAX_DEPTH: usize = 2_500;
+
+/// Operators of a whole plan. Each use of a CTE or a view is planned by itself, so that ten CTEs of which each reads the one before
+/// twice are a thousand.
+pub(crate) const MAX_OPERATORS: usize = 50_000;
+
+/// All operators of a plan may have this many times the columns that one table may have: each rule
+/// of the planner makes lists of them.
+const TABLES: usize = 256;
+
+/// What an operator counts: it becomes up to three at execution, and each of their frames is larger than an expression's.
+const OPERATOR: usize = 4;
+
+/// What a joined table counts, as a join's conditions are counted too.
+const JOIN: usize = 6;
+
+/// Refuses a plan that could overflow a stack once it is optimized, or whose operators have too
+/// many columns together. The walk itself cannot: DataFusion's visitors grow the stack.
+/// `max_columns` is what one table may have.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check(plan: &LogicalPlan, max_columns: usize) -> Result<()> {
+    let mut measuring = Measuring {
+        most_columns: max_columns.saturating_mul(TABLES),
+        ..Measuring::default()
+    };
+    plan.visit_with_subqueries(&mut measuring)?;
+    measuring.refused.map_or(Ok(()), Err)
+}
+
+fn too_deep(what: &str) -> Error {
+    Error::invalid(format!(
+        "the statement is nested too deeply, with the views and CTEs that it reads: {what}; write it flatter, or keep a step of it in a table (CREATE TABLE … AS)"
+    ))
+}
+
+/// What lies below a place in the plan, at most on any path.
+#[derive(Debug, Default)]
+struct Below {
+    /// Operators.
+    levels: usize,
+    /// Expressions that compute its columns, each in place of the columns of the one above.
+    values: usize,
+    /// Filters, as one conjunction.
+    filters: usize,
+    /// What the filters' columns are computed by.
+    filtered_values: usize,
+    /// Joins on all paths, and on the path that has the most of them.
+    joins: usize,
+    most_joins: usize,
+}
+
+impl Below {
+    fn add(&mut self, input: &Self) {
+        self.levels = self.levels.max(input.levels);
+        self.values = self.values.max(input.values);
+        self.filters = self.filters.max(input.filters);
+        self.filtered_values = self.filtered_values.max(input.filtered_values);
+        self.joins += input.joins;
+        self.most_joins = self.most_joins.max(input.joins);
+    }
+
+    /// The same with `plan` on top.
+    fn with(mut self, plan: &LogicalPlan) -> DfResult<Self> {
+        let own = depth_of_expressions(plan)?;
+        match plan {
+            LogicalPlan::Join(_) => {
+                // The joins of the smaller side may be put on top of those of the other.
+                self.levels += JOIN * (1 + self.joins - self.most_joins);
+                self.joins += 1;
+                self.add_filter(own);
+            }
+            // A filter goes down through projections, to the filters there.
+            LogicalPlan::Filter(_) => {
+                self.levels += OPERATOR;
+                self.add_filter(own);
+            }
+            // A union of unions becomes one; the others are gone when the plan is optimized.
+            LogicalPlan::Union(_)
+            | LogicalPlan::SubqueryAlias(_)
+            | LogicalPlan::Subquery(_)
+            | LogicalPlan::TableScan(_)
+            | LogicalPlan::EmptyRelation(_) => self.levels += 1,
+            _ => {
+                self.levels += OPERATOR;
+                self.values += own;
+            }
+        }
+        Ok(self)
+    }
+
+    fn add_filter(&mut self, depth: usize) {
+        self.filters += depth;
+        self.filtered_values = self.filtered_values.max(self.values);
+    }
+
+    fn depth(&self) -> usize {
+        self.levels + self.values.max(self.filters + self.filtered_values)
+    }
+}
+
+/// Measures a plan from its leaves to its root.
+#[derive(Debug, Default)]
+struct Measuring {
+    /// For each operator from the root to the current one: what is below it, as far as it is measured.
+    path: Vec<Below>,
+    operators: usize,
+    /// This counts the columns of all operators, with the fields of nested ones.
+    columns: usize,
+    most_columns: usize,
+    refused: Option<Error>,
+}
+
+impl Measuring {
+    fn add_columns(&mut self, plan: &LogicalPlan) {
+        for field in plan.schema().fields() {
+            self.columns += fields(field.data_type(), self.most_columns);
+            if self.columns > self.most_columns {
+                self.refused = Some(Error::invalid(format!(
+                    "the operators of the statement have more than {} columns together, with the fields of nested ones, which is {TABLES} times what a table may have (gateway.query.max_columns): join or unite fewer tables, or select few columns of each before",
+                    self.most_columns
+                )));
+                return;
+            }
+        }
+    }
+}
+
+impl<'n> TreeNodeVisitor<'n> for Measuring {
+    type Node = LogicalPlan;
+
+    fn f_down(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
+        self.operators += 1;
+        if self.operators > MAX_OPERATORS {
+            let what = format!("its plan has more than {MAX_OPERATORS} operators");
+            self.refused = Some(too_deep(&what));
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        self.add_columns(plan);
+        if self.refused.is_some() {
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        self.path.push(Below::default());
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn f_up(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
+        let below = self.path.pop().unwrap_or_default().with(plan)?;
+        if below.depth() > MAX_DEPTH {
+            self.refused = Some(too_deep(&format!(
+                "more than {MAX_DEPTH} operators (one of the plan counts as {OPERATOR}, a join as {JOIN}, a CASE as its branches) stand in each other"
+            )));
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        if let Some(outer) = self.path.last_mut() {
+            outer.add(&below);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+/// The depth of the deepest of an operator's own expressions.
+fn depth_of_expressions(plan: &LogicalPlan) -> DfResult<usize> {
+    let mut deepest = 0;
+    plan.apply_expressions(|expression| {
+        deepest = deepest.max(depth_of(expression)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(deepest)
+}
+
+/// How deep an expression is once the optimizer has made chains of what is connected by AND or by OR, however it was put in
+/// parentheses. Subqueries count as operators of the plan.
+fn depth_of(expression: &Expr) -> DfResult<usize> {
+    let mut measuring = Terms::default();
+    expression.visit(&mut measuring)?;
+    Ok(measuring.depth)
+}
+
+/// An expression, as far as it is measured.
+#[derive(Debug, Default)]
+struct Term {
+    /// AND or OR, whose terms are counted; of NOT, what it makes of the one below it.
+    connects: Option<Operator>,
+    is_not: bool,
+    terms: usize,
+    deepest: usize,
+}
+
+impl Term {
+    fn new(expression: &Expr) -> Self {
+        let connects = match expression {
+            Expr::BinaryExpr(BinaryExpr {
+                op: op @ (Operator::And | Operator::Or),
+                ..
+            }) => Some(*op),
+            _ => None,
+        };
+        let own = match expression {
+            Expr::BinaryExpr(_) => TYPED,
+            // It goes inwards, and makes OR of AND.
+            Expr::Not(_) => 0,
+            // Of one whose results are constants a chain is made where it is compared with a constant.
+            Expr::Case(Case { when_then_expr, .. }) => when_then_expr.len(),
+            _ => 1,
+        };
+        Self {
+            terms: if connects.is_some() { 0 } else { own },
+            is_not: matches!(expression, Expr::Not(_)),
+            connects,
+            deepest: 0,
+        }
+    }
+
+    fn depth(&self) -> usize {
+        self.terms + self.deepest
+    }
+
+    fn add(&mut self, operand: &Self) {
+        if self.is_not {
+            self.connects = operand.connects.map(negated);
+            self.terms = operand.terms;
+            self.deepest = operand.deepest + 1;
+        } else if self.connects.is_some() && self.connects == operand.connects {
+            self.terms += operand.terms;
+            self.deepest = self.deepest.max(operand.deepest);
+        } else {
+            self.terms += usize::from(self.connects.is_some());
+            self.deepest = self.deepest.max(operand.depth());
+        }
+    }
+}
+
+fn negated(operator: Operator) -> Operator {
+    match operator {
+        Operator::And => Operator::Or,
+        _ => Operator::And,
+    }
+}
+
+/// Measures an expression from its leaves to its root.
+#[derive(Debug, Default)]
+struct Terms {
+    /// From the root to the current expression.
+    path: Vec<Term>,
+    depth: usize,
+}
+
+impl<'n> TreeNodeVisitor<'n> for Terms {
+    type Node = Expr;
+
+    fn f_down(&mut self, expression: &'n Expr) -> DfResult<TreeNodeRecursion> {
+        self.path.push(Term::new(expression));
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn f_up(&mut self, _: &'n Expr) -> DfResult<TreeNodeRecursion> {
+        let term = self.path.pop().unwrap_or_default();
+        match self.path.last_mut() {
+            Some(outer) => outer.add(&term),
+            None => self.depth = term.depth(),
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    /// Returns what is said of a statement, on a thread with the stack of those that plan.
+    fn checked(sql: &str) -> Result<()> {
+        let sql = sql.to_owned();
+        let planning = async move {
+            let context = SessionContext::new();
+            let table = "CREATE TABLE t (a BIGINT, b BOOLEAN)";
+            context.sql(table).await.unwrap();
+            let plan = context.state().create_logical_plan(&sql).await.unwrap();
+            check(&plan, 50)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        std::thread::Builder::new()
+            .stack_size(16 << 20)
+            .spawn(move || runtime.block_on(planning))
+            .unwrap()
+            .join()
+            .unwrap()
+    }
+
+    fn is_refused(sql: &str) -> bool {
+        checked(sql).is_err()
+    }
+
+    fn sum(terms: usize) -> String {
+        vec!["a"; terms].join(" + ")
+    }
+
+    /// Terms in a tree as flat as can be.
+    fn balanced(term: &str, operator: &str, levels: usize) -> String {
+        (0..levels).fold(term.to_owned(), |side, _| {
+            format!("({side} {operator} {side})")
+        })
+    }
+
+    #[test]
+    fn one_long_statement_is_planned() {
+        let long = sum(490);
+        let statement = format!("SELECT {long} AS s FROM t WHERE {long} > 1");
+        assert!(!is_refused(&statement));
+        let ors = vec!["a = 1 AND a < 2 + 3"; 1_500].join(" OR ");
+        assert!(!is_refused(&format!("SELECT * FROM t WHERE {ors}")));
+        let unions = vec!["SELECT a FROM t"; 300].join(" UNION ALL ");
+        assert!(!is_refused(&unions));
+        let joins = (1..100)
+            .map(|n| format!(" JOIN t t{n} ON t0.a = t{n}.a"))
+            .collect::<String>();
+        assert!(!is_refused(&format!("SELECT t0.a FROM t t0{joins}")));
+        let steps = (1..50)
+            .map(|n| {
+                let before = n - 1;
+                format!("s{n} AS (SELECT a + 1 AS a FROM s{before} WHERE a > {n} AND a < 100 GROUP BY a)")
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let steps = format!("WITH s0 AS (SELECT a FROM t), {steps} SELECT * FROM s49");
+        assert!(!is_refused(&steps));
+    }
+
+    #[test]
+    fn projections_that_may_become_one_are_refused_by_their_sum() {
+        let long = sum(400);
+        let nested = format!("SELECT {long} AS a FROM (SELECT {long} AS a FROM t) x");
+        assert!(is_refused(&nested));
+        let ctes = format!(
+            "WITH x AS (SELECT {long} AS a FROM t), y AS (SELECT {long} AS a FROM x) SELECT a FROM y"
+        );
+        assert!(is_refused(&ctes));
+        let filtered = format!("SELECT a FROM (SELECT {long} AS a FROM t) x WHERE {long} > 1");
+        assert!(is_refused(&filtered));
+    }
+
+    #[test]
+    fn a_long_chain_of_steps_is_refused() {
+        let steps = (1..700)
+            .map(|n| format!("s{n} AS (SELECT * FROM s{})", n - 1))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let chain = format!("WITH s0 AS (SELECT a FROM t), {steps} SELECT * FROM s699");
+        assert!(is_refused(&chain));
+        let steps = (1..16)
+            .map(|n| {
+                let before = n - 1;
+                format!("s{n} AS (SELECT * FROM s{before} UNION ALL SELECT * FROM s{before})")
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let doubled = format!("WITH s0 AS (SELECT a FROM t), {steps} SELECT * FROM s15");
+        assert!(is_refused(&doubled));
+    }
+
+    #[test]
+    fn what_becomes_a_chain_is_counted_as_one() {
+        for condition in [
+            balanced("b", "AND", 12),
+            balanced("b", "OR", 12),
+            format!(
+                "NOT (NOT {} OR NOT {})",
+                balanced("b", "AND", 11),
+                balanced("b", "AND", 11)
+            ),
+            format!("CASE{} END = 1", " WHEN a = 1 THEN 1".repeat(3_000)),
+        ] {
+            let statement = format!("SELECT * FROM t WHERE {condition}");
+            assert!(is_refused(&statement));
+        }
+        let tables = balanced("t", "CROSS JOIN", 9);
+        let tables = tables
+            .split('t')
+            .enumerate()
+            .map(|(n, after)| match n {
+                0 => after.to_owned(),
+                _ => format!("t t{n}{after}"),
+            })
+            .collect::<String>();
+        assert!(is_refused(&format!("SELECT 1 FROM {tables}")));
+    }
+
+    #[test]
+    fn operators_that_have_many_columns_together_are_refused() {
+        let of = |count: usize| {
+            let columns =
+                (0..count).map(|n| format!("struct(a, struct(a, struct(a, {n}))) AS s{n}"));
+            let columns: Vec<_> = columns.collect();
+            format!("SELECT {} FROM t", columns.join(", "))
+        };
+        checked(&of(1_000)).unwrap();
+        let error = checked(&of(2_000)).unwrap_err();
+        assert!(error.message().contains("max_columns"), "{error}");
+    }
+}

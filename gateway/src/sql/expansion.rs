@@ -1,0 +1,167 @@
+//! How large a statement becomes when its CTEs and views stand wherever they are read.
+//!
+//! Each use of a CTE is planned by itself. Thirty of them, of which each reads the one before twice, are a thousand million
+//! relations, and the planner would take the whole memory for them before [`depth`](super::depth) sees its plan.
+
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{ObjectName, Query};
+use volary_flight_proto::{Error, Result};
+
+use super::depth::MAX_OPERATORS;
+use super::names::identifier;
+use super::visit::{QueryVisitor, visit};
+
+/// Refuses a statement that reads too many relations. `size_of_view`: how many operators a view is, by its name.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check(
+    statement: &DfStatement,
+    size_of_view: impl Fn(&str) -> Option<usize>,
+) -> Result<()> {
+    let mut expansion = Expansion {
+        size_of_view,
+        ctes: Vec::new(),
+        open: Vec::new(),
+    };
+    visit(statement, &mut expansion)
+}
+
+struct Expansion<F> {
+    size_of_view: F,
+    /// Those that can be read where the visitor is, and how large each one is. The last of a name is meant.
+    ctes: Vec<(String, usize)>,
+    open: Vec<Open>,
+}
+
+/// A query that the visitor is in.
+struct Open {
+    /// Names of its CTEs that are still to come, the next one last: their queries come before all others in it.
+    names: Vec<String>,
+    /// How many CTEs could be read before it.
+    outside: usize,
+    size: usize,
+}
+
+impl<F: Fn(&str) -> Option<usize>> Expansion<F> {
+    fn size_of(&self, relation: &str) -> usize {
+        let cte = self.ctes.iter().rev().find(|(name, _)| name == relation);
+        let size = cte.map(|(_, size)| *size);
+        size.or_else(|| (self.size_of_view)(relation)).unwrap_or(1)
+    }
+}
+
+impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
+    fn enter(&mut self, query: &Query) -> Result<()> {
+        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        let names = ctes.map(|cte| identifier(&cte.alias.name));
+        let mut names: Vec<_> = names.collect();
+        names.reverse();
+        self.open.push(Open {
+            names,
+            outside: self.ctes.len(),
+            size: 1,
+        });
+        Ok(())
+    }
+
+    fn relation(&mut self, relation: &ObjectName) -> Result<()> {
+        let name = relation.0.last().and_then(|part| part.as_ident());
+        let size = name.map_or(1, |name| self.size_of(&identifier(name)));
+        match self.open.last_mut() {
+            Some(query) => query.add(size),
+            // What is written to.
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some(query) = self.open.pop() else {
+            return Ok(());
+        };
+        self.ctes.truncate(query.outside);
+        let Some(around) = self.open.last_mut() else {
+            return Ok(());
+        };
+        match around.names.pop() {
+            Some(name) => {
+                self.ctes.push((name, query.size));
+                Ok(())
+            }
+            None => around.add(query.size),
+        }
+    }
+}
+
+impl Open {
+    fn add(&mut self, size: usize) -> Result<()> {
+        self.size += size;
+        if self.size > MAX_OPERATORS {
+            return Err(Error::invalid(format!(
+                "the statement is nested too deeply: with the views and CTEs that it reads, each as often as it is read, it has more than {MAX_OPERATORS} tables and operators; keep a step of it in a table (CREATE TABLE … AS)"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    fn is_refused(sql: &str) -> bool {
+        let statement = DFParser::parse_sql(sql).unwrap().pop_back().unwrap();
+        check(&statement, |name| (name == "large_view").then_some(20_000)).is_err()
+    }
+
+    /// So many CTEs, of which each reads the one before twice.
+    fn doubled(steps: usize) -> String {
+        let steps = (1..=steps)
+            .map(|n| format!("S{n} AS (SELECT * FROM s{0}, \"s{0}\" t)", n - 1))
+            .collect::<Vec<_>>();
+        format!("WITH s0 AS (SELECT 1), {}", steps.join(", "))
+    }
+
+    #[test]
+    fn what_grows_beyond_measure_is_refused() {
+        for rest in [
+            "SELECT * FROM s40",
+            "SELECT 1",
+            "SELECT (SELECT count(*) FROM s40)",
+        ] {
+            assert!(!is_refused(&format!("{} {rest}", doubled(12))), "{rest}");
+            let large = format!("{} {rest}", doubled(40));
+            assert!(is_refused(&large), "{rest}");
+            for before in [
+                "EXPLAIN ",
+                "EXPLAIN ANALYZE ",
+                "CREATE VIEW v AS ",
+                "INSERT INTO t ",
+            ] {
+                assert!(is_refused(&format!("{before}{large}")), "{before}{rest}");
+            }
+        }
+        assert!(is_refused(&format!(
+            "SELECT * FROM ({} SELECT * FROM s40) x",
+            doubled(40)
+        )));
+        let views = "SELECT * FROM large_view, public.large_view b";
+        assert!(!is_refused(views));
+        assert!(is_refused(&format!("{views}, Large_View c")));
+    }
+
+    #[test]
+    fn a_name_means_what_was_defined_last_around_it() {
+        let twelve = doubled(12);
+        // Eight thousand relations ten times, and one relation ten times.
+        let uses = ["SELECT * FROM s12"; 10].join(" UNION ALL ");
+        assert!(is_refused(&format!("{twelve} {uses}")));
+        assert!(!is_refused(&format!("{twelve}, s12 AS (SELECT 1) {uses}")));
+        let within = format!("SELECT * FROM ({twelve} SELECT * FROM s12) x");
+        assert!(!is_refused(&format!("{within} UNION ALL {uses}")));
+        let recursive = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 9) SELECT * FROM n";
+        assert!(!is_refused(recursive));
+    }
+}

@@ -1,0 +1,104 @@
+//! The columns that RIGHT and FULL JOIN merge.
+//!
+//! `k` of `a FULL JOIN b USING (k)` is the key of whichever side has a row. DataFusion 55 takes that of the left side alone, which
+//! is NULL where only the right one has a row (apache/datafusion#22881). `a.k` and `b.k` are right.
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, JoinConstraint, JoinOperator, Select, SelectItem, TableFactor, TableWithJoins,
+};
+use volary_flight_proto::{Error, Result};
+
+use super::names::identifier;
+use super::visit::{QueryVisitor, visit_node};
+
+/// Refuses to read such a column.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check(select: &Select) -> Result<()> {
+    let mut merged = Merged::default();
+    for from in &select.from {
+        merged.add(from);
+    }
+    let reads_all = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_));
+    let is_refused = merged.by_unknown_names
+        || (!merged.names.is_empty() && select.projection.iter().any(reads_all))
+        || merged.names.iter().any(|name| reads(select, name));
+    if is_refused {
+        return Err(Error::invalid(
+            "the merged columns of RIGHT and FULL JOIN with USING or NATURAL are not supported; join ON a.k = b.k, and write coalesce(a.k, b.k)",
+        ));
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Merged {
+    names: Vec<String>,
+    /// Only the tables know what NATURAL merges; and what is joined by a merged column reads it.
+    by_unknown_names: bool,
+}
+
+impl Merged {
+    fn add(&mut self, from: &TableWithJoins) {
+        self.add_nested(&from.relation);
+        for join in &from.joins {
+            self.add_nested(&join.relation);
+            let (keeps_right, constraint) = match &join.join_operator {
+                JoinOperator::Right(constraint)
+                | JoinOperator::RightOuter(constraint)
+                | JoinOperator::FullOuter(constraint) => (true, constraint),
+                JoinOperator::Join(constraint)
+                | JoinOperator::Inner(constraint)
+                | JoinOperator::Left(constraint)
+                | JoinOperator::LeftOuter(constraint) => (false, constraint),
+                _ => continue,
+            };
+            match constraint {
+                JoinConstraint::Using(columns) => {
+                    let columns = columns.iter().filter_map(|name| name.0.last()?.as_ident());
+                    for name in columns.map(identifier) {
+                        self.by_unknown_names |= self.names.contains(&name);
+                        if keeps_right {
+                            self.names.push(name);
+                        }
+                    }
+                }
+                JoinConstraint::Natural => {
+                    self.by_unknown_names |= keeps_right || !self.names.is_empty();
+                }
+                JoinConstraint::On(_) | JoinConstraint::None => {}
+            }
+        }
+    }
+
+    fn add_nested(&mut self, table: &TableFactor) {
+        if let TableFactor::NestedJoin {
+            table_with_joins, ..
+        } = table
+        {
+            self.add(table_with_joins);
+        }
+    }
+}
+
+/// Whether a column of that name is read without the name of a table.
+fn reads(select: &Select, name: &str) -> bool {
+    let mut reads = Reads(name);
+    visit_node(&select.projection, &mut reads).is_err()
+        || visit_node(&select.selection, &mut reads).is_err()
+        || visit_node(&select.group_by, &mut reads).is_err()
+        || visit_node(&select.having, &mut reads).is_err()
+}
+
+/// An error where it is read.
+struct Reads<'a>(&'a str);
+
+impl QueryVisitor for Reads<'_> {
+    fn expression(&mut self, expression: &Expr) -> Result<()> {
+        match expression {
+            Expr::Identifier(name) if identifier(name) == self.0 => Err(Error::invalid(self.0)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! How deep a statement's syntax tree is, before there is one.
+//!
+//! The parser bounds parentheses and prefixes, and builds `a OR b OR c …` in a loop: a tree as deep as the chain is long, which
+//! the visitors of the tree, the planner and the optimizer then walk recursively. A chain that is long enough would
+//! overflow the stack, and that ends the process. So chains are counted in the tokens.
+//!
+//! A keyword that begins a clause ends the chains before it, but only where it is one: almost every keyword is a name where the
+//! parser expects an operand, as in `window + window`. What the optimizer then makes of the plan is measured by
+//! [`depth`](super::depth).
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use volary_flight_proto::{Error, Result};
+
+use super::tokens::is_text;
+
+/// Operators of one chain, with those of the expressions around it. The stacks of the CPU runtime's threads hold several
+/// times as many.
+const MAX_DEPTH: usize = 2_000;
+
+/// What a joined table counts: the planner takes far longer over a join than over an operator.
+const JOIN: usize = 10;
+
+/// What an operator other than AND and OR counts: the planner asks for the types of both sides again at each of them, so planning
+/// takes the third power of the chain's length.
+pub(crate) const TYPED: usize = 4;
+
+/// Parentheses, brackets and CASE within each other. The parser follows fewer, but not everywhere: types within types it
+/// reads without counting.
+const MAX_OPEN: usize = 250;
+
+/// Queries and joined tables of a whole statement. A chain of CTEs is no chain of tokens, and the plan of each stands on the one
+/// before: what is planned must not be too deep to be thrown away again.
+const MAX_QUERIES: usize = 4_000;
+
+/// What the parser descends into without counting: types such as `STRUCT<a STRUCT<…`.
+const MAX_DESCENTS: usize = 500;
+
+/// What an EXPLAIN of another EXPLAIN counts as such a descent, and a PRIOR.
+const LARGE_DESCENT: usize = 25;
+
+/// How tightly an operator binds: a tree is at most as deep as the sum of the chains of its levels.
+const SET: usize = 0;
+const OR: usize = 1;
+const AND: usize = 2;
+const OTHER: usize = 3;
+const LEVELS: usize = 4;
+
+/// Names within names, as in `a.b.c`, that stand for a column of a table. More of them reach into structs, each into the one before.
+const NAME_PARTS: usize = 4;
+
+/// Refuses a statement whose tree would be too deep.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<()> {
+    let mut scan = Scan::default();
+    for token in tokens {
+        scan.take(token);
+        scan.check_limits()?;
+    }
+    Ok(())
+}
+
+/// What a token was to the parser, as far as it says what the next one can be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Before {
+    /// A clause begins.
+    #[default]
+    Start,
+    /// An operator, or a word such as NOT: an operand follows.
+    Operator,
+    /// The end of an operand.
+    Operand,
+}
+
+/// The chains of one level of parentheses.
+#[derive(Debug, Default)]
+struct Chains {
+    lengths: [usize; LEVELS],
+    in_from: bool,
+}
+
+impl Chains {
+    /// An operator that counts so much; the chains of those that bind more tightly end.
+    fn add(&mut self, level: usize, count: usize) {
+        self.lengths[level] += count;
+        self.end(level + 1);
+    }
+
+    fn end(&mut self, from: usize) {
+        self.lengths[from..].fill(0);
+    }
+
+    fn begin_clause(&mut self, is_from: bool) {
+        self.in_from = is_from;
+        self.end(OR);
+    }
+
+    fn depth(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+}
+
+/// What is open: parentheses and their like, or CASE.
+#[derive(Debug)]
+struct Group {
+    outside: Chains,
+    is_case: bool,
+    /// What it is to the token behind it.
+    after: Before,
+}
+
+#[derive(Debug, Default)]
+struct Scan {
+    chains: Chains,
+    open: Vec<Group>,
+    /// Of the chains around what is open.
+    depth_outside: usize,
+    before: Before,
+    /// If the last token was a word without quotes.
+    last_word: Option<Keyword>,
+    /// Whether a FROM stands where an operand is expected. The parser takes it for a name, or for a clause behind a name that looks
+    /// like an operator: what follows tells which.
+    after_from: bool,
+    /// Within IS [NOT] DISTINCT FROM.
+    in_is: bool,
+    name_parts: usize,
+    queries: usize,
+    descents: usize,
+    /// Whether there may be a CONNECT BY.
+    has_connect: bool,
+}
+
+impl Scan {
+    fn take(&mut self, token: &Token) {
+        if matches!(token, Token::Whitespace(_)) {
+            return;
+        }
+        let word = match token {
+            Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
+            _ => None,
+        };
+        match word {
+            // The part of a name that follows is no keyword.
+            Some(_) if self.name_parts > 0 && self.before == Before::Operator => {
+                self.before = Before::Operand;
+            }
+            Some(word) => {
+                self.name_parts = 0;
+                self.word(word);
+            }
+            None => self.sign(token),
+        }
+        self.after_from = word == Some(Keyword::FROM) && self.before == Before::Operand;
+        self.in_is = match word {
+            Some(Keyword::IS) => true,
+            Some(Keyword::NOT | Keyword::DISTINCT) => self.in_is,
+            _ => false,
+        };
+        self.last_word = word;
+    }
+
+    fn sign(&mut self, token: &Token) {
+        if let Token::Period = token {
+            self.name_parts += 1;
+            if self.name_parts >= NAME_PARTS {
+                self.chains.add(OTHER, TYPED);
+            }
+            self.before = Before::Operator;
+            return;
+        }
+        match token {
+            Token::LParen | Token::LBrace => self.open_group(),
+            Token::LBracket => {
+                // A subscript, or an array.
+                if self.before == Before::Operand {
+                    self.operator(OTHER);
+                }
+                self.open_group();
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => self.close_group(),
+            Token::Comma if self.chains.in_from => self.join(),
+            Token::Comma => {
+                self.chains.end(OR);
+                self.before = Before::Start;
+            }
+            Token::SemiColon => self.before = Before::Start,
+            Token::VerticalBarRightAngleBracket => {
+                self.chains.add(SET, 1);
+                self.queries += 1;
+                self.before = Before::Start;
+            }
+            Token::Mul if self.is_all_columns() => self.before = Before::Operand,
+            Token::Lt if self.last_word.is_some_and(has_types_within) => {
+                self.descents += 1;
+                self.operator(OTHER);
+            }
+            _ if is_operand(token) => self.before = Before::Operand,
+            _ => self.operator(OTHER),
+        }
+        self.name_parts = 0;
+    }
+
+    /// Whether a `*` stands where a column or a clause begins, or behind a table's name and a period.
+    fn is_all_columns(&self) -> bool {
+        match self.before {
+            Before::Start => true,
+            Before::Operator => self.name_parts > 0,
+            Before::Operand => false,
+        }
+    }
+
+    /// Words that count do so wherever they stand: an operator may also be an alias, and what follows it is then no operand.
+    fn word(&mut self, word: Keyword) {
+        match word {
+            Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => {
+                self.chains.add(SET, 1);
+                self.before = Before::Start;
+            }
+            Keyword::JOIN => self.join(),
+            Keyword::CASE => {
+                self.push(true, Before::Operand);
+                self.before = Before::Start;
+            }
+            _ => {
+                match word {
+                    Keyword::SELECT | Keyword::VALUES | Keyword::TABLE => self.queries += 1,
+                    Keyword::CONNECT => self.has_connect = true,
+                    // It is a name everywhere else.
+                    Keyword::PRIOR if !self.has_connect => {}
+                    Keyword::EXPLAIN | Keyword::PRIOR => self.descents += LARGE_DESCENT,
+                    _ => {}
+                }
+                if self.before == Before::Operator || self.after_from {
+                    self.operand(word);
+                } else {
+                    self.keyword(word);
+                }
+            }
+        }
+    }
+
+    /// A word where an operand is expected: a name, or it leads to one.
+    fn operand(&mut self, word: Keyword) {
+        let last = self.last_word;
+        match word {
+            // The operand is still to come.
+            Keyword::FROM if self.in_is && last == Some(Keyword::DISTINCT) => {}
+            Keyword::DISTINCT if self.in_is => {}
+            Keyword::TIME if last == Some(Keyword::AT) => {}
+            Keyword::ZONE if last == Some(Keyword::TIME) => {}
+            Keyword::TO if last == Some(Keyword::SIMILAR) => {}
+            Keyword::NOT | Keyword::INTERVAL | Keyword::ANY => {}
+            _ if last == Some(Keyword::NOT) && is_operator(word) => self.operator(OTHER),
+            Keyword::FROM => {
+                self.chains.in_from = true;
+                self.before = Before::Operand;
+            }
+            // CREATE VIEW v AS SELECT
+            Keyword::SELECT if last == Some(Keyword::AS) => self.before = Before::Start,
+            _ => self.before = Before::Operand,
+        }
+    }
+
+    /// A word behind an operand, or where a clause begins.
+    fn keyword(&mut self, word: Keyword) {
+        match word {
+            Keyword::OR => self.operator(OR),
+            Keyword::AND => self.operator(AND),
+            Keyword::NOT if self.before == Before::Operand => self.operator(OTHER),
+            _ if is_operator(word) => self.operator(OTHER),
+            Keyword::GROUP if self.last_word == Some(Keyword::WITHIN) => {}
+            Keyword::SELECT => {
+                self.chains.begin_clause(false);
+                self.before = Before::Start;
+            }
+            Keyword::FROM => {
+                self.chains.begin_clause(true);
+                self.before = Before::Operator;
+            }
+            Keyword::WHERE
+            | Keyword::GROUP
+            | Keyword::HAVING
+            | Keyword::QUALIFY
+            | Keyword::WINDOW
+            | Keyword::ORDER => {
+                self.chains.begin_clause(false);
+                self.before = Before::Operator;
+            }
+            Keyword::ON | Keyword::WHEN | Keyword::THEN | Keyword::ELSE => {
+                self.chains.end(OR);
+                self.before = Before::Operator;
+            }
+            Keyword::END if self.before == Before::Operand => self.end_case(),
+            Keyword::ALL
+            | Keyword::DISTINCT
+            | Keyword::EXPLAIN
+            | Keyword::TABLE
+            | Keyword::VALUES => self.before = Before::Start,
+            Keyword::AS | Keyword::INTERVAL | Keyword::NOT | Keyword::OVER => {
+                self.before = Before::Operator;
+            }
+            _ => self.before = Before::Operand,
+        }
+    }
+
+    fn operator(&mut self, level: usize) {
+        self.chains
+            .add(level, if level == OTHER { TYPED } else { 1 });
+        self.before = Before::Operator;
+    }
+
+    fn join(&mut self) {
+        self.chains.add(SET, JOIN);
+        self.queries += 1;
+        self.before = Before::Operator;
+    }
+
+    fn open_group(&mut self) {
+        let after = match self.last_word {
+            // a OPERATOR(+) b
+            Some(Keyword::OPERATOR) => Before::Operator,
+            // SELECT DISTINCT ON (a) *
+            Some(Keyword::ON) => Before::Start,
+            _ => Before::Operand,
+        };
+        self.push(false, after);
+        self.before = Before::Start;
+    }
+
+    fn push(&mut self, is_case: bool, after: Before) {
+        let outside = std::mem::take(&mut self.chains);
+        self.depth_outside += outside.depth() + 1;
+        self.open.push(Group {
+            outside,
+            is_case,
+            after,
+        });
+    }
+
+    /// Closes the innermost parenthesis, with a CASE without END within it: such a CASE was a name.
+    fn close_group(&mut self) {
+        while let Some(group) = self.open.pop() {
+            let is_case = group.is_case;
+            self.leave(group);
+            if !is_case {
+                break;
+            }
+        }
+    }
+
+    fn end_case(&mut self) {
+        if let Some(group) = self.open.pop_if(|group| group.is_case) {
+            self.leave(group);
+        }
+    }
+
+    fn leave(&mut self, group: Group) {
+        self.chains = group.outside;
+        self.depth_outside -= self.chains.depth() + 1;
+        self.before = group.after;
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let what = if self.depth_outside + self.chains.depth() > MAX_DEPTH {
+            format!(
+                "more than {MAX_DEPTH} operators (a join counts as {JOIN}, any but AND and OR as {TYPED}) follow each other"
+            )
+        } else if self.open.len() > MAX_OPEN {
+            format!("more than {MAX_OPEN} parentheses stand in each other")
+        } else if self.queries > MAX_QUERIES {
+            format!("it has more than {MAX_QUERIES} queries and joined tables")
+        } else if self.descents > MAX_DESCENTS {
+            format!(
+                "it has more than {MAX_DESCENTS} types of types (an EXPLAIN counts as {LARGE_DESCENT})"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(format!(
+            "the statement is nested too deeply: {what}; write it flatter, with IN (…) or a table of the values"
+        )))
+    }
+}
+
+/// Words that stand between operands or behind one.
+fn is_operator(word: Keyword) -> bool {
+    matches!(
+        word,
+        Keyword::AT
+            | Keyword::BETWEEN
+            | Keyword::COLLATE
+            | Keyword::DIV
+            | Keyword::ILIKE
+            | Keyword::IN
+            | Keyword::IS
+            | Keyword::LIKE
+            | Keyword::MATCH
+            | Keyword::MEMBER
+            | Keyword::NOTNULL
+            | Keyword::OPERATOR
+            | Keyword::OVERLAPS
+            | Keyword::REGEXP
+            | Keyword::RLIKE
+            | Keyword::SIMILAR
+            | Keyword::XOR
+    )
+}
+
+fn has_types_within(word: Keyword) -> bool {
+    matches!(word, Keyword::ARRAY | Keyword::MAP | Keyword::STRUCT)
+}
+
+fn is_operand(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Word(_) | Token::Number(_, _) | Token::Placeholder(_)
+    ) || is_text(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    fn is_refused(sql: &str) -> bool {
+        let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap();
+        check(&tokens).is_err()
+    }
+
+    #[test]
+    fn long_chains_are_refused() {
+        for operator in ["+", " OR ", " AND ", "||", "=", "::INT "] {
+            let sql = format!("SELECT {}", vec!["a"; 3_000].join(operator));
+            assert!(is_refused(&sql), "{operator}");
+        }
+        for operator in ["+", "||", "=", "::INT "] {
+            let sql = format!("SELECT {}", vec!["a"; 502].join(operator));
+            assert!(is_refused(&sql), "{operator}");
+        }
+        assert!(is_refused(&vec!["SELECT 1"; 3_000].join(" UNION ALL ")));
+        assert!(is_refused(&format!(
+            "SELECT 1 FROM {}",
+            vec!["t"; 300].join(" JOIN ")
+        )));
+        assert!(is_refused(&format!(
+            "SELECT 1 FROM {}",
+            vec!["t"; 300].join(", ")
+        )));
+        let nested = format!("SELECT {}{}", "(1+1+1+1+".repeat(500), "1)".repeat(500));
+        assert!(is_refused(&nested));
+    }
+
+    #[test]
+    fn chains_of_names_that_are_keywords_are_refused() {
+        for (first, operand, operator) in [
+            ("", "window", " + "),
+            ("", "t.order", " + "),
+            ("1 * ", "from", " * "),
+            ("values * ", "from", " * "),
+            ("a, distinct * ", "from", " * "),
+            ("1 * ", "select * from", " * "),
+            ("", "CASE WHEN a THEN b ELSE c END", " + "),
+            ("", "sum(a) OVER window", " + "),
+            ("", "median(a) WITHIN GROUP (ORDER BY a)", " + "),
+            ("a + ", "INTERVAL window", " + "),
+            ("a", "", " AT TIME ZONE window"),
+            ("a", "", " IS DISTINCT FROM window"),
+            ("a", "", " NOT LIKE window"),
+            ("a", "", " NOT NULL"),
+            ("a", "", " OPERATOR(+) window"),
+            ("a", "", " ILIKE 'a'"),
+            ("a", "", "[1]"),
+            ("a", "", ".b"),
+        ] {
+            let chain = format!("SELECT {first}{}", vec![operand; 550].join(operator));
+            assert!(is_refused(&chain), "{operator}{operand}");
+        }
+    }
+
+    #[test]
+    fn tables_are_counted_behind_names_that_are_keywords() {
+        for first in [
+            "SELECT case FROM window",
+            "SELECT over FROM t",
+            "SELECT a, FROM window",
+            "SELECT FROM window",
+            "SELECT DISTINCT FROM t",
+            "SELECT 1 + distinct FROM window",
+            "SELECT 1 FROM t JOIN u ON window = 1",
+            "SELECT 1 FROM t AS window",
+        ] {
+            let tables = ", t".repeat(300);
+            assert!(is_refused(&format!("{first}{tables}")), "{first}");
+        }
+        assert!(is_refused(&format!(
+            "SELECT 1 FROM t at{}",
+            " JOIN t at".repeat(300)
+        )));
+    }
+
+    #[test]
+    fn what_the_parser_or_the_planner_would_descend_into_is_refused() {
+        assert!(is_refused(&format!("{}SELECT 1", "EXPLAIN ".repeat(100))));
+        assert!(is_refused(&format!(
+            "SELECT CAST(1 AS {}INT",
+            "STRUCT<a INT, b ".repeat(1_000)
+        )));
+        assert!(is_refused(&format!(
+            "SELECT CAST(1 AS {}INT",
+            "Nullable(".repeat(300)
+        )));
+        let views: Vec<_> = (1..5_000)
+            .map(|n| format!("a{n} AS (SELECT * FROM a{})", n - 1))
+            .collect();
+        assert!(is_refused(&format!(
+            "WITH a0 AS (SELECT 1), {} SELECT 1",
+            views.join(", ")
+        )));
+    }
+
+    #[test]
+    fn what_people_write_is_not_refused() {
+        let lines = vec![
+            "SELECT DISTINCT t.a, count(*) FROM t, u WHERE t.time AT TIME ZONE 'UTC' IS NOT DISTINCT FROM u.time AND a NOT IN (1, 2) GROUP BY t.a ORDER BY 1";
+            80
+        ];
+        assert!(!is_refused(&lines.join(" UNION ALL ")));
+        let years = vec!["cur.a - prior.a"; 100].join(", ");
+        assert!(!is_refused(&format!(
+            "WITH prior AS (SELECT 1 AS a) SELECT {years} FROM cur, prior"
+        )));
+        let columns =
+            vec!["CASE WHEN a NOT LIKE 'x' THEN \"end\" ELSE sum(a) OVER w END AS b"; 3_000];
+        assert!(!is_refused(&format!(
+            "SELECT {} FROM t WINDOW w AS (ORDER BY a)",
+            columns.join(", ")
+        )));
+        assert!(!is_refused(&format!(
+            "CREATE TABLE t ({})",
+            vec!["a ARRAY<INT>"; 400].join(", ")
+        )));
+        let sums = vec!["a"; 490].join("+");
+        assert!(!is_refused(&format!(
+            "SELECT {sums} FROM t WHERE {sums} > 1"
+        )));
+        let ors = vec!["a = 1"; 1_900].join(" OR ");
+        assert!(!is_refused(&format!("SELECT 1 FROM t WHERE {ors}")));
+        assert!(!is_refused(&vec!["SELECT 1"; 1_900].join(" UNION ALL ")));
+    }
+
+    #[test]
+    fn long_lists_are_no_chains() {
+        let values = vec!["(1, -2, 'x' || 'y')"; 10_000].join(", ");
+        assert!(!is_refused(&format!("INSERT INTO t VALUES {values}")));
+        assert!(!is_refused(&format!(
+            "SELECT a FROM t GROUP BY {}",
+            vec!["a"; 5_000].join(", ")
+        )));
+        assert!(!is_refused(&format!(
+            "SELECT extract(day FROM t), {} FROM t",
+            vec!["a"; 5_000].join(", ")
+        )));
+        let list = vec!["1"; 100_000].join(", ");
+        assert!(!is_refused(&format!("SELECT * FROM t WHERE k IN ({list})")));
+        let ors = vec!["a = 1 AND b < 2 + 3"; 1_500].join(" OR ");
+        assert!(!is_refused(&format!("SELECT * FROM t WHERE {ors}")));
+        let cases = vec!["WHEN a = 1 AND b = 2 THEN 3 * 4"; 5_000].join(" ");
+        assert!(!is_refused(&format!("SELECT CASE {cases} END FROM t")));
+    }
+}

@@ -1,0 +1,313 @@
+//! What DataFusion 55 would answer wrongly, and Volary does not answer yet: an error is better than wrong rows.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, ScalarValue};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableFactor};
+use volary_flight_proto::{Error, Result};
+
+use super::merged_columns;
+use super::visit::{QueryVisitor, visit};
+
+/// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956), and the
+/// merged columns of RIGHT and FULL JOIN … USING, which would be those of the left side alone (apache/datafusion#22881).
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check_statement(statement: &DfStatement) -> Result<()> {
+    visit(statement, &mut Statement)
+}
+
+struct Statement;
+
+impl QueryVisitor for Statement {
+    fn enter(&mut self, query: &Query) -> Result<()> {
+        let mut sides = vec![query.body.as_ref()];
+        while let Some(side) = sides.pop() {
+            match side {
+                SetExpr::Select(select) => merged_columns::check(select)?,
+                SetExpr::SetOperation {
+                    op,
+                    set_quantifier,
+                    left,
+                    right,
+                } => {
+                    let keeps_copies = matches!(
+                        set_quantifier,
+                        SetQuantifier::All | SetQuantifier::AllByName
+                    );
+                    if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
+                        return Err(Error::invalid(format!(
+                            "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
+                        )));
+                    }
+                    sides.extend([left.as_ref(), right.as_ref()]);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The planner would read all rows, without a word.
+    fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
+        match factor {
+            TableFactor::Table {
+                sample: Some(_), ..
+            }
+            | TableFactor::Derived {
+                sample: Some(_), ..
+            } => Err(Error::invalid(
+                "TABLESAMPLE is not supported; WHERE random() < 0.01 takes about a hundredth of the rows",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses subqueries whose conditions on the columns of the query around them would be taken out of where they must stay, windows
+/// that look ahead over NULLs, and what relies on keys that `unnest` repeats.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = None;
+    plan.apply_with_subqueries(|node| {
+        refused = refused.take().or(takes_repeated_for_unique(node)?);
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                refused = refused.take().or(match part {
+                    Expr::Exists(exists) => pulled_up(&exists.subquery.subquery, true)?,
+                    Expr::InSubquery(in_subquery) => {
+                        pulled_up(&in_subquery.subquery.subquery, true)?
+                    }
+                    Expr::ScalarSubquery(subquery) => pulled_up(&subquery.subquery, false)?,
+                    Expr::WindowFunction(function) => looks_ahead_over_nulls(function),
+                    _ => None,
+                });
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(if refused.is_some() {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    })?;
+    match refused {
+        Some(what) => Err(Error::invalid(what)),
+        None => Ok(()),
+    }
+}
+
+/// The planner makes a join of a correlated subquery, with the conditions on outer columns as its own: wrong if something between
+/// depends on which rows they leave (apache/datafusion#24960, #25283, #25507, #25519).
+fn pulled_up(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<String>> {
+    let mut walk = Correlation {
+        is_predicate,
+        has_inner_limit: false,
+        kept_in: None,
+    };
+    let correlated = walk.of(subquery, true)?;
+    if correlated && is_predicate && walk.has_inner_limit {
+        walk.kept_in.get_or_insert("a LIMIT of a part of it");
+    }
+    Ok(walk.kept_in.map(|what| {
+        format!(
+            "a subquery that reads columns of the query around it, within {what}, is not supported; write it as a join"
+        )
+    }))
+}
+
+struct Correlation {
+    is_predicate: bool,
+    /// Whether there is a LIMIT that is not the subquery's own.
+    has_inner_limit: bool,
+    kept_in: Option<&'static str>,
+}
+
+impl Correlation {
+    /// Whether the plan reads columns of the query around. `is_top`: whether its rows are the subquery's.
+    fn of(&mut self, plan: &LogicalPlan, is_top: bool) -> DfResult<bool> {
+        let keeps_rows = matches!(
+            plan,
+            LogicalPlan::Projection(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Sort(_)
+                | LogicalPlan::Distinct(_)
+                | LogicalPlan::Limit(_)
+        );
+        let mut inputs = Vec::new();
+        for input in plan.inputs() {
+            inputs.push(self.of(input, is_top && keeps_rows)?);
+        }
+        let below = inputs.contains(&true);
+        let side = |side: usize| inputs.get(side) == Some(&true);
+        let kept_in = match plan {
+            LogicalPlan::Window(_) if below => Some("a window function"),
+            LogicalPlan::Limit(limit) => {
+                self.has_inner_limit |= !is_top;
+                (below && limit.skip.as_deref().is_some_and(|skip| !is_zero(skip)))
+                    .then_some("an OFFSET")
+            }
+            LogicalPlan::Aggregate(aggregate) if below => {
+                let has_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+                if has_sets {
+                    Some("GROUPING SETS, ROLLUP or CUBE")
+                } else if aggregate.group_expr.is_empty() && self.is_predicate {
+                    Some("an aggregate without GROUP BY, for IN or EXISTS,")
+                } else {
+                    None
+                }
+            }
+            LogicalPlan::Join(join) => {
+                let from_nullable_side = match join.join_type {
+                    JoinType::Left => side(1),
+                    JoinType::Right => side(0),
+                    JoinType::Full => below,
+                    _ => false,
+                };
+                from_nullable_side.then_some("the side of an outer join that may be missing")
+            }
+            _ => None,
+        };
+        self.kept_in = self.kept_in.or(kept_in);
+        let mut own = false;
+        plan.apply_expressions(|expression| {
+            own |= expression.contains_outer();
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(own || below)
+    }
+}
+
+/// The keys of a grouped query are known to be unique, above `unnest` too, which repeats them (apache/datafusion#24787).
+fn takes_repeated_for_unique(plan: &LogicalPlan) -> DfResult<Option<String>> {
+    let what = match plan {
+        LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => "GROUP BY",
+        LogicalPlan::Sort(sort) if sort.expr.len() > 1 => "ORDER BY of several columns",
+        LogicalPlan::Distinct(_) => "DISTINCT",
+        LogicalPlan::Join(_) => "a join",
+        LogicalPlan::Window(_) => "a window function",
+        _ => return Ok(None),
+    };
+    let has_keys = |plan: &LogicalPlan| !plan.schema().functional_dependencies().is_empty();
+    for input in plan.inputs() {
+        let is_repeated =
+            |below: &LogicalPlan| matches!(below, LogicalPlan::Unnest(_)) && has_keys(below);
+        if has_keys(input) && input.exists(|below| Ok(is_repeated(below)))? {
+            return Ok(Some(format!(
+                "{what} above unnest of a query with GROUP BY is not supported; keep the unnested rows in a table (CREATE TABLE … AS)"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+fn is_zero(expression: &Expr) -> bool {
+    matches!(expression, Expr::Literal(ScalarValue::Int64(Some(0)), _))
+}
+
+/// Only the next row that is not NULL is looked for rightly (apache/datafusion#25471).
+fn looks_ahead_over_nulls(function: &WindowFunction) -> Option<String> {
+    if function.params.null_treatment != Some(NullTreatment::IgnoreNulls) {
+        return None;
+    }
+    let offset = function.params.args.get(1);
+    let offset = offset.map_or(Some(1), |offset| match offset {
+        Expr::Literal(ScalarValue::Int64(offset), _) => *offset,
+        _ => None,
+    });
+    let is_right = match (function.fun.name(), offset) {
+        ("lead", Some(offset)) => offset <= 1,
+        ("lag", Some(offset)) => offset >= -1,
+        ("lead" | "lag", None) => false,
+        _ => true,
+    };
+    (!is_right).then(|| {
+        format!(
+            "{} with IGNORE NULLS that looks ahead by more than one row is not supported; filter the NULLs out before",
+            function.fun.name()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::SessionContext;
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    async fn refusal(sql: &str) -> Option<String> {
+        let statement = DFParser::parse_sql(sql).unwrap().pop_back().unwrap();
+        if let Err(error) = check_statement(&statement) {
+            return Some(error.message().to_owned());
+        }
+        let context = SessionContext::new();
+        for table in ["facts", "partners", "kinds"] {
+            let create = format!("CREATE TABLE {table} (id BIGINT, k BIGINT, o BIGINT, v BIGINT)");
+            context.sql(&create).await.unwrap();
+        }
+        let state = context.state();
+        let plan = state.statement_to_plan(statement).await.unwrap();
+        let refused = check_plan(&plan).err();
+        refused.map(|error| error.message().to_owned())
+    }
+
+    #[tokio::test]
+    async fn what_would_be_wrong_is_refused() {
+        let unnested = "SELECT k, unnest(array_agg(v)) AS u FROM facts GROUP BY k";
+        let exists = |rest: &str| format!("SELECT f.id FROM facts f WHERE EXISTS ({rest})");
+        for (sql, what) in [
+            (exists("SELECT 1 FROM (SELECT row_number() OVER (ORDER BY p.id) AS n FROM partners p WHERE p.k = f.k) x WHERE x.n = 2"), "window"),
+            (exists("SELECT 1 FROM partners p WHERE p.k = f.k OFFSET 1"), "OFFSET"),
+            (exists("SELECT 1 FROM (SELECT * FROM partners p WHERE p.k = f.k LIMIT 3) x WHERE x.v > 5"), "LIMIT"),
+            (exists("SELECT 1 FROM partners p JOIN (SELECT * FROM kinds LIMIT 2) x ON x.o = p.o WHERE p.k = f.k"), "LIMIT"),
+            (exists("SELECT count(*) FROM partners p WHERE p.k = f.k"), "without GROUP BY"),
+            (exists("SELECT 1 FROM partners p WHERE p.k = f.k GROUP BY ROLLUP (p.k)"), "ROLLUP"),
+            (exists("SELECT 1 FROM kinds x LEFT JOIN (SELECT * FROM partners p WHERE p.k = f.k) q ON x.o = q.o WHERE q.id IS NULL"), "outer join"),
+            ("SELECT id FROM facts f WHERE 0 IN (SELECT count(*) FROM partners p WHERE p.k = f.k)".to_owned(), "without GROUP BY"),
+            ("SELECT o FROM facts INTERSECT ALL SELECT o FROM partners".to_owned(), "INTERSECT ALL"),
+            ("SELECT 1 FROM (SELECT 1 UNION (SELECT o FROM facts EXCEPT ALL SELECT o FROM partners)) x".to_owned(), "EXCEPT ALL"),
+            (format!("SELECT k, count(*) FROM ({unnested}) x GROUP BY k"), "GROUP BY above unnest"),
+            (format!("SELECT DISTINCT k FROM ({unnested}) x"), "DISTINCT above unnest"),
+            (format!("{unnested} ORDER BY k, u"), "ORDER BY of several"),
+            (format!("SELECT k, sum(u) OVER (ORDER BY k) FROM ({unnested}) x"), "a window function above"),
+            (format!("SELECT id FROM facts f WHERE k IN (SELECT x.k FROM ({unnested}) x JOIN kinds USING (k))"), "a join above"),
+            ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lead"),
+            ("SELECT * FROM facts f RIGHT JOIN partners p USING (k)".to_owned(), "merged columns"),
+            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k, o) WHERE upper(O) = 'x'".to_owned(), "merged columns"),
+            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k) JOIN kinds x USING (k)".to_owned(), "merged columns"),
+            ("SELECT f.v FROM kinds x, (facts f NATURAL RIGHT JOIN partners p)".to_owned(), "merged columns"),
+            ("SELECT 1 FROM (SELECT max(v) FROM (SELECT k, f.v FROM facts f FULL JOIN partners p USING (k)) x) y".to_owned(), "merged columns"),
+            ("SELECT lag(v, -2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lag"),
+        ] {
+            let refused = refusal(&sql).await;
+            assert!(refused.as_ref().is_some_and(|why| why.contains(what)), "{sql}: {refused:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_right_is_not_refused() {
+        for sql in [
+            "SELECT id FROM facts f WHERE EXISTS (SELECT 1 FROM partners p WHERE p.k = f.k LIMIT 1)",
+            "SELECT id FROM facts f WHERE EXISTS (SELECT 1 FROM partners p LEFT JOIN kinds x ON x.o = p.o WHERE p.k = f.k)",
+            "SELECT id FROM facts f WHERE v > (SELECT 0.2 * avg(p.v) FROM partners p WHERE p.k = f.k)",
+            "SELECT id FROM facts f WHERE k IN (SELECT p.k FROM partners p WHERE p.o = f.o GROUP BY p.k)",
+            "SELECT id FROM facts WHERE EXISTS (SELECT count(*) FROM partners LIMIT 3 OFFSET 1)",
+            "SELECT id FROM facts WHERE o IN (SELECT o FROM (SELECT o, row_number() OVER (ORDER BY id) AS n FROM kinds) x WHERE n < 3)",
+            "SELECT id, lead(v) IGNORE NULLS OVER (ORDER BY id), lag(v, 2) IGNORE NULLS OVER (ORDER BY id), lead(v, 2) OVER (ORDER BY id) FROM facts",
+            "SELECT k, unnest(array_agg(v)) FROM facts GROUP BY k ORDER BY k",
+            "SELECT k, count(*) FROM (SELECT k, unnest(make_array(v, o)) AS u FROM facts) x GROUP BY k",
+            "SELECT * FROM facts f LEFT JOIN partners p USING (k)",
+            "SELECT f.v, coalesce(f.k, p.k) AS k, count(*) FROM facts f FULL JOIN partners p USING (k) GROUP BY f.v, f.k, p.k ORDER BY k",
+            "SELECT o FROM facts INTERSECT SELECT o FROM partners EXCEPT SELECT o FROM kinds UNION ALL SELECT 1",
+        ] {
+            assert_eq!(refusal(sql).await, None, "{sql}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What arguments, and defaults of parameters, may be: constants, and parameters of the statement.
+//!
+//! A column would be another one where the argument stands, a subquery would be read once for each place, and `random()` would be another
+//! value at each.
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::Expr;
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query};
+use volary_catalog::QueryParameter;
+use volary_flight_proto::{Error, Result};
+
+use super::body::{cast, data_type};
+use crate::sql::syntax::parse_expression;
+use crate::sql::visit::{QueryVisitor, visit_node};
+
+/// Refuses an argument with a query in it, before it is planned.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(super) fn check_text(argument: &SqlExpr) -> Result<()> {
+    visit_node(argument, &mut NoQueries(argument))
+}
+
+struct NoQueries<'a>(&'a SqlExpr);
+
+impl QueryVisitor for NoQueries<'_> {
+    fn enter(&mut self, _: &Query) -> Result<()> {
+        Err(refused(self.0))
+    }
+}
+
+/// Refuses an argument that is no constant and no parameter of the statement; gives its nodes.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(super) fn check_planned(argument: &Expr) -> Result<usize> {
+    let (mut nodes, mut is_constant) = (0, true);
+    argument.apply(|node| {
+        nodes += 1;
+        is_constant &= matches!(
+            node,
+            Expr::Literal(_, _)
+                | Expr::Placeholder(_)
+                | Expr::Cast(_)
+                | Expr::TryCast(_)
+                | Expr::BinaryExpr(_)
+                | Expr::Like(_)
+                | Expr::SimilarTo(_)
+                | Expr::Not(_)
+                | Expr::IsNotNull(_)
+                | Expr::IsNull(_)
+                | Expr::IsTrue(_)
+                | Expr::IsFalse(_)
+                | Expr::IsUnknown(_)
+                | Expr::IsNotTrue(_)
+                | Expr::IsNotFalse(_)
+                | Expr::IsNotUnknown(_)
+                | Expr::Negative(_)
+                | Expr::Between(_)
+                | Expr::Case(_)
+                | Expr::InList(_)
+                | Expr::ScalarFunction(_)
+        );
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !is_constant || argument.is_volatile() {
+        return Err(refused(argument));
+    }
+    Ok(nodes)
+}
+
+/// Refuses defaults that would fail, or mean something else, in a call.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`, with the parameter.
+pub(crate) fn check_defaults(state: &SessionState, parameters: &[QueryParameter]) -> Result<()> {
+    for parameter in parameters {
+        let Some(default) = &parameter.default else {
+            continue;
+        };
+        check_default(state, default, &parameter.data_type).map_err(|error| {
+            error.at(format!("default of the parameter \"{}\"", parameter.name))
+        })?;
+    }
+    Ok(())
+}
+
+fn check_default(state: &SessionState, default: &str, wanted: &str) -> Result<()> {
+    let default = parse_expression(default)?;
+    check_text(&default)?;
+    let wanted = cast(default, data_type(wanted)?).to_string();
+    let planned = state.create_logical_expr(&wanted, &DFSchema::empty());
+    let planned = planned.map_err(|error: DataFusionError| Error::from(error))?;
+    check_planned(&planned)?;
+    let is_parameter = planned.exists(|node| Ok(matches!(node, Expr::Placeholder(_))))?;
+    if is_parameter {
+        return Err(refused(&planned));
+    }
+    Ok(())
+}
+
+fn refused(what: impl std::fmt::Display) -> Error {
+    Error::invalid(format!(
+        "{what} is no constant: arguments of a saved query are constants, or parameters of the statement; its defaults are constants"
+    ))
+}

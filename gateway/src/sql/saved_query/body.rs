@@ -1,0 +1,222 @@
+//! The query of a saved query: its parameters have types where they stand, and get arguments in their place.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, Expr as SqlExpr, Statement as Ast, Value, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use volary_catalog::{QueryParameter, listed};
+use volary_flight_proto::{Error, Result};
+
+use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
+
+/// The most nodes of all arguments together, each as often as its parameter stands in the query.
+const MAX_NODES: usize = 50_000;
+
+/// A saved query that is planned for a statement.
+#[derive(Debug)]
+pub(crate) struct PlannedBody {
+    /// Its parameters.
+    pub(super) parameters: Vec<QueryParameter>,
+    /// Its plan, in which a parameter is a placeholder of its name within a cast to its type.
+    pub(crate) plan: LogicalPlan,
+}
+
+impl PlannedBody {
+    /// Of a plan of what [`typed`] gives.
+    pub(crate) fn new(parameters: &[QueryParameter], plan: LogicalPlan) -> Self {
+        Self {
+            parameters: parameters.to_vec(),
+            plan,
+        }
+    }
+
+    /// The plan with these expressions in place of the parameters, by name; with how many nodes each has.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if they are too large together, each as often as its parameter stands in the query.
+    pub(super) fn with(&self, arguments: &HashMap<String, (Expr, usize)>) -> DfResult<LogicalPlan> {
+        let placed = Cell::new(0_usize);
+        let plan = replaced(self.plan.clone(), |name, _| {
+            let (argument, nodes) = arguments.get(name)?;
+            placed.set(placed.get().saturating_add(*nodes));
+            // What is too large is not made even larger before it is refused.
+            (placed.get() <= MAX_NODES).then(|| argument.clone())
+        })?;
+        if placed.get() > MAX_NODES {
+            return Err(Error::invalid(format!(
+                "the arguments are too large where their parameters stand in the query: more than {MAX_NODES} expressions together"
+            ))
+            .into());
+        }
+        Ok(plan)
+    }
+}
+
+/// The plan with NULL for each parameter: its columns are those of every call.
+///
+/// # Errors
+/// Those of the plan.
+pub(crate) fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let null = |_: &str, cast: &Cast| {
+        let null = ScalarValue::try_from(cast.field.data_type()).ok()?;
+        Some(Expr::Literal(null, None))
+    };
+    Ok(replaced(plan, null)?)
+}
+
+/// The plan with what `value` gives for each parameter, by its name and the cast around it.
+fn replaced(
+    plan: LogicalPlan,
+    value: impl Fn(&str, &Cast) -> Option<Expr>,
+) -> DfResult<LogicalPlan> {
+    let replaced = plan.transform_up_with_subqueries(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let replaced = expression.transform_up(|expression| {
+                let Expr::Cast(cast) = &expression else {
+                    return Ok(Transformed::no(expression));
+                };
+                let Expr::Placeholder(placeholder) = cast.expr.as_ref() else {
+                    return Ok(Transformed::no(expression));
+                };
+                let name = placeholder.id.strip_prefix('$').unwrap_or_default();
+                Ok(match value(name, cast) {
+                    Some(value) => Transformed::yes(value),
+                    None => Transformed::no(expression),
+                })
+            })?;
+            Ok(replaced.update_data(|expression| name.restore(expression)))
+        })
+    })?;
+    Ok(replaced.data)
+}
+
+/// A saved query's text as a statement: a cast to its type is around each parameter.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a parameter that it does not have, or that stands nowhere, and for text that cannot be read.
+pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatement> {
+    let mut types = HashMap::new();
+    for parameter in parameters {
+        types.insert(parameter.name.as_str(), data_type(&parameter.data_type)?);
+    }
+    let dialect = GenericDialect {};
+    let mut query = Parser::new(&dialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+        .try_with_sql(sql)
+        .and_then(|mut parser| parser.parse_query())
+        .map_err(syntax_error)?;
+    let mut typing = Typing {
+        types,
+        parameters,
+        used: HashSet::new(),
+    };
+    if let ControlFlow::Break(error) = query.visit(&mut typing) {
+        return Err(error);
+    }
+    let is_unused = |parameter: &&QueryParameter| !typing.used.contains(&parameter.name);
+    if let Some(unused) = parameters.iter().find(is_unused) {
+        // A call's parameter in its place would vanish, and the values after it would be another's.
+        return Err(Error::invalid(format!(
+            "the parameter \"{0}\" stands nowhere in the query; write ${0}, or leave it out",
+            unused.name
+        )));
+    }
+    Ok(DfStatement::Statement(Box::new(Ast::Query(query))))
+}
+
+/// A type as SQL writes it.
+pub(super) fn data_type(text: &str) -> Result<DataType> {
+    let dialect = GenericDialect {};
+    Parser::new(&dialect)
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_data_type())
+        .map_err(syntax_error)
+}
+
+/// A cast of an expression.
+pub(super) fn cast(expression: SqlExpr, data_type: DataType) -> SqlExpr {
+    SqlExpr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(expression),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+struct Typing<'a> {
+    types: HashMap<&'a str, DataType>,
+    parameters: &'a [QueryParameter],
+    used: HashSet<String>,
+}
+
+impl VisitorMut for Typing<'_> {
+    type Break = Error;
+
+    /// After what is in it: the cast is not looked at again.
+    fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> ControlFlow<Self::Break> {
+        let SqlExpr::Value(value) = expression else {
+            return ControlFlow::Continue(());
+        };
+        let Value::Placeholder(text) = &mut value.value else {
+            return ControlFlow::Continue(());
+        };
+        let name = text.strip_prefix('$').unwrap_or(text).to_lowercase();
+        let Some(data_type) = self.types.get(name.as_str()) else {
+            return ControlFlow::Break(Error::invalid(format!(
+                "there is no parameter {text}; it has {}",
+                listed(self.parameters)
+            )));
+        };
+        *text = format!("${name}");
+        self.used.insert(name);
+        let placeholder = expression.clone();
+        *expression = cast(placeholder, data_type.clone());
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(name: &str, data_type: &str) -> QueryParameter {
+        QueryParameter {
+            name: name.to_owned(),
+            data_type: data_type.to_owned(),
+            default: None,
+        }
+    }
+
+    #[test]
+    fn parameters_have_types_wherever_they_stand() {
+        let parameters = [parameter("k", "BIGINT"), parameter("name", "VARCHAR")];
+        let sql = "WITH c AS (SELECT $K AS k) SELECT * FROM t WHERE a IN ($k, 2) AND '$k' = $name AND EXISTS (SELECT 1 FROM c WHERE k = $k) LIMIT $k";
+        assert_eq!(
+            typed(sql, &parameters).unwrap().to_string(),
+            "WITH c AS (SELECT CAST($k AS BIGINT) AS k) SELECT * FROM t WHERE a IN (CAST($k AS BIGINT), 2) AND '$k' = CAST($name AS VARCHAR) AND EXISTS (SELECT 1 FROM c WHERE k = CAST($k AS BIGINT)) LIMIT CAST($k AS BIGINT)"
+        );
+        let error = typed("SELECT $k", &parameters).unwrap_err();
+        let unused =
+            "the parameter \"name\" stands nowhere in the query; write $name, or leave it out";
+        assert_eq!(error.message(), unused);
+        let error = typed("SELECT $price", &parameters).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "there is no parameter $price; it has (k BIGINT, name VARCHAR)"
+        );
+    }
+}

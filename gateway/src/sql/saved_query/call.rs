@@ -1,0 +1,354 @@
+//! Calls of saved queries.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use datafusion::common::DFSchema;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::planner::{
+    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+};
+use datafusion::logical_expr::{Cast, Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, TableFunctionArgs,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use parking_lot::Mutex;
+use volary_catalog::{QueryParameter, listed};
+use volary_flight_proto::{Error, Result};
+
+use super::argument::{check_planned, check_text};
+use super::body::{PlannedBody, cast, data_type};
+use crate::sql::names::{identifier, object_name};
+use crate::sql::syntax::parse_expression;
+use crate::sql::tokens::is_word;
+
+/// `CALL name(…)` is `SELECT * FROM name(…)`, also within EXPLAIN.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a CALL of nothing, or without arguments.
+pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let of_explain = [Keyword::EXPLAIN, Keyword::ANALYZE, Keyword::VERBOSE];
+    let is_before = |token: &Token| {
+        matches!(token, Token::Whitespace(_))
+            || of_explain.iter().any(|keyword| is_word(token, *keyword))
+    };
+    let first = tokens.iter().position(|token| !is_before(&token.token));
+    let Some(at) = first.filter(|at| is_word(&tokens[*at].token, Keyword::CALL)) else {
+        return Ok(());
+    };
+    let is_of_name =
+        |token: &Token| matches!(token, Token::Whitespace(_) | Token::Word(_) | Token::Period);
+    let after_name = tokens[at + 1..]
+        .iter()
+        .find(|token| !is_of_name(&token.token));
+    if after_name.is_none_or(|token| token.token != Token::LParen) {
+        return Err(Error::invalid(
+            "this CALL is not understood; write CALL name(argument, …), also without arguments: CALL name()",
+        ));
+    }
+    let span = tokens[at].span;
+    let select = [
+        Token::make_keyword("SELECT"),
+        Token::Mul,
+        Token::make_keyword("FROM"),
+    ];
+    let select = select.map(|token| TokenWithSpan::new(token, span));
+    tokens.splice(at..=at, select);
+    Ok(())
+}
+
+/// The saved queries that a statement calls, planned.
+#[derive(Default)]
+pub(crate) struct SavedQueries(Mutex<HashMap<String, Arc<PlannedBody>>>);
+
+impl fmt::Debug for SavedQueries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.lock().keys()).finish()
+    }
+}
+
+impl SavedQueries {
+    /// One of them.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<PlannedBody>> {
+        self.0.lock().get(name).cloned()
+    }
+
+    /// One more.
+    pub(crate) fn insert(&self, name: &str, body: PlannedBody) {
+        self.0.lock().insert(name.to_owned(), Arc::new(body));
+    }
+}
+
+impl RelationPlanner for SavedQueries {
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> DfResult<RelationPlanning> {
+        let original = |relation| Ok(RelationPlanning::Original(Box::new(relation)));
+        let TableFactor::Table {
+            name,
+            alias,
+            args: Some(arguments),
+            ..
+        } = &relation
+        else {
+            return original(relation);
+        };
+        let Ok(name) = object_name(name) else {
+            return original(relation);
+        };
+        let Some(body) = self.get(&name) else {
+            return original(relation);
+        };
+        let at = |error: Error| DataFusionError::from(error.at(format!("query {name}")));
+        let arguments = by_name(&body.parameters, arguments).map_err(at)?;
+        let plan = called(&body, arguments, context)?;
+        let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
+        let planned = PlannedRelation::new(plan, alias.clone());
+        Ok(RelationPlanning::Planned(Box::new(planned)))
+    }
+}
+
+fn called(
+    body: &PlannedBody,
+    arguments: Vec<(&QueryParameter, SqlExpr)>,
+    context: &mut dyn RelationPlannerContext,
+) -> DfResult<LogicalPlan> {
+    let mut values = HashMap::new();
+    for (parameter, argument) in arguments {
+        let wanted = data_type(&parameter.data_type)?;
+        check_text(&argument)?;
+        let argument = context.sql_to_expr(cast(argument, wanted), &DFSchema::empty())?;
+        let nodes = check_planned(&argument)?;
+        values.insert(parameter.name.clone(), (with_type(argument), nodes));
+    }
+    body.with(&values)
+}
+
+/// A parameter of the statement that is an argument is known to clients by the type that is wanted of it. It is cast all the same, as the
+/// literal of its value would be.
+fn with_type(argument: Expr) -> Expr {
+    match argument {
+        Expr::Cast(Cast { expr, field }) => {
+            let expr = match *expr {
+                Expr::Placeholder(Placeholder { id, field: None }) => {
+                    let wanted = Field::new(id.clone(), field.data_type().clone(), true);
+                    Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(wanted))))
+                }
+                other => other,
+            };
+            Expr::Cast(Cast {
+                expr: Box::new(expr),
+                field,
+            })
+        }
+        other => other,
+    }
+}
+
+/// An argument for each parameter: those that come by position, those that come by name, and the defaults of the others.
+fn by_name<'a>(
+    parameters: &'a [QueryParameter],
+    given: &TableFunctionArgs,
+) -> Result<Vec<(&'a QueryParameter, SqlExpr)>> {
+    let takes = || format!("it takes {}", listed(parameters));
+    let mut arguments: HashMap<&str, SqlExpr> = HashMap::new();
+    let mut has_names = false;
+    for (position, argument) in given.args.iter().enumerate() {
+        let (parameter, value) = match argument {
+            FunctionArg::Unnamed(value) if !has_names => {
+                let parameter = parameters.get(position).ok_or_else(|| {
+                    Error::invalid(format!(
+                        "{} arguments were given, and {}",
+                        given.args.len(),
+                        takes()
+                    ))
+                })?;
+                (parameter, value)
+            }
+            FunctionArg::Unnamed(_) => {
+                return Err(Error::invalid(
+                    "an argument without a name follows one with a name; put those without first",
+                ));
+            }
+            FunctionArg::Named { name, arg, .. } => {
+                has_names = true;
+                (named(parameters, &identifier(name))?, arg)
+            }
+            FunctionArg::ExprNamed {
+                name: SqlExpr::Identifier(name),
+                arg,
+                ..
+            } => {
+                has_names = true;
+                (named(parameters, &identifier(name))?, arg)
+            }
+            FunctionArg::ExprNamed { name, .. } => {
+                return Err(Error::invalid(format!(
+                    "{name} is no name of a parameter; {}",
+                    takes()
+                )));
+            }
+        };
+        let FunctionArgExpr::Expr(value) = value else {
+            return Err(Error::invalid(format!(
+                "{value} is no argument; {}",
+                takes()
+            )));
+        };
+        let former = arguments.insert(&parameter.name, value.clone());
+        if former.is_some() {
+            return Err(Error::invalid(format!(
+                "the parameter \"{}\" was given twice",
+                parameter.name
+            )));
+        }
+    }
+    let mut all = Vec::with_capacity(parameters.len());
+    for parameter in parameters {
+        let given = arguments.remove(parameter.name.as_str());
+        let argument = match (given, &parameter.default) {
+            (Some(given), _) => given,
+            (None, Some(default)) => parse_expression(default)?,
+            (None, None) => {
+                return Err(Error::invalid(format!(
+                    "the parameter \"{}\" was not given, and has no default; {}",
+                    parameter.name,
+                    takes()
+                )));
+            }
+        };
+        all.push((parameter, argument));
+    }
+    Ok(all)
+}
+
+fn named<'a>(parameters: &'a [QueryParameter], name: &str) -> Result<&'a QueryParameter> {
+    let mut all = parameters.iter();
+    all.find(|parameter| parameter.name == name).ok_or_else(|| {
+        Error::invalid(format!(
+            "there is no parameter \"{name}\"; it takes {}",
+            listed(parameters)
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Ast};
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn parameters() -> Vec<QueryParameter> {
+        let parameter = |name: &str, default: Option<&str>| QueryParameter {
+            name: name.to_owned(),
+            data_type: "BIGINT".to_owned(),
+            default: default.map(str::to_owned),
+        };
+        vec![
+            parameter("a", None),
+            parameter("b", Some("7")),
+            parameter("c", Some("NULL")),
+        ]
+    }
+
+    fn arguments(call: &str) -> Result<Vec<String>> {
+        let sql = format!("SELECT * FROM {call}");
+        let Ok([Ast::Query(query)]) =
+            <[Ast; 1]>::try_from(Parser::parse_sql(&GenericDialect {}, &sql).unwrap())
+        else {
+            panic!("{sql}");
+        };
+        let SetExpr::Select(select) = *query.body else {
+            panic!("{sql}");
+        };
+        let TableFactor::Table {
+            args: Some(args), ..
+        } = &select.from[0].relation
+        else {
+            panic!("{sql}");
+        };
+        let parameters = parameters();
+        let arguments = by_name(&parameters, args)?;
+        let shown = arguments.iter().map(|(_, value)| value.to_string());
+        Ok(shown.collect())
+    }
+
+    #[test]
+    fn arguments_come_by_position_by_name_and_by_default() {
+        for (call, expected) in [
+            ("q(1)", ["1", "7", "NULL"]),
+            ("q(1, 2, 3)", ["1", "2", "3"]),
+            ("q(1, c => 3)", ["1", "7", "3"]),
+            ("q(C => 3, a => $1)", ["$1", "7", "3"]),
+            ("q(b => 1 + 1, a => 0)", ["0", "1 + 1", "NULL"]),
+        ] {
+            assert_eq!(arguments(call).unwrap(), expected, "{call}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_refused() {
+        for (call, part) in [
+            (
+                "q()",
+                "the parameter \"a\" was not given, and has no default; it takes (a BIGINT, b BIGINT DEFAULT 7, c BIGINT DEFAULT NULL)",
+            ),
+            (
+                "q(1, 2, 3, 4)",
+                "4 arguments were given, and it takes (a BIGINT",
+            ),
+            ("q(1, a => 2)", "\"a\" was given twice"),
+            ("q(a => 1, a => 2)", "\"a\" was given twice"),
+            ("q(a => 1, 2)", "put those without first"),
+            ("q(1, d => 2)", "there is no parameter \"d\"; it takes"),
+            ("q(*)", "* is no argument"),
+        ] {
+            let error = arguments(call).unwrap_err();
+            assert!(error.message().contains(part), "{call}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_a_select() {
+        use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+        for (sql, expected) in [
+            ("CALL q(1)", "SELECT*FROM q(1)"),
+            (" -- so\n call q(1)", " -- so\n SELECT*FROM q(1)"),
+            (
+                "EXPLAIN ANALYZE CALL q()",
+                "EXPLAIN ANALYZE SELECT*FROM q()",
+            ),
+            ("SELECT call FROM t", "SELECT call FROM t"),
+            ("", ""),
+        ] {
+            let dialect = GenericDialect {};
+            let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
+            let mut tokens = tokens.unwrap();
+            called_as_select(&mut tokens).unwrap();
+            let text: String = tokens.iter().map(|token| token.token.to_string()).collect();
+            assert_eq!(text, expected);
+        }
+        for sql in [
+            "CALL",
+            "CALL t",
+            "EXPLAIN CALL public.t ORDER BY k",
+            "CALL 'q'(1)",
+        ] {
+            let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
+            let error = called_as_select(&mut tokens.unwrap()).unwrap_err();
+            assert!(
+                error.message().contains("write CALL name("),
+                "{sql}: {error}"
+            );
+        }
+    }
+}

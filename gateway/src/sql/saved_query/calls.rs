@@ -1,0 +1,93 @@
+//! Where a statement calls something in FROM.
+
+use datafusion::common::TableReference;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{
+    GroupByExpr, SelectItem, SetExpr, Statement as Ast, TableFactor,
+};
+use volary_flight_proto::Result;
+
+use crate::sql::names::object_name;
+use crate::sql::visit::{QueryVisitor, visit};
+
+/// The names that the statement calls, whatever CTEs it has.
+///
+/// # Errors
+/// None: the walk refuses nothing.
+pub(crate) fn calls(statement: &DfStatement) -> Result<Vec<TableReference>> {
+    let mut calls = Calls(Vec::new());
+    visit(statement, &mut calls)?;
+    Ok(calls.0)
+}
+
+struct Calls(Vec<TableReference>);
+
+impl QueryVisitor for Calls {
+    fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
+        // Other names are found by the planner, or not at all.
+        if let TableFactor::Table {
+            name,
+            args: Some(_),
+            ..
+        } = factor
+            && let Ok(name) = object_name(name)
+        {
+            self.0.push(TableReference::bare(name));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a statement is `SELECT * FROM name(…)` and nothing else, as CALL is: its rows come in the order of what is called.
+pub(crate) fn is_plain_call(statement: &DfStatement) -> bool {
+    let DfStatement::Statement(statement) = statement else {
+        return false;
+    };
+    let Ast::Query(query) = statement.as_ref() else {
+        return false;
+    };
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return false;
+    };
+    let is_all = matches!(select.projection[..], [SelectItem::Wildcard(_)]);
+    let is_call = matches!(
+        &select.from[..],
+        [from] if from.joins.is_empty() && matches!(&from.relation, TableFactor::Table { args: Some(_), .. })
+    );
+    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    is_all && is_call && !is_grouped && query.with.is_none() && select.distinct.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    fn statement(sql: &str) -> DfStatement {
+        DFParser::parse_sql(sql).unwrap().pop_back().unwrap()
+    }
+
+    #[test]
+    fn calls_are_found_behind_every_cte() {
+        let sql = "WITH q AS (SELECT * FROM p(1)) SELECT * FROM q(2), q, Public.R(3) WHERE EXISTS (SELECT * FROM \"S\"())";
+        let names: Vec<_> = calls(&statement(sql)).unwrap();
+        let names: Vec<_> = names.iter().map(TableReference::table).collect();
+        assert_eq!(names, ["p", "q", "r", "S"]);
+    }
+
+    #[test]
+    fn a_plain_call_is_one_and_nothing_else() {
+        assert!(is_plain_call(&statement("SELECT * FROM q(1)")));
+        assert!(is_plain_call(&statement("SELECT * FROM q(1) LIMIT 3")));
+        for sql in [
+            "SELECT k FROM q(1)",
+            "SELECT DISTINCT * FROM q(1)",
+            "SELECT * FROM q(1), t",
+            "SELECT * FROM t",
+            "SELECT * FROM q(1) UNION ALL SELECT 1",
+        ] {
+            assert!(!is_plain_call(&statement(sql)), "{sql}");
+        }
+    }
+}

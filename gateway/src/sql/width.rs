@@ -1,0 +1,281 @@
+//! How many columns a statement's joins have together, and how often a SELECT looks for one.
+//!
+//! Each join that the planner makes has a list of the columns of all tables that it joins, those
+//! before it too: two hundred references to a table of four thousand columns are eighty million
+//! columns, which take gigabytes before [`depth`](super::depth) sees the plan. And it looks for
+//! each column that a SELECT lists among all those of its FROM, one by one: `SELECT *` of sixteen
+//! thousand columns takes half a minute, in which nothing stops it. So both are added up in the
+//! syntax tree.
+
+use std::collections::HashMap;
+
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{
+    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
+};
+use volary_flight_proto::{Error, Result};
+
+use super::names::identifier;
+use super::visit::{QueryVisitor, visit};
+
+/// All joins of a statement may have this many times the columns that one table may have.
+const TABLES: usize = 128;
+
+/// All SELECTs of a statement may look for columns as often as so many `SELECT *` of the widest
+/// table do: each takes two seconds where a table may have four thousand columns.
+const SELECTS: usize = 8;
+
+/// Refuses a statement whose joins have too many columns. `max_columns` is what one table may have,
+/// and `columns_of` returns how many a table or a view has, by its name.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`, with the setting.
+pub(crate) fn check(
+    statement: &DfStatement,
+    max_columns: usize,
+    columns_of: impl Fn(&str) -> Option<usize>,
+) -> Result<()> {
+    let widths = Widths {
+        columns_of,
+        ctes: HashMap::new(),
+    };
+    let of_all = max_columns.saturating_mul(max_columns);
+    let mut joined = Joined {
+        widths,
+        most: max_columns.saturating_mul(TABLES),
+        columns: 0,
+        most_lookups: of_all.saturating_mul(SELECTS),
+        lookups: 0,
+    };
+    visit(statement, &mut joined)
+}
+
+struct Joined<F> {
+    widths: Widths<F>,
+    most: usize,
+    columns: usize,
+    most_lookups: usize,
+    lookups: usize,
+}
+
+impl<F: Fn(&str) -> Option<usize>> Joined<F> {
+    /// Adds the columns of each join of a FROM, and returns those of the last one. Tables that are
+    /// listed one after the other are joined, too.
+    fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
+        let mut width: usize = 0;
+        for (joins, factor) in from.iter().flat_map(factors).enumerate() {
+            let of_factor = match factor {
+                TableFactor::NestedJoin {
+                    table_with_joins, ..
+                } => self.add_joins(std::slice::from_ref(table_with_joins)),
+                factor => self.widths.of_factor(factor),
+            };
+            width = width.saturating_add(of_factor);
+            if joins > 0 {
+                self.columns = self.columns.saturating_add(width);
+            }
+        }
+        width
+    }
+
+    fn add_select(&mut self, select: &Select) {
+        let width = self.add_joins(&select.from);
+        let lookups = listed(select, width).saturating_mul(width);
+        self.lookups = self.lookups.saturating_add(lookups);
+    }
+}
+
+impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Joined<F> {
+    fn enter(&mut self, query: &Query) -> Result<()> {
+        self.widths.add_ctes(query);
+        for select in selects(query) {
+            self.add_select(select);
+        }
+        if self.columns > self.most {
+            return Err(Error::invalid(format!(
+                "the joins of the statement have {} columns together, and may have {}, which is {TABLES} times what a table may have (gateway.query.max_columns): join fewer tables, or select few columns of each before they are joined",
+                self.columns, self.most
+            )));
+        }
+        if self.lookups > self.most_lookups {
+            return Err(Error::invalid(format!(
+                "each column that a SELECT lists is looked for among all those of its FROM, which is {} columns to look at for the whole statement, and {} are allowed, as many as for {SELECTS} times SELECT * of a table of gateway.query.max_columns: list the columns that you need in the place of *, or join fewer wide tables",
+                self.lookups, self.most_lookups
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The number of columns that queries and relations have, at the most.
+struct Widths<F> {
+    columns_of: F,
+    /// The widest CTE of each name.
+    ctes: HashMap<String, usize>,
+}
+
+impl<F: Fn(&str) -> Option<usize>> Widths<F> {
+    fn add_ctes(&mut self, query: &Query) {
+        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        for cte in ctes {
+            let width = self.of_query(&cte.query);
+            let known = self.ctes.entry(identifier(&cte.alias.name)).or_default();
+            *known = width.max(*known);
+        }
+    }
+
+    fn of_query(&mut self, query: &Query) -> usize {
+        self.add_ctes(query);
+        let mut body = query.body.as_ref();
+        loop {
+            return match body {
+                SetExpr::SetOperation { left, .. } => {
+                    body = left.as_ref();
+                    continue;
+                }
+                SetExpr::Select(select) => self.of_select(select),
+                SetExpr::Query(query) => self.of_query(query),
+                SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.content.len()),
+                _ => 0,
+            };
+        }
+    }
+
+    fn of_select(&mut self, select: &Select) -> usize {
+        // Once, however many wildcards there are: each query within it is walked for that.
+        let width = self.of_from(&select.from);
+        listed(select, width)
+    }
+
+    fn of_from(&mut self, from: &[TableWithJoins]) -> usize {
+        let factors = from.iter().flat_map(factors);
+        let widths = factors.map(|factor| self.of_factor(factor));
+        widths.fold(0, usize::saturating_add)
+    }
+
+    fn of_factor(&mut self, factor: &TableFactor) -> usize {
+        match factor {
+            TableFactor::Table { name, .. } => {
+                let name = name.0.last().and_then(|part| part.as_ident());
+                let Some(name) = name.map(identifier) else {
+                    return 1;
+                };
+                let cte = self.ctes.get(&name).copied();
+                cte.or_else(|| (self.columns_of)(&name)).unwrap_or(1)
+            }
+            TableFactor::Derived { subquery, .. } => self.of_query(subquery),
+            TableFactor::NestedJoin {
+                table_with_joins, ..
+            } => self.of_from(std::slice::from_ref(table_with_joins)),
+            _ => 1,
+        }
+    }
+}
+
+/// Returns how many columns a SELECT lists whose FROM has so many.
+fn listed(select: &Select, width: usize) -> usize {
+    let widths = select.projection.iter().map(|item| match item {
+        SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => width,
+        _ => 1,
+    });
+    widths.fold(0, usize::saturating_add)
+}
+
+/// Returns the SELECTs of a query and of its set operations, without those of the queries within
+/// it.
+fn selects(query: &Query) -> Vec<&Select> {
+    let (mut open, mut found) = (vec![query.body.as_ref()], Vec::new());
+    while let Some(body) = open.pop() {
+        match body {
+            SetExpr::Select(select) => found.push(select.as_ref()),
+            SetExpr::SetOperation { left, right, .. } => {
+                open.extend([left.as_ref(), right.as_ref()]);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn factors(from: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    let joined = from.joins.iter().map(|join| &join.relation);
+    std::iter::once(&from.relation).chain(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    fn check_sql(sql: &str) -> Result<()> {
+        let statement = DFParser::parse_sql(sql).unwrap().pop_back().unwrap();
+        let columns_of = |name: &str| (name == "wide").then_some(10);
+        check(&statement, 10, columns_of)
+    }
+
+    fn joined(relation: &str, times: usize) -> String {
+        let joins = (1..times).map(|join| format!(" JOIN {relation} t{join} ON true"));
+        format!("SELECT * FROM {relation} t0{}", joins.collect::<String>())
+    }
+
+    #[test]
+    fn joins_of_few_or_narrow_relations_are_let_through() {
+        for sql in [
+            joined("wide", 2),
+            joined("wide", 10).replace("SELECT *", "SELECT 1"),
+            joined("narrow", 25),
+            joined("(SELECT a FROM wide)", 20),
+            ["SELECT * FROM wide"; 8].join(" UNION ALL "),
+            ["SELECT 1 FROM wide"; 50].join(" UNION ALL "),
+            format!("WITH n AS (SELECT 1 AS a) {}", joined("n", 25)),
+            "SELECT 1".to_owned(),
+            "INSERT INTO wide SELECT * FROM wide".to_owned(),
+        ] {
+            check_sql(&sql).unwrap();
+        }
+    }
+
+    #[test]
+    fn joins_of_many_wide_relations_are_refused_wherever_they_are() {
+        let wide = joined("wide", 20);
+        for sql in [
+            wide.clone(),
+            format!("EXPLAIN {wide}"),
+            format!("SELECT 1 UNION ALL {wide}"),
+            format!("SELECT 1 WHERE EXISTS ({wide})"),
+            format!("WITH w AS ({wide}) SELECT 1"),
+            joined("(SELECT * FROM wide)", 20),
+            format!("WITH w AS (SELECT * FROM wide) {}", joined("w", 20)),
+            joined("(SELECT *, * FROM (wide JOIN wide w ON true))", 8),
+            format!(
+                "SELECT 1 FROM ({})",
+                wide.trim_start_matches("SELECT * FROM ")
+            ),
+        ] {
+            let error = check_sql(&sql).unwrap_err();
+            assert!(error.message().contains("max_columns"), "{sql}: {error}");
+        }
+    }
+
+    #[test]
+    fn lists_of_many_columns_of_many_are_refused_wherever_they_are() {
+        let stars = ["w.*"; 9].join(", ");
+        for sql in [
+            joined("wide", 3),
+            format!("SELECT {stars} FROM wide w"),
+            format!("WITH x AS (SELECT {stars} FROM wide w) SELECT 1"),
+            ["SELECT * FROM wide"; 9].join(" UNION ALL "),
+        ] {
+            let error = check_sql(&sql).unwrap_err();
+            assert!(error.message().contains("is looked for"), "{sql}: {error}");
+        }
+    }
+
+    #[test]
+    fn wildcards_of_queries_within_queries_are_counted_in_no_time() {
+        let nested = |within: String, _| format!("SELECT {} FROM ({within})", ["*"; 8].join(", "));
+        let sql = (0..15).fold("SELECT 1 AS a".to_owned(), nested);
+        check_sql(&sql).unwrap_err();
+    }
+}
