@@ -1,4 +1,4 @@
-//! The hot parts of loading and sending: shard hashes and batch sizing.
+//! Benchmarks of the hot parts of loading and sending: shard hashes and batch sizing.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use volary_node::batches::CoalesceBytes;
 
 const ROWS: i64 = 65_536;
 const SHARDS: u32 = 64;
-/// As gateways ask for.
+/// Target size of a message in bytes.
 const TARGET_BYTES: usize = 1 << 20;
 
 fn shard_hashes(criterion: &mut Criterion) {
@@ -39,7 +39,7 @@ fn shard_hashes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Batches of few rows, as filters leave them, become messages.
+/// Measures how fast batches of few rows, as filters leave them, become messages.
 fn batch_sizing(criterion: &mut Criterion) {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_time().build() else {
         return;

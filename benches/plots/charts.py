@@ -1,4 +1,4 @@
-"""What is drawn of each table."""
+"""Draws the plot of each table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUDGET_MIB = 256 + 64
 
 
 def draw(results: Results) -> Figure:
-    """The plot of a table."""
+    """Returns the plot of a table."""
     if results.table not in _CHARTS:
         raise SystemExit(f"nobody has said how {results.table} is drawn; there are {', '.join(_CHARTS)}")
     figure = _CHARTS[results.table](results)
@@ -23,7 +23,7 @@ def draw(results: Results) -> Figure:
 
 
 def panels(count: int, *, columns: int = 3, inches: tuple[float, float] = _PANEL_INCHES) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels."""
+    """Creates a figure with this number of panels."""
     columns = min(count, columns)
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * inches[0], rows * inches[1]), layout="constrained")
@@ -31,7 +31,7 @@ def panels(count: int, *, columns: int = 3, inches: tuple[float, float] = _PANEL
 
 
 def grouped(variants: Iterable[Variant], parameter: str) -> dict[object, list[Variant]]:
-    """By the value of a parameter, in the order of the variants."""
+    """Groups variants by the value of a parameter, in the order of the variants."""
     groups: dict[object, list[Variant]] = {}
     for variant in variants:
         groups.setdefault(variant.parameters[parameter], []).append(variant)
@@ -39,14 +39,14 @@ def grouped(variants: Iterable[Variant], parameter: str) -> dict[object, list[Va
 
 
 def over(variants: Iterable[Variant], parameter: str, metric: str) -> list[tuple[float, Spread]]:
-    """The points of a line."""
+    """Returns the points of a line."""
     return [
         (variant.parameters[parameter], variant.spread(metric)) for variant in variants if metric in variant.samples
     ]
 
 
 def chunks(results: Results) -> Figure:
-    """A line per width of rows over the rows of a message, and our own chunking as a level in its colour."""
+    """Draws one line per row width over the rows of a message. Volary's own chunking is a level in the same colour."""
     figure, (axes,) = panels(1, inches=(7, 4.5))
     widths = {f"{row_bytes:,} bytes": of for row_bytes, of in grouped(results.variants, "row_bytes").items()}
     fixed = {
@@ -64,7 +64,7 @@ def chunks(results: Results) -> Figure:
 
 
 def readers(results: Results) -> Figure:
-    """A bar per number of partitions."""
+    """Draws one bar per number of partitions."""
     figure, (axes,) = panels(1, inches=(5, 3.8))
     by_partitions = {str(variant.parameters["partitions"]): variant for variant in results.variants}
     bars(
@@ -78,7 +78,7 @@ def readers(results: Results) -> Figure:
 
 
 def fanout(results: Results) -> Figure:
-    """A panel per metric: bars of the ways, by what a worker answers."""
+    """Draws one panel per metric. Its bars are the ways, grouped by the answer of a worker."""
     labels = {
         "open_ms": "until all are open, ms",
         "read_ms": "reading, ms",
@@ -104,7 +104,7 @@ def fanout(results: Results) -> Figure:
 
 
 def floor(results: Results) -> Figure:
-    """Processor time and time of a query, beside the transport alone."""
+    """Draws the processor time and the time of a query, compared with the transport alone."""
     figure, all_axes = panels(2)
     labels = {"processor_ms": "processor time per query, ms", "total_ms": "time per query, ms"}
     for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
@@ -115,7 +115,7 @@ def floor(results: Results) -> Figure:
 
 
 def relays(results: Results) -> Figure:
-    """A panel per metric: bars of the settings, by statement, in terms of what it takes without relays."""
+    """Draws one panel per metric. Its bars are the settings, grouped by statement, as ratios to the setting off."""
     labels = {
         "gateway_processor_ms": "processor time of the gateway",
         "workers_processor_ms": "processor time of the workers",
@@ -141,7 +141,7 @@ def relays(results: Results) -> Figure:
 
 
 def point(results: Results) -> Figure:
-    """Latency over the number of clients."""
+    """Draws the latency over the number of clients."""
     figure, all_axes = panels(2)
     for axes, metric in zip(all_axes, ("p50_ms", "p99_ms"), strict=True):
         series = {
@@ -154,7 +154,7 @@ def point(results: Results) -> Figure:
 
 
 def groups(results: Results) -> Figure:
-    """Memory and time over the number of groups, with and without a limit, and as far as it is not given back."""
+    """Draws memory and time over the number of groups: unlimited, limited, and with freed memory given back."""
     figure, all_axes = panels(2)
     labels = {"bytes_per_group": "growth of the gateway, bytes per group", "total_s": "time, s"}
     counts = [f"{count:,}" for count in grouped(results.variants, "groups")]
@@ -170,7 +170,7 @@ def groups(results: Results) -> Figure:
 
 
 def slow_client(results: Results) -> Figure:
-    """Memory over the number of workers."""
+    """Draws the memory over the number of workers."""
     figure, (axes,) = panels(1, inches=(5, 3.8))
     lines(axes, {"growth": over(results.variants, "workers", "growth_mib")})
     level(axes, _BUDGET_MIB, "budget + 64 MiB")
@@ -180,7 +180,7 @@ def slow_client(results: Results) -> Figure:
 
 
 def concurrency(results: Results) -> Figure:
-    """Throughput, and latency by kind of question, over the number of clients."""
+    """Draws the throughput, and the latency by kind of question, over the number of clients."""
     figure, all_axes = panels(3)
     lines(all_axes[0], {"all kinds": over(results.variants, "clients", "queries_per_s")})
     all_axes[0].set_ylabel("queries per second")
@@ -195,17 +195,17 @@ def concurrency(results: Results) -> Figure:
 
 
 def tpch(results: Results) -> Figure:
-    """What each query takes in terms of DataFusion's time."""
+    """Draws the time of each query as a ratio to DataFusion's time."""
     return _queries(results)
 
 
 def ballista(results: Results) -> Figure:
-    """What each query takes in terms of Ballista's time."""
+    """Draws the time of each query as a ratio to Ballista's time."""
     return _queries(results)
 
 
 def jdbc_streaming(results: Results) -> Figure:
-    """A panel per network and metric: a line of each mode of a database over the number of rows."""
+    """Draws one panel per network and metric. Its lines are the modes of the databases over the number of rows."""
     figure, all_axes = panels(6)
     networks = grouped(results.variants, "network")
     drawn = [
@@ -232,7 +232,7 @@ def jdbc_streaming(results: Results) -> Figure:
 
 
 def python_concurrency(results: Results) -> Figure:
-    """A panel per metric: bars of the clients, by kind of pool, or by question."""
+    """Draws one panel per metric. Its bars are the clients, grouped by kind of pool or by question."""
     pools = [variant for variant in results.variants if "pool" in variant.parameters]
     askers = grouped((variant for variant in results.variants if "who" in variant.parameters), "who")
     drawn = [
@@ -255,7 +255,7 @@ def python_concurrency(results: Results) -> Figure:
 
 
 def result_transfer(results: Results) -> Figure:
-    """Throughput of each way, and where its processor time goes."""
+    """Draws the throughput of each way, and the parts of its processor time."""
     figure, all_axes = panels(2, columns=1, inches=(11, 3.6))
     ways = {variant.name: variant.name.replace(", ", "\n") for variant in results.variants}
     throughput = {ways[variant.name]: variant.spread("mb_per_s") for variant in results.variants}
@@ -272,7 +272,7 @@ def result_transfer(results: Results) -> Figure:
 
 
 def load(results: Results) -> Figure:
-    """Rows per second."""
+    """Draws the rows per second."""
     figure, (axes,) = panels(1, inches=(5, 3.8))
     spreads = {variant.name: variant.spread("rows_per_s") for variant in results.variants}
     bars(axes, list(spreads), {"load": spreads})
@@ -281,7 +281,7 @@ def load(results: Results) -> Figure:
 
 
 def _queries(results: Results) -> Figure:
-    """A bar per query, in terms of the other engine's time."""
+    """Draws one bar per query, as a ratio to the other engine's time."""
     figure, (axes,) = panels(1, inches=(10, 3.8))
     ours = [variant for variant in results.variants if variant.baseline is not None]
     (other,) = {variant.parameters["engine"] for variant in results.variants if variant.baseline is None}

@@ -1,4 +1,4 @@
-"""Lines and bars with the spread of their medians."""
+"""Draws lines and bars with their medians and spreads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH_OF_GROUP = 0.8
 def lines(
     axes: Axes, series: Mapping[str, Sequence[tuple[float, Spread]]], *, log_y: bool = False
 ) -> dict[str, ColorType]:
-    """A line per series, over values of which each is a multiple of the one before. Returns the colours."""
+    """Draws one line per series over a logarithmic axis. Returns the colour of each line."""
     places = sorted({x for points in series.values() for x, _ in points})
     colours = {}
     for name, points in series.items():
@@ -39,7 +39,7 @@ def lines(
 
 
 def bars(axes: Axes, groups: Sequence[str], series: Mapping[str, Mapping[str, Spread]]) -> None:
-    """A bar per series in each group; a group need not have all."""
+    """Draws one bar per series in each group. A group need not have a bar for every series."""
     width = _WIDTH_OF_GROUP / len(series)
     for index, (name, by_group) in enumerate(series.items()):
         offset = (index - (len(series) - 1) / 2) * width
@@ -58,14 +58,14 @@ def bars(axes: Axes, groups: Sequence[str], series: Mapping[str, Mapping[str, Sp
 
 
 def level(axes: Axes, value: float, name: str) -> None:
-    """A horizontal line that means something."""
+    """Draws a horizontal line with a name."""
     axes.axhline(value, color="gray", linestyle="--", linewidth=1, label=name)
     _, top = axes.get_ylim()
     axes.set_ylim(top=max(top, 1.1 * value))
 
 
 def legend(figure: Figure) -> None:
-    """What the colours mean, beside all panels, if there are several."""
+    """Draws a legend next to the panels, if the figure has several names."""
     labelled = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
@@ -75,7 +75,7 @@ def legend(figure: Figure) -> None:
 
 
 def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
-    """How far each reaches below and above its median."""
+    """Returns how far each spread reaches below and above its median."""
     return [
         [spread.median - spread.low for spread in spreads],
         [spread.high - spread.median for spread in spreads],

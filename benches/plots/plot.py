@@ -1,8 +1,8 @@
-"""Draws the raw results of the benchmarks: one SVG per table.
+"""Draws the raw results of the benchmarks, one SVG per table.
 
     python benches/plots/plot.py benches/results docs/benchmarks
 
-The same results are drawn as the same bytes. A mark is the median of the turns, its bar their spread.
+The same results always give the same bytes. A mark is the median of the turns, and its bar is their spread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 
 def main() -> None:
-    """Reads all results of a directory, and writes all plots into another one."""
+    """Reads all results in one directory, and writes all plots to another directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="directory of the raw results, a JSON file per table")
     parser.add_argument("plots", type=Path, help="directory of the plots, which is made if need be")
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def caption(results: Results) -> str:
-    """What was measured, and on what."""
+    """Returns what was measured, and on which machine."""
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in sorted(results.versions.items()))
     return (

@@ -1,4 +1,4 @@
-"""Raw results as `volary-bench` keeps them."""
+"""Reads raw results as `volary-bench` stores them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Spread(NamedTuple):
-    """Median, smallest and largest of the turns."""
+    """The median, the smallest and the largest of the turns."""
 
     median: float
     low: float
@@ -17,14 +17,14 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Spread:
-        """Of at least one sample."""
+        """Returns the spread of at least one sample."""
         samples = list(samples)
         return cls(median(samples), min(samples), max(samples))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What was measured side by side with others."""
+    """A variant with its samples."""
 
     name: str
     parameters: dict[str, Any]
@@ -32,13 +32,13 @@ class Variant:
     samples: dict[str, list[float]]
 
     def spread(self, metric: str) -> Spread:
-        """Of a metric."""
+        """Returns the spread of a metric."""
         return Spread.of(self.samples[metric])
 
 
 @dataclass(frozen=True)
 class Results:
-    """A table."""
+    """The results of a table."""
 
     table: str
     title: str
@@ -49,18 +49,18 @@ class Results:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Results:
-        """From a file's content."""
+        """Creates the results from the content of a file."""
         variants = [
             Variant(each["name"], each["parameters"], each.get("baseline"), each["samples"]) for each in raw["variants"]
         ]
         return cls(raw["table"], raw["title"], raw["size"], raw["machine"], raw["versions"], variants)
 
     def ratio(self, variant: Variant, metric: str) -> Spread:
-        """What a metric is in terms of the baseline's, turn by turn."""
+        """Returns the ratio of a metric to the baseline's, turn by turn."""
         (baseline,) = (other for other in self.variants if other.name == variant.baseline)
         pairs = zip(variant.samples[metric], baseline.samples[metric], strict=True)
         return Spread.of(ours / theirs for ours, theirs in pairs)
 
     def metrics(self) -> list[str]:
-        """All that is measured of any variant, sorted."""
+        """Returns the names of all metrics of all variants, sorted."""
         return sorted({metric for variant in self.variants for metric in variant.samples})

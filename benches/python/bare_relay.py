@@ -1,8 +1,8 @@
-"""A Flight server of Arrow C++ that has all its rows from another one, as they come.
+"""Serves rows that another Flight server sends, as they come. Both servers are those of Arrow C++.
 
     python bare_relay.py BARE
 
-It answers with its URI, and ends with its input.
+The program prints its URI, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pyarrow import flight
 
 
 class BareRelay(flight.FlightServerBase):
-    """Every ticket is the other server's. No row passes Python: both streams are C++'s own."""
+    """A server that passes every ticket on. No row passes through Python: both streams are C++'s own."""
 
     def __init__(self, bare: flight.FlightClient) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self._bare = bare
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.RecordBatchStream:
-        """Its rows."""
+        """Returns the other server's rows."""
         return flight.RecordBatchStream(self._bare.do_get(ticket).to_reader())
 
 

@@ -1,8 +1,8 @@
-"""A Flight server of Arrow C++ with the rows of a query in memory, in the batches in which a gateway has sent them.
+"""Serves the rows of a query from memory with a Flight server of Arrow C++, in the batches that a gateway has sent.
 
     python bare_server.py GATEWAY QUERY
 
-It answers with its URI and what it has, and ends with its input.
+The program prints its URI and the size of its rows, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pyarrow import flight
 
 
 class BareServer(flight.FlightServerBase):
-    """Every ticket is for the same rows. None of them passes Python: the stream is C++'s own."""
+    """A server whose tickets are all for the same rows. No row passes through Python: the stream is C++'s own."""
 
     def __init__(self, rows: pa.Table) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self._rows = rows
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.RecordBatchStream:
-        """All rows."""
+        """Returns all rows."""
         return flight.RecordBatchStream(self._rows)
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of Python clients, whose variants are measured in turns: prints them as tables, and keeps every sample.
+"""Benchmarks Python clients. It measures variants in turns, prints them as tables, and stores every sample.
 
 python benches/python/bench.py --only python_concurrency --quick
 """
@@ -24,7 +24,7 @@ _TABLES = {module.TABLE: module for module in (python_concurrency, result_transf
 
 
 def main() -> None:
-    """Measures what was asked for."""
+    """Measures the tables that were asked for."""
     arguments = _parser().parse_args()
     size = arguments.size
     if arguments.mib is not None:

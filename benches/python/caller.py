@@ -1,8 +1,9 @@
-"""One caller, which asks one thing after another from its main thread, as a script or a notebook does.
+"""Sends one request after another from the main thread of a program, as a script or a notebook does.
 
     python caller.py CLIENT URI
 
-It answers each line of its input, `REQUESTS SEED QUESTION`, with what each of so many requests took.
+Each line of the input is `REQUESTS SEED QUESTION`. The program answers with the time of each of that number of
+requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts, and that end with it."""
+"""Starts processes for a benchmark, which end with it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# One that hangs must not hold the run up for ever. The longest answer is that a gigabyte is loaded.
+# A process that hangs must not delay the run forever. The longest request is the load of a gigabyte.
 _ANSWER_SECONDS = 300.0
 _END_SECONDS = 20.0
 _HERE = Path(__file__).resolve().parent
 
 
 class Child:
-    """A process that is talked to by lines: requests on its standard input, answers on its standard output."""
+    """A process that reads requests from its standard input and writes answers to its standard output, line by line."""
 
     def __init__(self, command: Sequence[str | Path], log: Path) -> None:
         self._command = list(map(str, command))
@@ -32,7 +32,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=_environment(),
-                # Where no volary.toml is.
+                # This directory has no volary.toml.
                 cwd=log.parent,
                 text=True,
                 encoding="utf-8",
@@ -43,7 +43,7 @@ class Child:
         self.pid = self._process.pid
 
     def await_line(self, pattern: str) -> re.Match[str]:
-        """The next line that has the pattern. Raises `RuntimeError`, with the log, if the process ends before."""
+        """Returns the next line that matches the pattern. Raises `RuntimeError` with the log if the process ends."""
         watchdog = threading.Timer(_ANSWER_SECONDS, self._process.kill)
         watchdog.start()
         try:
@@ -55,23 +55,23 @@ class Child:
         raise RuntimeError(f"{self._command} has ended with {self._process.wait()}:\n{self._log.read_text()}")
 
     def answer(self) -> Any:
-        """The next answer, which is an object of JSON in a line."""
+        """Returns the next answer, which is a JSON object in one line."""
         return json.loads(self.await_line(r"^\{.*").group())
 
     def ask(self, request: str) -> Any:
         """Sends a line, and waits for the answer."""
-        # Why it has ended is told with the missing answer.
+        # If the process has ended, waiting for the answer raises an error that says why.
         with suppress(BrokenPipeError):
             self._input.write(request + "\n")
             self._input.flush()
         return self.answer()
 
     def terminate(self) -> None:
-        """SIGTERM, for a process that does not read its input."""
+        """Sends SIGTERM, for a process that does not read its input."""
         self._process.terminate()
 
     def end(self) -> None:
-        """Ends its input, and waits until it has ended."""
+        """Closes the input of the process, and waits until the process has ended."""
         with suppress(BrokenPipeError):
             self._input.close()
         try:
@@ -84,7 +84,7 @@ class Child:
 
 @contextmanager
 def program(name: str, *arguments: str | int, log: Path) -> Iterator[Child]:
-    """A Python program of this directory, which ends at the end of its input."""
+    """Runs a Python program of this directory. The program ends when its input ends."""
     child = Child([sys.executable, _HERE / f"{name}.py", *map(str, arguments)], log)
     try:
         yield child
@@ -93,5 +93,5 @@ def program(name: str, *arguments: str | int, log: Path) -> Iterator[Child]:
 
 
 def _environment() -> dict[str, str]:
-    """Settings of whoever runs a benchmark are not the benchmark's."""
+    """Returns the environment without Volary's variables. Settings of the user must not affect the benchmark."""
     return {name: value for name, value in os.environ.items() if not name.startswith("VOLARY_")}

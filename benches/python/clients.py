@@ -1,4 +1,6 @@
-"""The clients that are compared. Each is imported when it is made, so that a program has nothing of the others."""
+"""The clients that are compared. A client's module is imported when the client is created, so that a program loads only
+the modules of its own client.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """A connection, and how it is asked."""
+    """A client with a connection."""
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows of a query, in memory."""
+        """Returns all rows of a query, in memory."""
 
 
 class Volary:
-    """`volary.Connection`. Threads share it."""
+    """The client `volary.Connection`. Threads share it."""
 
     MODULE = "volary"
     THREADS_SHARE = True
@@ -27,12 +29,12 @@ class Volary:
         self.connection = importlib.import_module(self.MODULE).connect(uri)
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows of a query, in memory."""
+        """Returns all rows of a query, in memory."""
         return self.connection.sql(query, parameters).to_arrow()
 
 
 class Adbc:
-    """The DB-API of the ADBC driver. It is for one thread at a time (its `threadsafety` is 1)."""
+    """The DB-API of the ADBC driver. One thread at a time can use it (its `threadsafety` is 1)."""
 
     MODULE = "adbc_driver_flightsql.dbapi"
     THREADS_SHARE = False
@@ -41,14 +43,14 @@ class Adbc:
         self.connection = importlib.import_module(self.MODULE).connect(uri, autocommit=True)
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows of a query, in memory."""
+        """Returns all rows of a query, in memory."""
         with self.connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
             return cursor.fetch_arrow_table()
 
 
 class Bare:
-    """A DoGet of a server that has an answer ready, whatever it is asked: what is left where there is no database."""
+    """A bare DoGet to a server that has its answer ready and ignores the query: the cost without a database."""
 
     MODULE = "pyarrow.flight"
     THREADS_SHARE = True
@@ -58,7 +60,7 @@ class Bare:
         self.connection = self.flight.connect(uri)
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows, in memory."""
+        """Returns all rows, in memory."""
         return self.connection.do_get(self.flight.Ticket(b"")).read_all()
 
 

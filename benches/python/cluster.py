@@ -1,4 +1,4 @@
-"""Clusters of Volary: the program that VOLARY_BIN names, or that `cargo build --release` has built."""
+"""Starts clusters of Volary with the program that VOLARY_BIN names, or that `cargo build --release` has built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A gateway and workers in processes of their own, by their ids."""
+    """A gateway and workers in processes of their own, given by their process ids."""
 
     uri: str
     gateway: int
@@ -26,7 +26,7 @@ class Cluster:
 
 @contextmanager
 def in_one_process(directory: Path, *, workers: int) -> Iterator[str]:
-    """`volary local`, with default settings: the URI of its gateway."""
+    """Runs `volary local` with default settings. Yields the URI of its gateway."""
     with ExitStack() as nodes:
         _, uri = nodes.enter_context(_node(directory / "local", "local", _ANY_PORT, f"--workers={workers}"))
         yield uri
@@ -34,7 +34,7 @@ def in_one_process(directory: Path, *, workers: int) -> Iterator[str]:
 
 @contextmanager
 def in_processes(directory: Path, *, workers: int) -> Iterator[Cluster]:
-    """A gateway and workers with default settings, so that what each of them takes can be told."""
+    """Runs each node in its own process with default settings, so that its processor time can be measured."""
     with ExitStack() as nodes:
         gateway, uri = nodes.enter_context(_node(directory / "gateway", "gateway", _ANY_PORT))
         join = f"--gateway={uri.removeprefix('grpc://')}"
@@ -47,7 +47,7 @@ def in_processes(directory: Path, *, workers: int) -> Iterator[Cluster]:
 
 @contextmanager
 def _node(directory: Path, *arguments: str) -> Iterator[tuple[int, str]]:
-    """The id of its process, and where it listens. A worker that says so has joined."""
+    """Runs a node. Yields its process id and its URI. A worker that prints its URI has joined."""
     node = Child([_binary(), *arguments, f"--data-dir={directory}"], directory.with_suffix(".log"))
     try:
         yield node.pid, node.await_line(_READY)[1]

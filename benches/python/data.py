@@ -1,25 +1,25 @@
-"""The tables that are read, as the statements that make them, and what is asked of them."""
+"""Builds the statements that create the tables, and the queries that read them."""
 
 from __future__ import annotations
 
 BIRDS = 100_000
-"""Rows of the table of which one row at a time is asked for."""
+"""Number of rows of the table that is queried one row at a time."""
 
 _LINE_BYTES = 80
-"""Of a row of the large table, as Arrow data, about."""
+"""Approximate size of a row of the large table, as Arrow data."""
 
 POINT = "SELECT name, grams FROM birds WHERE id = ?"
-"""One row, by the shard key."""
+"""A query for one row by the shard key."""
 
 QUESTIONS = {"SELECT 1": ("SELECT 1", 0), "point query": (POINT, 1)}
-"""Small queries of one row, and how often they take a key."""
+"""Small queries with one row, each with the number of keys that it takes as parameters."""
 
 LINES_TABLE = "lines"
 LINES = f"SELECT * FROM {LINES_TABLE}"
 
 
 def birds() -> str:
-    """Small rows, with the keys 1 to `BIRDS`."""
+    """Returns the statement that creates the table of small rows. The keys are 1 to `BIRDS`."""
     return (
         "CREATE TABLE birds WITH (shard_key = 'id') AS "
         f"SELECT value AS id, 'bird ' || value AS name, value / 2.0 AS grams FROM generate_series(1, {BIRDS})"
@@ -27,7 +27,9 @@ def birds() -> str:
 
 
 def lines(mib: int) -> str:
-    """Integers, doubles, dates and texts, some of few values and some of many; so large as Arrow data, about."""
+    """Returns the statement that creates the large table, which has about this size as Arrow data. It has integers,
+    doubles, dates and texts. Some columns have few different values, and some have many.
+    """
     rows = (mib << 20) // _LINE_BYTES
     return (
         f"CREATE TABLE {LINES_TABLE} WITH (shard_key = 'id') AS "

@@ -1,4 +1,4 @@
-"""What a fresh process takes until it has an answer.
+"""Measures how long a fresh process takes until it has an answer.
 
 python first_request.py CLIENT URI KEY QUESTION
 """
@@ -16,7 +16,7 @@ from data import QUESTIONS
 
 
 def main() -> None:
-    """Imports, connects, asks, and asks again."""
+    """Imports the client, connects, and asks twice."""
     name, uri, key, question = sys.argv[1:]
     query, parameters = QUESTIONS[question]
     client = CLIENTS[name]

@@ -1,4 +1,4 @@
-"""Makes a table. A program of its own: what loads must not share pages with what is measured.
+"""Creates a table. It is a program of its own, so that loading shares no pages with what is measured.
 
 python load.py URI STATEMENT
 """

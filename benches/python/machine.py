@@ -1,4 +1,4 @@
-"""What a run ran on, as Linux describes it."""
+"""Describes the machine of a run as Linux does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNKNOWN = "unknown"
 
 
 def machine() -> dict[str, Any]:
-    """Logical processors, the processor's name, memory in bytes, distribution and kernel."""
+    """Returns the number and name of the processors, the memory in bytes, the distribution and the kernel."""
     kib = _value("/proc/meminfo", "MemTotal", ":").removesuffix(" kB")
     distribution = _value("/etc/os-release", "PRETTY_NAME", "=").strip('"')
     return {
@@ -23,13 +23,13 @@ def machine() -> dict[str, Any]:
 
 
 def versions(volary: str) -> dict[str, str]:
-    """Of what is measured; that of the server is given."""
+    """Returns the versions of the measured software. The caller gives the version of the server."""
     packages = {"adbc-driver-flightsql", "pyarrow"}
     return {"python": platform.python_version(), "volary": volary} | {name: version(name) for name in packages}
 
 
 def _value(path: str, key: str, separator: str) -> str:
-    """The first value of a key in a file of lines."""
+    """Returns the first value of a key in a file with one key and value per line."""
     try:
         with open(path) as lines:
             pairs = (line.partition(separator) for line in lines)

@@ -1,4 +1,4 @@
-"""Results as they are kept: every sample of every variant, in the form that all tables of the benchmarks have."""
+"""Defines the stored results: every sample of every variant, in the form of all tables of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any, NamedTuple
 
 Sample = dict[str, float]
-"""What one turn of a variant measured, by metric. The unit is last in a metric's name."""
+"""The values that one turn of a variant measured, by metric. The name of a metric ends with its unit."""
 
 
 class Spread(NamedTuple):
-    """Median, smallest and largest of the turns."""
+    """The median, the smallest and the largest of the turns."""
 
     median: float
     low: float
@@ -22,58 +22,58 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Spread:
-        """Of at least one sample."""
+        """Returns the spread of at least one sample."""
         samples = list(samples)
         return cls(median(samples), min(samples), max(samples))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is measured side by side with others."""
+    """A variant with its samples."""
 
     name: str
-    """Which no other one of the table has."""
+    """The name of the variant, which is unique in its table."""
     parameters: dict[str, Any]
-    """What tells it from the others."""
+    """The parameters in which the variant differs from the others."""
     baseline: str | None = None
     """The name of the variant that it is compared with."""
     samples: dict[str, list[float]] = field(default_factory=dict)
-    """By metric, in the order of the turns."""
+    """The samples by metric, in the order of the turns."""
 
     def add(self, sample: Sample) -> None:
-        """One more turn."""
+        """Adds the sample of one more turn."""
         for metric, value in sample.items():
             self.samples.setdefault(metric, []).append(value)
 
     def spread(self, metric: str) -> Spread:
-        """Of a metric."""
+        """Returns the spread of a metric."""
         return Spread.of(self.samples[metric])
 
     def ratio(self, other: Variant, metric: str) -> Spread:
-        """What a metric is in terms of another variant's, turn by turn."""
+        """Returns the ratio of a metric to another variant's, turn by turn."""
         pairs = zip(self.samples[metric], other.samples[metric], strict=True)
         return Spread.of(ours / theirs for ours, theirs in pairs)
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a figure is to be. It holds by its median."""
+    """The goal for a figure. The median of the figure must meet it."""
 
     what: str
     goal: str
-    """`≤` or `≥`, a number, and perhaps a unit."""
+    """The goal: `≤` or `≥`, a number, and perhaps a unit."""
     measured: Spread
 
     @property
     def holds(self) -> bool:
-        """Whether the figure is so."""
+        """Returns whether the figure meets the goal."""
         sign, number, *_ = self.goal.split()
         return self.measured.median <= float(number) if sign == "≤" else self.measured.median >= float(number)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with all that is needed to judge it."""
+    """The results of a table, with everything that is needed to judge them."""
 
     table: str
     title: str
@@ -82,12 +82,12 @@ class Table:
     machine: dict[str, Any]
     versions: dict[str, str]
     date: str
-    """When it ended, in UTC (RFC 3339)."""
+    """The time at which the run ended, in UTC (RFC 3339)."""
     variants: list[Variant]
     demands: list[Demand]
 
     def write(self, directory: Path) -> Path:
-        """Into `<table>.json` of a directory, which is made if need be."""
+        """Writes the results to `<table>.json` in a directory. Creates the directory if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{self.table}.json"
         raw = asdict(self)

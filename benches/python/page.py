@@ -1,4 +1,4 @@
-"""Results for people, like the pages of the other tables."""
+"""Writes results for people, as the pages of the other tables are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXPLAINED = (
 
 
 def write(table: Table, raw: Path) -> None:
-    """A page beside the raw results."""
+    """Writes a page next to the raw results."""
     machine = table.machine
     versions = ", ".join(f"{name} {version}" for name, version in sorted(table.versions.items()))
     ran_on = (
@@ -26,7 +26,7 @@ def write(table: Table, raw: Path) -> None:
 
 
 def text(table: Table) -> str:
-    """What is to be, and what is; and a line per variant with each of its metrics."""
+    """Returns a table of the goals, and a table with one line per variant and a column per metric."""
     return "\n\n".join([f"## {table.title} ({table.size})", _demands(table), _variants(table)])
 
 
@@ -41,7 +41,7 @@ def _demands(table: Table) -> str:
 
 def _variants(table: Table) -> str:
     by_name = {variant.name: variant for variant in table.variants}
-    # In the order in which they were measured first.
+    # Metrics appear in the order in which they were first measured.
     metrics = list(dict.fromkeys(metric for variant in table.variants for metric in variant.samples))
     lines = ["| | " + " | ".join([*metrics, "compared with"]) + " |", "|---" + "|---:" * len(metrics) + "|---|"]
     for variant in table.variants:
@@ -55,7 +55,7 @@ def _cell(variant: Variant, other: Variant | None, metric: str) -> str:
     if metric not in variant.samples:
         return ""
     shown = _spread(variant.spread(metric))
-    # Nothing is so many times nothing.
+    # A ratio to nothing has no meaning.
     if other is None or metric not in other.samples or min(other.samples[metric]) <= 0:
         return shown
     return f"{shown}, {_TIMES} {_spread(variant.ratio(other, metric))}"
@@ -68,6 +68,6 @@ def _spread(spread: Spread) -> str:
 
 
 def _figure(value: float) -> str:
-    """With about three digits that tell something."""
+    """Formats a number with about three significant digits."""
     decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{decimals}f}"

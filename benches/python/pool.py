@@ -1,10 +1,11 @@
-"""A pool of threads or processes that asks for single rows, burst by burst.
+"""Runs a pool of threads or processes that asks for single rows in bursts.
 
     python pool.py CLIENT POOL URI WORKERS
 
-It answers when all workers are connected and have asked once, and then each line of its input: `burst REQUESTS SEED`
-with what each of so many requests took, and all of them together; `footprint` with the memory and the threads that the
-program has, which keeps all that it has needed.
+The program prints an answer when all workers have connected and asked once. Then it answers each line of its input. The
+answer to `burst REQUESTS SEED` is the time of each of that number of requests, and the time of the whole burst. The
+answer to `footprint` is the memory and the number of threads of the program. The program keeps the memory and the
+threads that it has needed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MIB = 1 << 20
 
 
 class _OfWorker(threading.local):
-    """What a thread, or a process, asks with."""
+    """The client of a thread or a process."""
 
     client: Client
 
@@ -40,26 +41,26 @@ _of_worker = _OfWorker()
 
 
 def join(client: str | Client, uri: str, barrier: Any) -> None:
-    """How a worker begins. None goes on before all have asked once, so that none is left out."""
+    """Starts a worker. It waits until all workers have asked once, so that every worker takes part in the bursts."""
     _of_worker.client = CLIENTS[client](uri) if isinstance(client, str) else client
     ask(1)
     barrier.wait()
 
 
 def ask(key: int) -> tuple[float, pa.Table]:
-    """What a request took, in seconds, and its row, which the main program gets."""
+    """Returns the time of a request in seconds, and its row. The pool passes both to the main program."""
     begin = time.perf_counter()
     rows = _of_worker.client.ask(POINT, [key])
     return time.perf_counter() - begin, rows
 
 
 def pool_of(kind: str, client: str, uri: str, workers: int) -> Executor:
-    """A pool, whose workers begin with its first requests."""
+    """Creates a pool. Its workers start with its first requests."""
     if kind == "threads":
         barrier = threading.Barrier(workers, timeout=_PATIENCE_SECONDS)
         one_for_all = CLIENTS[client](uri) if CLIENTS[client].THREADS_SHARE else client
         return ThreadPoolExecutor(workers, initializer=join, initargs=(one_for_all, uri, barrier))
-    # Threads of gRPC do not survive a fork.
+    # gRPC's threads do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(
         workers,
@@ -70,7 +71,7 @@ def pool_of(kind: str, client: str, uri: str, workers: int) -> Executor:
 
 
 def burst(pool: Executor, requests: int, seed: int) -> dict[str, Any]:
-    """All at once, of which each worker takes one after another."""
+    """Submits all requests at once. Each worker takes one request after another."""
     keys = random.Random(seed).choices(range(1, BIRDS + 1), k=requests)
     begin = time.perf_counter()
     answers = list(pool.map(ask, keys))
@@ -81,7 +82,7 @@ def burst(pool: Executor, requests: int, seed: int) -> dict[str, Any]:
 
 
 def footprint() -> dict[str, float]:
-    """Of this process and all that it has started."""
+    """Returns the footprint of this process and all processes that it has started."""
     members = procfs.family(os.getpid())
     memory = procfs.memory(members)
     return {

@@ -1,4 +1,4 @@
-"""What Linux tells of processes."""
+"""Reads what Linux reports about processes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# Of /proc/PID/stat, behind the name of the program.
+# Indexes of the fields of /proc/PID/stat that follow the name of the program.
 _USER_TICKS, _SYSTEM_TICKS = 11, 12
 
 
 class Memory(NamedTuple):
-    """Of some processes together, in bytes."""
+    """The memory of some processes together, in bytes."""
 
     pss: int
-    """Pages that several processes share are counted once: each process has its part of them."""
+    """Memory in which shared pages are counted once: each process has its part of them."""
     peak_rss: int
-    """The sum of the processes' own peaks, in which shared pages are counted for each."""
+    """Sum of the processes' own peaks. Shared pages are counted for each process."""
 
 
 def processor_seconds(processes: Iterable[int]) -> float:
-    """What they have taken so far, to a hundredth."""
+    """Returns the processor time of the processes so far, in seconds with a resolution of a hundredth."""
     ticks = 0
     for process in processes:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -31,7 +31,7 @@ def processor_seconds(processes: Iterable[int]) -> float:
 
 
 def memory(processes: Iterable[int]) -> Memory:
-    """What they have now."""
+    """Returns the current memory of the processes."""
     sizes = [
         Memory(_kib(f"/proc/{process}/smaps_rollup", "Pss:"), _kib(f"/proc/{process}/status", "VmHWM:"))
         for process in processes
@@ -40,12 +40,12 @@ def memory(processes: Iterable[int]) -> Memory:
 
 
 def threads(processes: Iterable[int]) -> int:
-    """How many they have."""
+    """Returns the number of threads of the processes."""
     return sum(len(os.listdir(f"/proc/{process}/task")) for process in processes)
 
 
 def family(process: int) -> list[int]:
-    """The process, its children, theirs, and so on."""
+    """Returns the process, its children, their children, and so on."""
     members = [process]
     for member in members:
         for children in Path(f"/proc/{member}/task").glob("*/children"):

@@ -1,4 +1,4 @@
-"""Small queries from Python: pools of threads and of processes, one caller, and fresh processes."""
+"""Measures small queries from Python: pools of threads and of processes, one caller, and fresh processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _seeds = itertools.count(1)
 
 
 def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
-    """The variants, what is demanded of them, and the version of the server."""
+    """Returns the variants, the demands on them, and the version of the server."""
     pools = {variant.name: variant for client in _CLIENTS for variant in _pools(client, size)}
     callers = {variant.name: variant for variant in [*_askers("one caller"), _bare_asker("one caller")]}
     fresh = {variant.name: variant for variant in _askers("fresh process")}
@@ -79,7 +79,7 @@ def _pools(client: str, size: Size) -> list[Variant]:
 
 
 def _askers(who: str) -> list[Variant]:
-    """Of each question, the clients beside each other."""
+    """Returns a variant for each question and client. The clients of a question are next to each other."""
     return [
         Variant(
             f"{client}, {who}, {question}",
@@ -92,7 +92,7 @@ def _askers(who: str) -> list[Variant]:
 
 
 def _bare_asker(who: str) -> Variant:
-    """Of one who is always answered the same."""
+    """Returns the variant of a caller that always gets the same answer."""
     return Variant(f"{_BARE}, {who}", {"client": _BARE, "question": "SELECT 1", "who": who}, None)
 
 
@@ -102,7 +102,7 @@ def _pool(variant: Variant, uri: str, log: Path) -> AbstractContextManager[Child
 
 
 def _from_nothing(variant: Variant, uri: str, log: Path) -> Measure:
-    """Starts the pool, and ends it."""
+    """Starts the pool, measures it, and ends it."""
 
     def measure() -> Sample:
         begin = time.perf_counter()
@@ -116,7 +116,7 @@ def _from_nothing(variant: Variant, uri: str, log: Path) -> Measure:
 
 
 def _bursts(variant: Variant, uri: str, log: Path, size: Size, programs: ExitStack) -> Measure:
-    """Of a pool that stays."""
+    """Sends bursts to a pool that keeps running."""
     pool = programs.enter_context(_pool(variant, uri, log))
     pool.answer()
 
@@ -130,7 +130,7 @@ def _bursts(variant: Variant, uri: str, log: Path, size: Size, programs: ExitSta
 
 
 def _one_by_one(variant: Variant, uri: str, log: Path, size: Size, programs: ExitStack) -> Measure:
-    """Of a program that stays."""
+    """Sends requests from a program that keeps running."""
     caller = programs.enter_context(program("caller", variant.parameters["client"], uri, log=log))
 
     def measure() -> Sample:
@@ -142,7 +142,7 @@ def _one_by_one(variant: Variant, uri: str, log: Path, size: Size, programs: Exi
 
 
 def _first_request(variant: Variant, uri: str, log: Path) -> Measure:
-    """Of a program that starts, and ends."""
+    """Starts a program for each turn, which ends after its requests."""
 
     def measure() -> Sample:
         arguments = (variant.parameters["client"], uri, next(_seeds), variant.parameters["question"])
@@ -153,7 +153,7 @@ def _first_request(variant: Variant, uri: str, log: Path) -> Measure:
 
 
 def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
-    """Of our own client."""
+    """Returns the demands on Volary's own client."""
     ours = _CLIENTS[0]
     threads, processes = (variants[f"{ours}, {pool}"] for pool in _POOLS)
     demands = [

@@ -2,7 +2,8 @@
 
     python reader.py WAY GATEWAY BARE RELAY
 
-It answers each line of its input with what it has read, in what time, and its own processor time.
+The program reads once for each line of its input. It answers with what it has read, the time, and its own processor
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All rows of a large table into pyarrow, beside a bare Flight server that has the same batches in memory."""
+"""Reads a large table into pyarrow, compared with a bare Flight server that has the same batches in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ few of them the processor time of all decides on the throughput."""
 _WORKERS = 4
 _MB = 1e6
 _BARE_DROPPED, _BARE_KEPT = "bare server, pyarrow, dropped", "bare server, pyarrow, kept"
-# Of all ways, in their order: what they are compared with.
+# All ways in their order, each with the variant that it is compared with.
 _WAYS = {
     _BARE_DROPPED: None,
     "bare relay, pyarrow, dropped": _BARE_DROPPED,
@@ -49,7 +49,7 @@ _WAYS = {
 
 
 def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
-    """The variants, what is demanded of them, and the version of the server."""
+    """Returns the variants, the demands on them, and the version of the server."""
     log = directory / "clients.log"
     with ExitStack() as programs:
         cluster = programs.enter_context(in_processes(directory, workers=_WORKERS))
@@ -74,7 +74,7 @@ def _variant(name: str, rows: int) -> Variant:
 
 
 def _reading(reader: Child, cluster: Cluster, bare: Iterable[Child], rows: int) -> Measure:
-    """Reads once."""
+    """Reads once in each turn."""
     servers = [cluster.gateway, *(server.pid for server in bare)]
 
     def measure() -> Sample:
@@ -99,7 +99,7 @@ def _reading(reader: Child, cluster: Cluster, bare: Iterable[Child], rows: int) 
 
 
 def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
-    """Of throughput, in terms of the bare server's."""
+    """Returns the demands on the throughput, as ratios to the throughput of the bare server."""
     demanded = {
         "gateway, pyarrow, dropped": "≥ 0.8",
         "gateway, volary, dropped": "≥ 0.8",

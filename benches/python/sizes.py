@@ -1,4 +1,4 @@
-"""How large a run is."""
+"""The sizes of a run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Size:
-    """Turns are counted ones; another one comes first, which warms up."""
+    """The size of a run. The numbers of turns are those of counted turns. One more turn comes first to warm up."""
 
     name: str
     turns: int
-    """Of what takes a second or less."""
+    """Counted turns of variants that take a second or less."""
     pool_turns: int
-    """In which a pool is started: processes take seconds."""
+    """Counted turns of variants that start a pool. They are few, because starting processes takes seconds."""
     pool_workers: int
     bursts: int
-    """Of 100 requests to a pool. So many make a turn."""
+    """Bursts of 100 requests to a pool, in one turn."""
     requests: int
-    """Of one caller, one after another; so many make a turn."""
+    """Requests that one caller sends one after another, in one turn."""
     transfer_turns: int
     transfer_mib: int
-    """Of the table that is transferred, as Arrow data, about."""
+    """Approximate size of the table that is transferred, as Arrow data."""
 
 
 SMOKE = Size("smoke", turns=1, pool_turns=1, pool_workers=2, bursts=1, requests=20, transfer_turns=1, transfer_mib=4)

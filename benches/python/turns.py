@@ -1,4 +1,4 @@
-"""Variants that are measured in turns: a machine that is slow for a while is slow for all of them."""
+"""Measures variants in turns. A machine that is slow for a while is then slow for all of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from statistics import quantiles
 from measured import Sample, Variant
 
 Measure = Callable[[], Sample]
-"""Does it once."""
+"""A function that measures a variant once."""
 
 
 def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int) -> None:
-    """Measures all variants, one after another, so often; and once before, which is not counted."""
+    """Measures all variants one after another in each turn. A first turn warms up and is not counted."""
     for turn in range(1 + turns):
         for name, measure in measures.items():
             sample = measure()
@@ -24,6 +24,6 @@ def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], t
 
 
 def latencies(seconds: list[float]) -> Sample:
-    """Percentiles of what requests have taken."""
+    """Returns percentiles of the times of requests."""
     percentiles = quantiles(seconds, n=100, method="inclusive")
     return {f"p{percent}_ms": 1000 * percentiles[percent - 1] for percent in (50, 90, 99)}

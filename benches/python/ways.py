@@ -1,4 +1,4 @@
-"""The ways to read all rows of a query into pyarrow. Each connects once, and then reads as often as it is called."""
+"""The ways to read all rows of a query into pyarrow. Each way connects once, and then reads at every call."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from volary import dbapi
 
 
 class Read(NamedTuple):
-    """What has been read."""
+    """The size of what has been read."""
 
     rows: int
     bytes: int
     batches: int
     kept: pa.Table | None
-    """So that to free it is not part of the reading."""
+    """The table, if it is kept. It is returned so that freeing it is not part of the measured time."""
 
 
 class Uris(NamedTuple):
-    """Where rows are."""
+    """The addresses from which rows can be read."""
 
     gateway: str
     bare: str
@@ -35,25 +35,25 @@ Way = Callable[[], Read]
 
 
 def bare_dropped(uris: Uris) -> Way:
-    """DoGet of the bare server."""
+    """Reads with DoGet from the bare server."""
     client = flight.connect(uris.bare)
     return lambda: _dropped(_batches(client.do_get(flight.Ticket(b""))))
 
 
 def relayed_dropped(uris: Uris) -> Way:
-    """DoGet of the bare relay."""
+    """Reads with DoGet from the bare relay."""
     client = flight.connect(uris.relay)
     return lambda: _dropped(_batches(client.do_get(flight.Ticket(b""))))
 
 
 def bare_kept(uris: Uris) -> Way:
-    """Those of the bare server as a table."""
+    """Reads from the bare server, and keeps the rows as a table."""
     client = flight.connect(uris.bare)
     return lambda: _kept(client.do_get(flight.Ticket(b"")).read_all())
 
 
 def flight_dropped(uris: Uris) -> Way:
-    """GetFlightInfo and DoGet of the gateway."""
+    """Reads with GetFlightInfo and DoGet from the gateway."""
     client = flight.connect(uris.gateway)
 
     def read() -> Read:
@@ -64,19 +64,19 @@ def flight_dropped(uris: Uris) -> Way:
 
 
 def volary_dropped(uris: Uris) -> Way:
-    """`batches()`."""
+    """Reads with `batches()`."""
     connection = volary.connect(uris.gateway)
     return lambda: _dropped(connection.sql(LINES).batches())
 
 
 def volary_kept(uris: Uris) -> Way:
-    """`to_arrow()`."""
+    """Reads with `to_arrow()`."""
     connection = volary.connect(uris.gateway)
     return lambda: _kept(connection.sql(LINES).to_arrow())
 
 
 def adbc_kept(uris: Uris) -> Way:
-    """`fetch_arrow_table()` of the ADBC driver."""
+    """Reads with `fetch_arrow_table()` of the ADBC driver."""
     connection = dbapi.connect(uris.gateway)
 
     def read() -> Read:
@@ -88,13 +88,13 @@ def adbc_kept(uris: Uris) -> Way:
 
 
 def direct_dropped(uris: Uris) -> Way:
-    """`batches()`, which come from the workers."""
+    """Reads with `batches()` directly from the workers."""
     connection = volary.connect(uris.gateway)
     return lambda: _dropped(connection.sql(LINES, direct=True).batches())
 
 
 def direct_kept(uris: Uris) -> Way:
-    """`read_table()`."""
+    """Reads with `read_table()`."""
     connection = volary.connect(uris.gateway)
     return lambda: _kept(connection.read_table(LINES_TABLE))
 
@@ -104,7 +104,7 @@ def _batches(reader: flight.FlightStreamReader) -> Iterable[pa.RecordBatch]:
 
 
 def _dropped(batches: Iterable[pa.RecordBatch]) -> Read:
-    """Counts each batch and forgets it."""
+    """Counts each batch and drops it."""
     rows = size = count = 0
     for batch in batches:
         rows += batch.num_rows

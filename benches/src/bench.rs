@@ -1,4 +1,4 @@
-//! What the tables of one run share: how large they are, and where.
+//! The settings that the tables of one run share: their size and their directories.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,24 @@ use volary_node::Runtimes;
 
 use crate::interleaved::Turns;
 
-/// Workers behind one gateway, where many are meant.
+/// Default number of workers behind one gateway, in tables with many workers.
 const FAN_OUT: usize = 2_160;
 
-/// How large the tables are.
+/// The size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// So small that it only shows that it works.
+    /// So small that the run only shows that everything works.
     Smoke,
     /// A few minutes on two slow cores.
     Quick,
-    /// What the figures are from.
+    /// The size that published figures come from.
     Normal,
-    /// With what takes very long.
+    /// Like [`Size::Normal`], and with the experiments that take very long.
     Full,
 }
 
 impl Size {
-    /// Its name.
+    /// Returns the name of the size.
     pub fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
@@ -33,7 +33,7 @@ impl Size {
         }
     }
 
-    /// One of these; for a full run that of a normal one.
+    /// Returns the value for this size. A full run uses the value of a normal one.
     pub fn pick<T>(self, smoke: T, quick: T, normal: T) -> T {
         match self {
             Self::Smoke => smoke,
@@ -46,41 +46,42 @@ impl Size {
 /// One run of some tables.
 #[derive(Debug)]
 pub struct Bench {
-    /// How large they are.
+    /// The size of the run.
     pub size: Size,
-    /// Counted turns; `None` for what suits the size.
+    /// The number of counted turns, or `None` for the default of the size.
     pub rounds: Option<usize>,
-    /// Workers where many are meant; `None` for what suits the size.
+    /// The number of workers in tables with many workers, or `None` for the default of the size.
     pub fan_out: Option<usize>,
-    /// TPC-H.
+    /// The settings of TPC-H.
     pub tpch: Tpch,
-    /// What a later run may use again is kept here.
+    /// The directory for data that a later run can use again.
     pub data_dir: PathBuf,
-    /// What no later run uses: a directory that is empty at the start, and goes away at the end.
+    /// The directory for data that no later run uses. It is empty at the start, and deleted at the
+    /// end.
     pub scratch_dir: PathBuf,
-    /// `volary-fleet`.
+    /// The path of the program `volary-fleet`.
     pub fleet_program: PathBuf,
-    /// Where Ballista's programs are, if they are.
+    /// The directory of Ballista's programs. They need not be installed.
     pub ballista: PathBuf,
-    /// Those of this process.
+    /// The runtimes of this process.
     pub runtimes: Runtimes,
 }
 
-/// The cluster that TPC-H is loaded into.
+/// The TPC-H data and queries, and the cluster that the data is loaded into.
 #[derive(Debug, Clone)]
 pub struct Tpch {
-    /// Scale factor; `None` for what suits the size.
+    /// The scale factor, or `None` for the default of the size.
     pub scale: Option<f64>,
-    /// Its workers.
+    /// The number of workers of the cluster.
     pub workers: usize,
-    /// Where the queries are.
+    /// The directory of the queries.
     pub queries: PathBuf,
-    /// Only queries whose name contains this.
+    /// The text that the name of a query must contain for the query to run.
     pub only: String,
 }
 
 impl Bench {
-    /// How often each variant is measured.
+    /// Returns how often each variant is measured.
     pub fn turns(&self) -> Turns {
         Turns {
             warm_up: 1,
@@ -88,7 +89,7 @@ impl Bench {
         }
     }
 
-    /// The same where a turn is short, and the differences are small.
+    /// Returns how often each variant is measured if a turn is short and the differences are small.
     pub fn short_turns(&self) -> Turns {
         let turns = self.turns();
         Turns {
@@ -97,7 +98,8 @@ impl Bench {
         }
     }
 
-    /// The same where a turn takes so long, and begins with a start of its own, that none warms up and three are enough.
+    /// Returns how often each variant is measured if a turn takes long and starts its own
+    /// processes. No turn warms up, and at most three turns are counted.
     pub fn long_turns(&self) -> Turns {
         Turns {
             warm_up: 0,
@@ -105,17 +107,17 @@ impl Bench {
         }
     }
 
-    /// Workers where many are meant.
+    /// Returns the number of workers in tables with many workers.
     pub fn fan_out(&self) -> usize {
         self.fan_out.unwrap_or(self.size.pick(8, 64, FAN_OUT))
     }
 
-    /// Partitions of a gather, as gateways have them.
+    /// Returns the number of partitions of a gather, as gateways choose it.
     pub fn partitions(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    /// A directory of this name, which goes away.
+    /// Returns a directory of this name, which is deleted at the end of the run.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.scratch_dir.join(name)
     }

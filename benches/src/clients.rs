@@ -1,4 +1,4 @@
-//! Clients that ask one question after another, each on a connection of its own.
+//! Clients that ask one question after another, each on its own connection.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,41 +7,42 @@ use anyhow::{Error, Result};
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
-/// A client of something.
+/// A client that can ask questions.
 pub trait Ask: Send + 'static {
-    /// Asks the question of this number, and reads the answer to its end. Returns what kind of question that was.
+    /// Asks the question with this number, and reads the answer to its end. Returns the kind of the
+    /// question.
     fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>);
 }
 
-/// Some clients, which ask at the same time.
+/// A group of clients that ask at the same time.
 #[derive(Debug)]
 pub struct Clients<C> {
     clients: Vec<C>,
-    /// Questions that have been asked.
+    /// The number of questions that have been asked.
     asked: usize,
 }
 
-/// How long answers took.
+/// The latencies and failures of some questions.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// In milliseconds, by the kind of question.
+    /// The latencies in milliseconds, by the kind of question.
     pub latencies_ms: BTreeMap<&'static str, Vec<f64>>,
-    /// What went wrong.
+    /// The errors of the questions that failed.
     pub failures: Vec<Error>,
-    /// From the first question to the last answer.
+    /// The time from the first question to the last answer.
     pub total: Duration,
 }
 
 impl<C: Ask> Clients<C> {
-    /// Of these.
+    /// Creates a group of these clients.
     pub fn new(clients: Vec<C>) -> Self {
         Self { clients, asked: 0 }
     }
 
-    /// Each client asks so many questions. No question's number comes twice.
+    /// Lets each client ask `questions` questions. No two questions get the same number.
     ///
     /// # Errors
-    /// If a client panics.
+    /// Returns an error if a client panics.
     pub async fn ask(&mut self, questions: usize) -> Result<Answers> {
         let started = Instant::now();
         let mut asking = JoinSet::new();

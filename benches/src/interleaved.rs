@@ -1,19 +1,20 @@
-//! Variants that are measured in turns: a machine that is slow for a while is slow for all of them.
+//! Measures variants in turns. A machine that is slow for a while is then slow for all of them.
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
 
 use crate::results::{Label, Measured, Sample};
 
-/// Something that can be done again and again.
+/// Something that can be measured again and again.
 ///
-/// Its future is local: one after another, all are awaited by the main thread, which nobody else needs, so that they may block it.
+/// Its future is local. The main thread awaits all futures one after another and has no other work,
+/// so they may block it.
 pub trait Measure {
-    /// Does it once.
+    /// Measures once.
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>>;
 }
 
-/// A variant that is to be measured.
+/// A variant to measure.
 pub struct Candidate<'a> {
     label: Label,
     work: Box<dyn Measure + 'a>,
@@ -28,7 +29,7 @@ impl std::fmt::Debug for Candidate<'_> {
 }
 
 impl<'a> Candidate<'a> {
-    /// Does `work` in its turns.
+    /// Creates a variant that does `work` in each of its turns.
     pub fn new(label: Label, work: impl Measure + 'a) -> Self {
         Self {
             label,
@@ -40,16 +41,16 @@ impl<'a> Candidate<'a> {
 /// How often each variant is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    /// Turns that come first and are not counted.
+    /// The number of turns that come first and are not counted.
     pub warm_up: usize,
-    /// Turns that are.
+    /// The number of turns that are counted.
     pub counted: usize,
 }
 
-/// Measures all candidates, one after another, in so many turns.
+/// Measures all candidates. Each turn measures one candidate after another.
 ///
 /// # Errors
-/// Those of the candidates, with their names.
+/// Returns the errors of the candidates, with their names.
 pub async fn in_turns(turns: Turns, mut candidates: Vec<Candidate<'_>>) -> Result<Vec<Measured>> {
     let labels = candidates.iter().map(|candidate| candidate.label.clone());
     let mut measured: Vec<_> = labels.map(Measured::new).collect();

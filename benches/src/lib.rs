@@ -1,36 +1,39 @@
-//! Benchmarks: each [table](tables) is an experiment whose variants are measured in turns, in one run, on one machine.
+//! Benchmarks. Each [table](tables) is an experiment whose variants are measured in turns, in one
+//! run, on one machine.
 //!
-//! Machines are noisy: what is quoted is ratios between variants of the same run, with their spread. What is measured runs in a process of
-//! its own wherever its processor time or memory is of interest: a gateway in a [`fleet`], stand-ins for workers ([`stub`]), and
-//! one that only reads ([`reading`]). All of that is asked of Linux ([`procfs`]), and of no other system.
+//! Machines are noisy. The figures to quote are therefore ratios between variants of the same run,
+//! with their spread. If the processor time or the memory of something is of interest, it runs in a
+//! process of its own: a gateway in a [`fleet`], stubs that stand in for workers ([`stub`]), and a
+//! process that only reads ([`reading`]). The figures of a process come from Linux ([`procfs`]). No
+//! other system is supported.
 
-/// A cluster of Ballista, whose programs are installed or not.
+/// Starts a cluster of Ballista, if its programs are installed.
 pub mod ballista;
-/// What the tables of one run share: how large they are, and where.
+/// Defines what the tables of one run share: their size and their directories.
 pub mod bench;
-/// Clients that ask one question after another.
+/// Runs clients that ask one question after another.
 pub mod clients;
-/// Thousands of real workers on one machine.
+/// Starts thousands of real workers on one machine.
 pub mod fleet;
-/// Variants that are measured in turns.
+/// Measures variants in turns.
 pub mod interleaved;
-/// What a run ran on.
+/// Describes the machine of a run.
 pub mod machine;
-/// A process that is told what to do by its standard input, and ends with it.
+/// Controls a process through its standard input. The process ends when its input ends.
 pub mod process;
-/// Processor time, context switches and memory of a process.
+/// Reads the processor time, the context switches and the memory of a process.
 pub mod procfs;
-/// Reading from many workers, in several ways.
+/// Reads the rows of many workers in several ways.
 pub mod reading;
-/// Results for people.
+/// Formats results for people.
 pub mod report;
-/// Results as they are kept.
+/// Defines the results that are stored.
 pub mod results;
-/// Rows of a chosen width.
+/// Builds rows of a chosen width.
 pub mod rows;
-/// Medians, spread, ratios, percentiles.
+/// Computes medians, spread, ratios and percentiles.
 pub mod statistics;
-/// Stand-ins for workers, which answer what they have encoded beforehand.
+/// Runs stubs that stand in for workers and send messages that were encoded beforehand.
 pub mod stub;
-/// The experiments.
+/// Defines the experiments.
 pub mod tables;

@@ -1,25 +1,25 @@
-//! What a run ran on.
+//! Describes the machine and the software versions of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde::Serialize;
 
-/// The machine.
+/// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Logical processors that this process may use.
+    /// The number of logical processors that this process may use.
     pub cpus: usize,
-    /// The processor's name.
+    /// The name of the processor.
     pub model: String,
-    /// Memory of the machine, in bytes.
+    /// The memory of the machine, in bytes.
     pub memory: u64,
-    /// Distribution and kernel.
+    /// The distribution and the kernel.
     pub os: String,
 }
 
 impl Machine {
-    /// This one, as Linux describes it; "unknown" for what it does not tell.
+    /// Returns this machine as Linux describes it. What Linux does not tell is "unknown".
     pub fn this() -> Self {
         let distribution = value_of("/etc/os-release", "PRETTY_NAME", '=');
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-/// The versions of what is measured, by name.
+/// Returns the versions of the measured software, by name.
 pub fn versions() -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([
         ("volary", env!("CARGO_PKG_VERSION")),
@@ -47,7 +47,7 @@ pub fn versions() -> BTreeMap<&'static str, &'static str> {
     ])
 }
 
-/// The first value of a key in a file of lines.
+/// Returns the first value of a key in a file with one key and value per line.
 fn value_of(path: &str, key: &str, separator: char) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! `volary-bench`: the tables of the benchmarks.
+//! The program `volary-bench`, which runs the tables of the benchmarks.
 
 use std::path::{Path, PathBuf};
 
@@ -11,59 +11,64 @@ use volary_benches::tables::{self, Table};
 use volary_node::open_files;
 use volary_node::runtimes::OwnedRuntimes;
 
-/// Runs experiments, whose variants are measured in turns; prints them as tables, and keeps every sample.
+/// Runs experiments whose variants are measured in turns, prints them as tables, and stores every
+/// sample.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Tables, by name: chunks, readers, fanout, floor, relays, point, groups, slow_client, concurrency, tpch, ballista, load. Default:
-    /// all, but for those that need a program which is not installed.
+    /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, groups,
+    /// slow_client, concurrency, tpch, ballista, load. Default: all tables, except those that need
+    /// a program that is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Smaller: all tables in less than ten minutes.
+    /// Runs smaller experiments: all tables take less than ten minutes.
     #[arg(long, group = "size")]
     quick: bool,
-    /// So small that figures mean nothing: shows that everything works.
+    /// Runs experiments so small that their figures mean nothing. This only shows that everything
+    /// works.
     #[arg(long, group = "size")]
     smoke: bool,
-    /// With what takes very long.
+    /// Also runs the experiments that take very long.
     #[arg(long, group = "size")]
     full: bool,
-    /// Where raw results go: a JSON file per table.
+    /// Directory for the raw results, one JSON file per table.
     #[arg(long, default_value = "benches/results")]
     results: PathBuf,
-    /// Counted turns of each variant.
+    /// Number of counted turns of each variant.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Workers, in the tables of many. Default: 2,160 (quick: 64).
+    /// Number of workers in the tables with many workers. Default: 2,160 (quick: 64).
     #[arg(long)]
     fan_out: Option<usize>,
     /// TPC-H scale factor. Default: 1 (quick: 0.05).
     #[arg(long)]
     scale: Option<f64>,
-    /// Workers of the cluster that TPC-H is loaded into.
+    /// Number of workers of the cluster that TPC-H is loaded into.
     #[arg(long, default_value_t = 4)]
     workers: usize,
-    /// Only queries of TPC-H whose name contains this.
+    /// Runs only the TPC-H queries whose name contains this text.
     #[arg(long, default_value = "")]
     query: String,
-    /// Where TPC-H is kept between runs. Default: a directory that goes away.
+    /// Directory that keeps TPC-H data between runs. Default: a directory that is deleted at the
+    /// end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Where TPC-H's queries are.
+    /// Directory of the TPC-H queries.
     #[arg(long, default_value = "tests/queries/tpch")]
     queries: PathBuf,
-    /// Where Ballista's programs are. Default: where `make ballista` installs them, in the build directory of this program.
+    /// Directory of Ballista's programs. Default: the directory in which `make ballista` installs
+    /// them, in the build directory of this program.
     #[arg(long)]
     ballista: Option<PathBuf>,
 }
 
-/// See the workspace's Cargo.toml for why it is not the system's.
+/// jemalloc takes the place of the system's allocator. The workspace's Cargo.toml says why.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> Result<()> {
     let args = Args::parse();
     let tables = tables::chosen(&args.only)?;
-    // Clients and stubs are many.
+    // Clients and stubs need many open files.
     open_files::raise();
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
@@ -94,14 +99,15 @@ fn main() -> Result<()> {
         .block_on(run(&bench, &tables, &args.only, &args.results))
 }
 
-/// Where `make ballista` installs it: `ballista/bin` in the build directory, whose `release` a program is in.
+/// Returns the directory in which `make ballista` installs the programs. It is `ballista/bin` in
+/// the build directory, and `program` is in `release` of the build directory.
 fn installed_ballista(program: &Path) -> PathBuf {
     let build = program.ancestors().nth(2).unwrap_or(program);
     build.join("ballista").join("bin")
 }
 
-/// Runs one table after another. One that fails does not keep the others from being measured; nor does one that needs what is not
-/// installed, which has failed only if it was asked for by name.
+/// Runs one table after another. A table that fails does not keep the others from being measured. A
+/// table whose program is not installed is skipped, and fails only if it was asked for by name.
 async fn run(bench: &Bench, tables: &[Table], asked_for: &[String], results: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for table in tables {

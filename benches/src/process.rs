@@ -1,12 +1,13 @@
-//! A process that is told what to do by its standard input, answers on its standard output, and ends with its input: also when the
-//! one that started it is killed.
+//! A process that reads commands from its standard input and answers on its standard output. It
+//! ends when its input ends, which also happens when the process that started it is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The process. Dropping it ends it. All its calls block; what starts it has nothing else to do.
+/// A child process. Dropping it ends the process. All calls block, because the caller has nothing
+/// else to do meanwhile.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -16,10 +17,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it. `name` is for errors; its log, standard error, goes to `log`.
+    /// Starts the process. `name` is its name in errors. Its standard error, which is its log, goes
+    /// to `log`.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Returns the errors of the operating system.
     pub fn start(name: &str, mut command: Command, log: impl Into<Stdio>) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -37,15 +39,15 @@ impl Process {
         })
     }
 
-    /// Its id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that the process prints.
     ///
     /// # Errors
-    /// If it ends instead.
+    /// Returns an error if the process ends instead.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -57,10 +59,10 @@ impl Process {
         Ok(line)
     }
 
-    /// The next line with that text.
+    /// Returns the next line that contains the text.
     ///
     /// # Errors
-    /// If it ends before.
+    /// Returns an error if the process ends before it prints such a line.
     pub fn await_line(&mut self, text: &str) -> Result<String> {
         loop {
             let line = self.line()?;
@@ -70,10 +72,10 @@ impl Process {
         }
     }
 
-    /// Sends it a line.
+    /// Sends a line to the process.
     ///
     /// # Errors
-    /// If it has ended.
+    /// Returns an error if the process has ended.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         let told = match &mut self.stdin {
             Some(stdin) => writeln!(stdin, "{line}"),
@@ -82,15 +84,15 @@ impl Process {
         told.with_context(|| format!("{} does not listen any more", self.name))
     }
 
-    /// Tells it to end.
+    /// Closes the input of the process, which tells it to end.
     pub fn end_input(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     ///
     /// # Errors
-    /// If it did not end well.
+    /// Returns an error if the process ended with an error.
     pub fn await_end(&mut self) -> Result<()> {
         let status = self.child.wait()?;
         if !status.success() {
@@ -102,7 +104,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; and nobody is left to be told.
+        // The process may have ended already. Errors are ignored, because nobody could handle them
+        // here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

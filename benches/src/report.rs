@@ -1,4 +1,4 @@
-//! Results for people: tables in Markdown.
+//! Formats results for people, as tables in Markdown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,8 @@ use bytesize::ByteSize;
 use crate::results::{Measured, TableResults};
 use crate::statistics::{Spread, ratios};
 
-/// One line per variant: of each metric the median (smallest to largest), and what it is in terms of the variant that it is compared with.
+/// Returns the table with one line per variant. A cell holds the median of a metric (smallest to
+/// largest), and its ratio to the variant that this one is compared with.
 pub fn markdown(results: &TableResults) -> String {
     let variants = &results.variants;
     let metrics: BTreeSet<&String> = variants
@@ -49,16 +50,16 @@ pub fn markdown(results: &TableResults) -> String {
     text
 }
 
-/// Writes a page for people beside the raw results, which are at `path`.
+/// Writes a page for people next to the raw results, which are at `path`.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn write_page(results: &TableResults, path: &Path) -> Result<()> {
     let path = path.with_extension("md");
     std::fs::write(&path, page(results)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A page of its own: the table, what was done, and on what.
+/// Returns the page: the table, what was done, and the machine it ran on.
 fn page(results: &TableResults) -> String {
     let machine = &results.machine;
     let versions: Vec<_> = results
@@ -80,7 +81,7 @@ fn page(results: &TableResults) -> String {
     )
 }
 
-/// The variant that this one is compared with.
+/// Returns the variant that this one is compared with.
 fn baseline_of<'a>(variant: &Measured, variants: &'a [Measured]) -> Option<&'a Measured> {
     let name = variant.label.baseline.as_ref()?;
     variants.iter().find(|other| other.label.name == *name)
@@ -106,10 +107,11 @@ fn show(spread: Spread) -> String {
     )
 }
 
-/// No metric is as large; in terms of nothing, something is.
+/// Figures above this are shown as "∞". No metric is so large. A ratio is so large only if the
+/// other value is 0.
 const BEYOND: f64 = 1e12;
 
-/// With about three digits that tell something.
+/// Formats a number with about three significant digits.
 fn figure(value: f64) -> String {
     if value > BEYOND {
         return "∞".to_owned();

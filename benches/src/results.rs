@@ -1,4 +1,5 @@
-//! Results as they are kept: every sample of every variant, so that they can be looked at again.
+//! Defines the results that are stored. They hold every sample of every variant, so that they can
+//! be analysed again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +11,18 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 
-/// What one turn of a variant measured, by metric. The unit is last in a metric's name.
+/// The values that one turn of a variant measured, by metric. The name of a metric ends with its
+/// unit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample(Vec<(String, f64)>);
 
 impl Sample {
-    /// Nothing so far.
+    /// Creates a sample without metrics.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more metric.
+    /// Adds a metric.
     #[must_use]
     pub fn with(mut self, metric: impl Into<String>, value: f64) -> Self {
         self.0.push((metric.into(), value));
@@ -38,20 +40,20 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What a variant is.
+/// The description of a variant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Label {
-    /// Its name, which no other variant of the table has.
+    /// The name of the variant, which is unique in its table.
     pub name: String,
-    /// What tells it from the others.
+    /// The parameters in which the variant differs from the others.
     pub parameters: BTreeMap<String, Value>,
-    /// The variant that it is compared with.
+    /// The name of the variant that this one is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
 }
 
 impl Label {
-    /// Without parameters.
+    /// Creates a label without parameters.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -60,14 +62,14 @@ impl Label {
         }
     }
 
-    /// With one more parameter.
+    /// Adds a parameter.
     #[must_use]
     pub fn with(mut self, parameter: &str, value: impl Into<Value>) -> Self {
         self.parameters.insert(parameter.to_owned(), value.into());
         self
     }
 
-    /// Compared with the variant of this name.
+    /// Sets the variant that this one is compared with.
     #[must_use]
     pub fn beside(mut self, baseline: impl Into<String>) -> Self {
         self.baseline = Some(baseline.into());
@@ -78,15 +80,15 @@ impl Label {
 /// A variant with its samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
-    /// What it is.
+    /// The description of the variant.
     #[serde(flatten)]
     pub label: Label,
-    /// By metric, in the order of the turns.
+    /// The samples by metric, in the order of the turns.
     pub samples: BTreeMap<String, Vec<f64>>,
 }
 
 impl Measured {
-    /// Without samples.
+    /// Creates a variant without samples.
     pub fn new(label: Label) -> Self {
         Self {
             label,
@@ -94,45 +96,46 @@ impl Measured {
         }
     }
 
-    /// One more turn.
+    /// Adds the sample of one more turn.
     pub fn push(&mut self, sample: Sample) {
         for (metric, value) in sample.0 {
             self.samples.entry(metric).or_default().push(value);
         }
     }
 
-    /// All samples of a metric; none if it was not measured.
+    /// Returns all samples of a metric, or none if the metric was not measured.
     pub fn samples_of(&self, metric: &str) -> &[f64] {
         self.samples.get(metric).map_or(&[], Vec::as_slice)
     }
 }
 
-/// A table with all that is needed to judge it.
+/// The results of a table, with everything that is needed to judge them.
 #[derive(Debug, Clone, Serialize)]
 pub struct TableResults {
-    /// Its name.
+    /// The name of the table.
     pub table: &'static str,
-    /// Its title.
+    /// The title of the table.
     pub title: &'static str,
-    /// What was done, and how.
+    /// What was measured, and how.
     pub method: &'static str,
-    /// How large the run was.
+    /// The size of the run.
     pub size: &'static str,
-    /// What it ran on.
+    /// The machine of the run.
     pub machine: Machine,
-    /// Of what is measured.
+    /// The versions of the measured software.
     pub versions: BTreeMap<&'static str, &'static str>,
-    /// When it ended, in UTC (RFC 3339).
+    /// The time at which the run ended, in UTC (RFC 3339).
     pub date: String,
-    /// The variants.
+    /// The variants of the table.
     pub variants: Vec<Measured>,
 }
 
 impl TableResults {
-    /// Writes it to `<table>.json` in a directory, which is made if need be.
+    /// Writes the results to `<table>.json` in a directory. Creates the directory if it does not
+    /// exist.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         let path = directory.join(format!("{}.json", self.table));
         let mut text = serde_json::to_vec_pretty(self)?;

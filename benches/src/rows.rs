@@ -1,4 +1,4 @@
-//! Rows of a chosen width.
+//! Builds rows of a chosen width.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use anyhow::{Result, ensure};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-/// Bytes of a BIGINT.
+/// Size of a BIGINT in bytes.
 const NUMBER_BYTES: usize = 8;
 
-/// Rows of so many payload bytes: a BIGINT `k`, a BIGINT `v` if there is room for it, and a text `s` of what is left, in the type that
-/// workers send text in. What Arrow adds to text (16 bytes per value) is no payload.
+/// The shape of rows with a given number of payload bytes. A row has a BIGINT `k`, a BIGINT `v` if
+/// there is room for it, and a text `s` that takes the rest. The text has the type in which workers
+/// send text. What Arrow adds to text (16 bytes per value) does not count as payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowShape {
     row_bytes: usize,
 }
 
 impl RowShape {
-    /// Rows of this width.
+    /// Creates the shape of rows of this width.
     ///
     /// # Errors
-    /// If there are none: they have 8 bytes, or 16 and more.
+    /// Returns an error if no rows have this width. The width must be 8 bytes, or 16 and more.
     pub fn new(row_bytes: usize) -> Result<Self> {
         ensure!(
             row_bytes == NUMBER_BYTES || row_bytes >= 2 * NUMBER_BYTES,
@@ -29,7 +30,7 @@ impl RowShape {
         Ok(Self { row_bytes })
     }
 
-    /// The columns.
+    /// Returns the schema of the rows.
     pub fn schema(self) -> SchemaRef {
         let columns = [
             Field::new("k", DataType::Int64, false),
@@ -42,10 +43,10 @@ impl RowShape {
         ))
     }
 
-    /// So many rows.
+    /// Returns a batch of `rows` rows.
     ///
     /// # Errors
-    /// None that is known: the columns are those of the schema.
+    /// Returns no error that is known, because the columns match the schema.
     pub fn batch(self, rows: usize) -> Result<RecordBatch> {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0i64..).take(rows)));
         let mut columns = vec![Arc::clone(&numbers), numbers];

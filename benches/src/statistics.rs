@@ -1,18 +1,18 @@
-//! Medians, spread, ratios, percentiles.
+//! Computes medians, spread, ratios and percentiles.
 
-/// The smallest, the middle and the largest of some samples.
+/// The smallest, the median and the largest of some samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The smallest.
+    /// The smallest sample.
     pub min: f64,
-    /// The one in the middle, or the mean of the two there.
+    /// The sample in the middle, or the mean of the two middle samples.
     pub median: f64,
-    /// The largest.
+    /// The largest sample.
     pub max: f64,
 }
 
 impl Spread {
-    /// `None` of no samples.
+    /// Returns the spread of the samples, or `None` if there are no samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let sorted = sorted(samples);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -26,7 +26,8 @@ impl Spread {
     }
 }
 
-/// Turn by turn, `ours / theirs`: a machine that is slow for a while is slow for both.
+/// Returns `ours / theirs` for each turn. A machine that is slow for a while is slow for both sides
+/// of a ratio.
 pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     let pairs = ours.iter().zip(theirs);
     pairs
@@ -34,7 +35,8 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The smallest sample that so many hundredths of all do not exceed (nearest rank); 0 of none.
+/// Returns the smallest sample that is at least as large as this percentage of the samples (nearest
+/// rank). Returns 0 if there are no samples.
 pub fn percentile(samples: &[f64], hundredths: u32) -> f64 {
     let sorted = sorted(samples);
     let rank = (sorted.len() * hundredths as usize).div_ceil(100);

@@ -1,4 +1,4 @@
-//! What a statement says of a table that it creates.
+//! Describes a table that a statement creates.
 
 use std::collections::HashSet;
 
@@ -8,49 +8,52 @@ use volary_flight_proto::{Error, Result};
 
 use crate::shard_key;
 
-/// A shard is a file and a number in every ticket: more of them only cost.
+/// Maximum number of shards of a table. Each shard is a file and takes a number in every ticket, so
+/// more shards would only add costs.
 pub const MAX_SHARDS: u32 = 65_536;
 
-/// A table to be created.
+/// A table that is to be created.
 #[derive(Debug, Clone)]
 pub struct TableDefinition {
-    /// Its name, as SQL's rules have normalised it.
+    /// The name of the table, normalised by the rules of SQL.
     pub name: String,
-    /// Its columns.
+    /// The columns of the table.
     pub schema: SchemaRef,
-    /// How its rows are spread.
+    /// How the rows of the table are distributed.
     pub kind: DefinitionKind,
-    /// Columns that segments are sorted by. Empty: by the shard key.
+    /// Positions of the columns that segments are sorted by. If it is empty, segments are sorted by
+    /// the shard key.
     pub sort_key: Vec<usize>,
 }
 
-/// How the rows of a table to be created are spread.
+/// How the rows of a table that is to be created are distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefinitionKind {
-    /// Over shards.
+    /// The rows are distributed over shards.
     Sharded {
-        /// Position in the schema of the shard key, by whose hash they are spread; none if a row may be in any shard.
+        /// Position of the shard key in the schema. The hash of the shard key decides the shard of
+        /// a row. `None` means that a row may be in any shard.
         key: Option<usize>,
         /// Number of shards, 1 to [`MAX_SHARDS`].
         shards: u32,
     },
-    /// A copy on every worker.
+    /// Each live worker gets a copy of all rows.
     Reference,
 }
 
-/// What becomes of a table that has the name of one which is to be created.
+/// What happens to an existing table that has the name of the table that is to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfExists {
-    /// It stays, and creating the other one is an error.
+    /// The existing table stays, and the statement fails.
     Fail,
-    /// It stays, and the other one is not created.
+    /// The existing table stays, and the new one is not created.
     Keep,
-    /// The other one takes its place, in one step, when it is there.
+    /// The new table replaces the existing one in one step, when the new one is complete.
     Replace,
 }
 
 impl TableDefinition {
-    /// Refuses what cannot be a table.
+    /// Refuses a definition that cannot be a table.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`, with the table and the column.
@@ -129,7 +132,7 @@ impl TableDefinition {
         })
     }
 
-    /// The columns that segments are sorted by.
+    /// Returns the columns that segments are sorted by.
     pub(super) fn effective_sort_key(&self) -> Vec<usize> {
         match self.kind {
             DefinitionKind::Sharded { key, .. } if self.sort_key.is_empty() => {

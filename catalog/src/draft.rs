@@ -1,4 +1,5 @@
-//! A change of the catalog while it is decided: the state as it would be, and the records that make it so.
+//! Holds a change of the catalog while it is decided: the future state, and the records that lead
+//! to it.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::store::{Change, Expected};
 use super::table::{Table, View};
 use crate::hex;
 
-/// A change that is not made yet.
+/// A change that has not been committed yet.
 #[derive(Debug)]
 pub(super) struct Draft {
     state: State,
@@ -24,7 +25,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// From what is.
+    /// Creates a draft without changes from the current state.
     pub(super) fn new(state: &State) -> Self {
         Self {
             state: state.clone(),
@@ -32,12 +33,13 @@ impl Draft {
         }
     }
 
-    /// The catalog with the changes so far.
+    /// Returns the state of the catalog with all changes so far.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    /// What must not have changed since, and what is to be done. None if there is nothing to do.
+    /// Returns the versions that the change relies on, and the changes to the store. Returns `None`
+    /// if there is nothing to change.
     pub(super) fn transaction(&self) -> Result<Option<(Vec<Expected>, Vec<Change>)>> {
         if self.changes.is_empty() {
             return Ok(None);
@@ -51,7 +53,7 @@ impl Draft {
         Ok(Some((vec![expected], changes)))
     }
 
-    /// The catalog once the changes are made, as of this version.
+    /// Returns the state of the catalog after the changes were committed as `version`.
     pub(super) fn into_state(mut self, version: u64) -> State {
         self.state.version = version;
         self.state
@@ -74,18 +76,19 @@ impl Draft {
     }
 
     pub(super) fn next_generation(&mut self) -> u64 {
-        // 0 is that of sessions from before there were users.
+        // 0 is the generation of sessions from before the cluster had users.
         let next = &mut self.state.cluster.next_generation;
         *next = (*next).max(1);
         take(next)
     }
 
-    /// From now on, who calls must say who it is.
+    /// Records that the cluster has had a user. From now on it must always have an administrator.
     pub(super) fn secure(&mut self) {
         self.state.cluster.secured = true;
     }
 
-    /// What workers compare with what they know: see [`LineageRecord`].
+    /// Sets the lineage, which workers compare with the incarnations that they know: see
+    /// [`LineageRecord`].
     pub(super) fn put_lineage(&mut self, lineage: LineageRecord) -> Result<()> {
         self.changes.push(put(&lineage)?);
         self.state.cluster.incarnation = lineage.incarnations.last().map(|last| last.id);
@@ -93,7 +96,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The key of sessions' tokens; a new one if there is none.
+    /// Creates the key of session tokens if the cluster has none.
     pub(super) fn put_token_key(&mut self) -> Result<()> {
         if self.state.cluster.token_key.is_none() {
             let key = hex::encode(Key::random().as_bytes());
@@ -103,7 +106,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Makes the change one even where only the cluster record is new.
+    /// Forces a commit even if only the cluster record changed.
     pub(super) fn put_cluster(&mut self) -> Result<()> {
         self.changes.push(put(&self.state.cluster)?);
         Ok(())
@@ -115,14 +118,14 @@ impl Draft {
         Ok(())
     }
 
-    /// A new table, or one that has come to life.
+    /// Puts a new table, a table that has become visible, or one whose record changed.
     pub(super) fn put_table(&mut self, table: &Arc<Table>) -> Result<()> {
         self.changes.push(put(table.record())?);
         self.state.insert_table(Arc::clone(table));
         Ok(())
     }
 
-    /// A table that holds other rows than before.
+    /// Puts the new statistics of a table whose rows changed.
     pub(super) fn put_statistics(&mut self, table: &Arc<Table>) -> Result<()> {
         self.changes
             .push(put(&table.statistics().to_record(table.id()))?);
@@ -130,7 +133,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Also forgets failed writes to it, as no query reads their rows any more, and a placement that no table uses.
+    /// Removes a table, and with it the failed writes to it, whose rows no query can read any more.
+    /// Also removes the placement of the table if no other table uses it.
     pub(super) fn remove_table(&mut self, table: &Table) {
         let id = table.id();
         self.delete::<TableRecord>(&id.0.to_string());
@@ -185,7 +189,7 @@ impl Draft {
             let view = Arc::new(view.owned_by(owner));
             self.put_view(&view)?;
         }
-        // Plans that were made with the former owner's rights are not used any more.
+        // A new `Access` keeps plans from being used that were made with the former owner's rights.
         self.state.access = Arc::new(Access::clone(&self.state.access));
         Ok(())
     }
@@ -201,7 +205,7 @@ impl Draft {
         Arc::make_mut(&mut self.state.access).remove(name);
     }
 
-    /// Takes back all that was granted on a table or view that is dropped.
+    /// Revokes everything that was granted on a table or view that is dropped.
     pub(super) fn revoke_all_on(&mut self, name: &str) -> Result<()> {
         for principal in self.state.access.revoked_on(name) {
             self.put_principal(principal)?;
@@ -260,7 +264,7 @@ fn take(next: &mut u64) -> u64 {
 }
 
 impl ClusterRecord {
-    /// Of a new cluster. Numbers start at 1.
+    /// Creates the record of a new cluster. Ids start at 1.
     pub(super) fn new(cluster_id: volary_flight_proto::ids::ClusterId, key: String) -> Self {
         Self {
             cluster_id,

@@ -1,4 +1,4 @@
-//! How bytes, schemas and values stand in the catalog's records, which are JSON: as text in hexadecimal.
+//! Encodes bytes, schemas and values as hexadecimal text, because the catalog's records are JSON.
 
 use std::sync::Arc;
 
@@ -10,28 +10,29 @@ use volary_flight_proto::ipc;
 
 use crate::hex;
 
-/// A smallest or largest value that takes more bytes is not kept: it would be written again with every load.
+/// Maximum encoded size of a smallest or largest value, in bytes. A larger value is not kept,
+/// because it would be written again with every load.
 const MAX_SCALAR_BYTES: usize = 256;
 
-/// A schema, as an Arrow IPC message in hexadecimal.
+/// Encodes a schema as an Arrow IPC message in hexadecimal.
 pub(super) fn schema_to_hex(schema: &Schema) -> String {
     hex::encode(&ipc::schema_to_bytes(schema))
 }
 
-/// What [`schema_to_hex`] made; none if it is damaged.
+/// Decodes what [`schema_to_hex`] returned. Returns `None` if the text is damaged.
 pub(super) fn schema_from_hex(text: &str) -> Option<SchemaRef> {
     ipc::schema_from_bytes(&hex::decode(text)?)
         .ok()
         .map(Arc::new)
 }
 
-/// One value; none if it is too long or of a type that has no encoding.
+/// Encodes one value. Returns `None` if it is too long, or if its type has no encoding.
 pub(super) fn scalar_to_hex(value: &ScalarValue) -> Option<String> {
     let encoded = protobuf::ScalarValue::try_from(value).ok()?;
     (encoded.encoded_len() <= MAX_SCALAR_BYTES).then(|| hex::encode(&encoded.encode_to_vec()))
 }
 
-/// What [`scalar_to_hex`] made; none if it is damaged.
+/// Decodes what [`scalar_to_hex`] returned. Returns `None` if the text is damaged.
 pub(super) fn scalar_from_hex(text: &str) -> Option<ScalarValue> {
     let encoded = protobuf::ScalarValue::decode(hex::decode(text)?.as_slice()).ok()?;
     ScalarValue::try_from(&encoded).ok()

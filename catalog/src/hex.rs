@@ -1,6 +1,6 @@
-//! Bytes as text, in hexadecimal.
+//! Encodes bytes as hexadecimal text.
 
-/// Two lower-case digits a byte.
+/// Encodes bytes as two lower-case digits each.
 pub fn encode(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -15,7 +15,7 @@ pub fn encode(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// What [`encode`] made; none of anything else.
+/// Decodes what [`encode`] returned. Returns `None` for any other text.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {

@@ -1,19 +1,22 @@
-//! Tables, placement, workers, writes, users and their rights: what must survive a restart.
+//! Keeps what must survive a restart of the gateway: tables, views, placements, workers, writes,
+//! and users with their rights.
 //!
-//! Readers take the current [`State`], which never changes, for as long as they like; it costs them no lock. A change is decided
-//! on a draft of it, committed to the [`MetadataStore`], durably, and only then becomes the current state. Changes are made one after
-//! another.
+//! A reader takes the current [`State`], which never changes. It may keep it for as long as it
+//! likes, and holds no lock. A change is decided on a draft of the state and committed durably to
+//! the [`MetadataStore`]. Only then does the draft become the current state. Changes are made one
+//! after another.
 //!
-//! Visibility is decided here: a write has a number from [`Catalog::begin_write`] on, its rows are unseen on the workers, and
-//! [`Catalog::commit_write`] makes them visible on all shards at once, as it takes the number out of
-//! [`State::snapshot`]'s list of excluded writes. A write that fails stays in that list until every worker
-//! has deleted its rows.
+//! The catalog decides which rows are visible. [`Catalog::begin_write`] gives a write its number,
+//! and adds the number to the excluded writes of [`State::snapshot`]. Workers store the rows under
+//! that number, and queries do not see them. [`Catalog::commit_write`] removes the number from the
+//! excluded writes, which makes the rows visible on all shards at once. The number of a failed
+//! write stays excluded until every worker has deleted the rows of the write.
 
 pub mod access;
 mod definition;
 mod draft;
 mod encoding;
-/// Bytes as text.
+/// Encodes and decodes bytes as hexadecimal text.
 pub mod hex;
 mod lineage;
 mod name;
@@ -21,7 +24,7 @@ mod open_write;
 mod placing;
 mod records;
 mod redb_store;
-/// From the value of a shard key to the shard.
+/// Maps the value of a shard key to its shard.
 pub mod shard_key;
 mod state;
 mod statistics;
@@ -57,10 +60,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use draft::Draft;
 use records::ClusterRecord;
 
-/// How often a change is decided again because somebody else changed the store in the meantime.
+/// Maximum number of times that a change is decided. It is decided again if somebody else changed
+/// the store in the meantime.
 const ATTEMPTS: usize = 10;
 
-/// The catalog; clones share it.
+/// The catalog. Clones share the same state and store.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     inner: Arc<Inner>,
@@ -75,11 +79,13 @@ struct Inner {
 }
 
 impl Catalog {
-    /// Reads what the store holds; makes a new cluster if that is nothing. Statements that were running when the last gateway
-    /// ended have failed: what they wrote stays unseen, and tables that they were creating are gone.
+    /// Reads the catalog from the store, and creates a new cluster if the store is empty.
+    /// Statements that were running when the last gateway ended count as failed: their rows stay
+    /// invisible, and the tables that they were creating are removed.
     ///
     /// # Errors
-    /// Those of the store; `DATA_LOSS` for a damaged record, `INVALID_ARGUMENT` for one of a newer format.
+    /// `DATA_LOSS` for a damaged record, `INVALID_ARGUMENT` for a record of a newer format, and the
+    /// errors of the store.
     pub async fn open(store: Arc<dyn MetadataStore>) -> Result<Self> {
         let (state, is_new) = match State::load(&store.load().await?)? {
             Some(state) => (state, false),
@@ -112,12 +118,13 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Everything, as of now.
+    /// Returns the current state of the catalog.
     pub fn state(&self) -> Arc<State> {
         self.inner.state.load_full()
     }
 
-    /// Makes the change that `decide` drafts. It is made, or not made, as a whole, also if the caller goes away.
+    /// Makes the change that `decide` drafts. The change is made as a whole or not at all, even if
+    /// the caller drops the future.
     async fn change<T: Send + 'static>(
         &self,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
@@ -153,7 +160,8 @@ impl Inner {
                     return Ok(outcome);
                 }
                 Err(CommitError::Conflict { .. }) => {
-                    // Another gateway was faster, or an earlier commit got through although its answer was an error.
+                    // Another gateway was faster, or an earlier commit succeeded although the store
+                    // reported an error.
                     if let Some(state) = State::load(&self.store.load().await?)? {
                         self.state.store(Arc::new(state));
                     }
@@ -167,7 +175,7 @@ impl Inner {
     }
 }
 
-/// Now, in milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub fn now_ms() -> i64 {
     chrono::Utc::now().timestamp_millis()
 }

@@ -1,7 +1,9 @@
-//! The incarnations of the catalog, by which workers find out that it was restored from a backup.
+//! Keeps the incarnations of the catalog, by which workers find out that it was restored from a
+//! backup.
 //!
-//! See [`Lineage`] for what they are. A worker that was left behind by several starts cannot judge a lineage by itself: it
-//! says which incarnations it knows, and [`State::agree`] finds the last one that both know.
+//! [`Lineage`] explains incarnations. A worker that missed several starts of the gateway cannot
+//! judge a lineage by itself. It reports the incarnations that it knows, and [`State::agree`] finds
+//! the last one that the catalog knows, too.
 
 use uuid::Uuid;
 use volary_flight_proto::ids::WriteId;
@@ -13,25 +15,29 @@ use super::draft::Draft;
 use super::records::{ClusterRecord, IncarnationRecord, Record};
 use super::state::State;
 
-/// Incarnations that are kept, the latest ones: a worker that has heard of none of them cannot be judged.
+/// Maximum number of incarnations that are kept, the latest ones. A worker that knows none of them
+/// cannot be judged.
 const MOST_KEPT: usize = 1000;
 
-/// What a gateway makes of the incarnations that a worker knows.
+/// The gateway's verdict on the incarnations that a worker knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
-    /// The worker may adopt this.
+    /// The worker may adopt this lineage.
     Follows(Lineage),
-    /// The worker has rows of writes from `from_write` on that the catalog has not given out, or gave out again. An operator
-    /// has agreed to lose them.
+    /// The worker has rows of writes from `from_write` on that this catalog has not given out, or
+    /// has given out again. An operator has agreed to lose these rows.
     SetsAside(Lineage),
-    /// It has such rows, and nobody has agreed to lose them: the catalog is older than the worker, or of another history.
+    /// The worker has such rows, and nobody has agreed to lose them. The catalog is older than the
+    /// worker's rows, or has another history.
     Conflicts {
-        /// The first write that this catalog does not know as the worker's.
+        /// The first write after the last incarnation that the catalog and the worker have in
+        /// common.
         from_write: WriteId,
     },
 }
 
-/// Begins another incarnation. One that gave out no write is forgotten: no worker has rows of it.
+/// Begins a new incarnation. The previous incarnation is forgotten if it gave out no write, because
+/// then no worker has rows of it.
 pub(super) fn begin_incarnation(draft: &mut Draft) -> Result<()> {
     let first_write = draft.state().cluster.next_write;
     let mut lineage = draft.state().lineage.as_ref().clone();
@@ -54,11 +60,11 @@ fn new_id() -> u32 {
 }
 
 impl Catalog {
-    /// Lets the next start go on although workers have rows of writes that the catalog does not know: they set these rows
-    /// aside.
+    /// Lets the next start of the gateway succeed although workers have rows of writes that the
+    /// catalog does not know. The workers set these rows aside.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn recover(&self) -> Result<()> {
         self.change(|draft| {
             let mut lineage = draft.state().lineage.as_ref().clone();
@@ -70,7 +76,7 @@ impl Catalog {
 }
 
 impl State {
-    /// What calls of workers say of the catalog's history.
+    /// Returns the lineage that calls to workers carry.
     pub fn lineage(&self) -> Lineage {
         let incarnations = &self.lineage.incarnations;
         let Some(last) = incarnations.last() else {
@@ -84,7 +90,8 @@ impl State {
         }
     }
 
-    /// What becomes of a worker that knows these incarnations, the oldest first, and has rows of writes up to `max_write`.
+    /// Returns what becomes of a worker that knows these incarnations, oldest first, and that has
+    /// rows of writes up to `max_write`.
     pub fn agree(&self, known: &[Incarnation], max_write: u64) -> Agreement {
         let ours = &self.lineage.incarnations;
         let position_of = |id: u32| ours.iter().position(|own| own.id == id);
@@ -93,7 +100,7 @@ impl State {
             .enumerate()
             .rev()
             .find_map(|(theirs, known)| Some((theirs, position_of(known.id)?)));
-        // What followed on the last incarnation that both know, here and there.
+        // The next incarnations, of the catalog and of the worker, after the last common one.
         let (ancestor, own_next, their_next) = match common {
             Some((theirs, own)) => (known[theirs].id, own + 1, theirs + 1),
             None => (0, 0, 0),
@@ -113,8 +120,9 @@ impl State {
             return Agreement::Follows(lineage);
         }
         let was_recovered = ours.iter().skip(own_next).any(|own| own.recovered);
-        // A worker that knows no other incarnation may have lost its own list, and its rows may be this catalog's: then only the
-        // operator who has just recovered the catalog has agreed.
+        // A worker that knows no later incarnation may have lost its list, and its rows may belong
+        // to this catalog. Then only an operator who has just recovered the catalog has agreed to
+        // lose them.
         let is_forked = their_first.is_some();
         let is_recovering = ours.last().is_some_and(|last| last.recovered);
         if was_recovered && (is_forked || is_recovering) {
@@ -126,7 +134,8 @@ impl State {
         }
     }
 
-    /// The cluster record is written with every change, and says which incarnation made it.
+    /// Checks that the cluster record and the lineage record are of the same time. The cluster
+    /// record is written with every change, and names the incarnation that made the change.
     pub(super) fn check_lineage(&self) -> Result<()> {
         let last = self.lineage.incarnations.last().map(|last| last.id);
         if last == self.cluster.incarnation {
@@ -188,11 +197,12 @@ mod tests {
         let behind = known(&[(10, 1)]);
         let follows = Agreement::Follows(lineage(30, 10, 4));
         assert_eq!(state.agree(&behind, 3), follows);
-        // It wrote under an incarnation that gave out nothing by the word of this catalog.
+        // It has a write that this catalog gave out only in an incarnation that the worker does not
+        // know.
         let from_write = WriteId(4);
         let conflicts = Agreement::Conflicts { from_write };
         assert_eq!(state.agree(&behind, 4), conflicts);
-        // A new worker, and one with rows of before there were incarnations.
+        // One worker is new, and another one has rows from before there were incarnations.
         let follows = Agreement::Follows(lineage(30, 0, 1));
         assert_eq!(state.agree(&[], 0), follows);
         let from_write = WriteId(1);
@@ -201,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_fork_is_where_either_side_went_on() {
-        // This catalog went on from 6, the worker's from 4.
+        // This catalog went on from write 6, and the worker's incarnation went on from write 4.
         let forked = known(&[(10, 1), (25, 4)]);
         let from_write = WriteId(4);
         let conflict = Agreement::Conflicts { from_write };
@@ -219,7 +229,7 @@ mod tests {
         let recovered = state(&[(10, 1, false), (30, 4, true), (40, 8, false)], 9);
         let sets_aside = Agreement::SetsAside(lineage(40, 10, 4));
         assert_eq!(recovered.agree(&forked, 5), sets_aside);
-        // Long after the recovery, a worker's own list is an old copy.
+        // Long after the recovery, the worker's list may be an old copy.
         let from_write = WriteId(4);
         let conflict = Agreement::Conflicts { from_write };
         assert_eq!(recovered.agree(&known(&[(10, 1)]), 5), conflict);

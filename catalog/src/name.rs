@@ -1,12 +1,13 @@
-//! What tables, views, saved queries, users, roles and tokens may be called.
+//! Checks the names of tables, views, saved queries, users, roles and tokens.
 
 use volary_flight_proto::{Error, Result};
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_BYTES: usize = 255;
 
-/// Letters that are not seen, or that turn the text around them: with them, two names look the same. General category Cf of
-/// Unicode 16, but for those of scripts, which are seen.
+/// Characters that are invisible, or that change the direction of the text around them. With them,
+/// two different names could look the same. They are the general category Cf of Unicode 16, without
+/// the visible ones that belong to scripts.
 const UNSEEN: [std::ops::RangeInclusive<char>; 9] = [
     '\u{ad}'..='\u{ad}',
     '\u{61c}'..='\u{61c}',
@@ -19,7 +20,7 @@ const UNSEEN: [std::ops::RangeInclusive<char>; 9] = [
     '\u{e0000}'..='\u{e007f}',
 ];
 
-/// Refuses a name that is empty or very long, or that looks like another one.
+/// Refuses a name that is empty or too long, or that could look like another one.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`, with the name and what is wrong with it.

@@ -1,23 +1,23 @@
-//! A write that is open, until somebody commits or aborts it.
+//! Guards a write that is open until it is committed or aborted.
 
 use tokio::runtime::Handle;
 use volary_flight_proto::ids::WriteId;
 
 use super::Catalog;
 
-/// An open write. Where it is dropped, the write is aborted: a statement may be cancelled at any moment, also before it knows that its write
-/// is open, and then nobody else would.
+/// An open write. Dropping it aborts the write. A statement may be cancelled at any moment, even
+/// before it knows that its write is open, and then nothing else would abort the write.
 #[derive(Debug)]
 #[must_use = "the write is aborted when this is dropped"]
 pub struct OpenWrite {
     id: WriteId,
-    /// `None` when it has been taken over.
+    /// The catalog. `None` after the write was taken over.
     catalog: Option<Catalog>,
     runtime: Handle,
 }
 
 impl OpenWrite {
-    /// Must be called within a runtime, which aborts it.
+    /// Creates the guard. It must be called within a runtime, which later runs the abort.
     pub(super) fn new(catalog: Catalog, id: WriteId) -> Self {
         Self {
             id,
@@ -26,7 +26,7 @@ impl OpenWrite {
         }
     }
 
-    /// Its number. From now on the caller aborts it, unless it commits it.
+    /// Returns the number of the write. From now on the caller must commit or abort it.
     pub fn take_over(mut self) -> WriteId {
         self.catalog = None;
         self.id

@@ -1,4 +1,4 @@
-//! Which worker gets which shard.
+//! Decides which worker gets which shard.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use volary_flight_proto::ids::WorkerId;
 
 use super::state::State;
 
-/// Spreads `shards` shards over the workers in turn. Where they cannot have equally many, those have one more that hold
-/// the least now.
+/// Distributes `shards` shards over the workers in turn. If the number of shards is no multiple of
+/// the number of workers, the workers that hold the least now get one shard more.
 pub(super) fn spread(state: &State, shards: u32, live: &[WorkerId]) -> Vec<WorkerId> {
     let mut workers = live.to_vec();
     workers.sort_unstable();
@@ -20,7 +20,7 @@ pub(super) fn spread(state: &State, shards: u32, live: &[WorkerId]) -> Vec<Worke
         .collect()
 }
 
-/// Of each worker, bytes and shards that it holds.
+/// Returns the bytes and the number of shards that each worker holds.
 fn held(state: &State) -> HashMap<WorkerId, (u64, usize)> {
     let mut held: HashMap<WorkerId, (u64, usize)> = HashMap::new();
     for table in state.all_tables() {

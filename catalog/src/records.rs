@@ -1,6 +1,7 @@
-//! What the catalog keeps in its store: one JSON record per key.
+//! Defines what the catalog keeps in its store: one JSON record per key.
 //!
-//! Records change additively: a release reads what older ones wrote, and refuses a record of a newer format.
+//! Records only ever gain fields. A release reads what older releases wrote, and refuses a record
+//! of a newer format.
 
 use std::fmt;
 
@@ -9,79 +10,83 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// The newest format of records. It grows only with a change that an older release must not overlook.
+/// The newest format of records. It grows only with a change that an older release must not ignore.
 pub(super) const FORMAT: u32 = 5;
 
-/// What the first release reads.
+/// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
 
-/// Tables without a shard key, and those that will replace another one.
+/// The format of tables without a shard key, and of tables that will replace another one.
 const SECOND_FORMAT: u32 = 2;
 
-/// Users and roles: an older release would let everybody in.
+/// The format of users and roles. An older release would let everybody in.
 pub(super) const THIRD_FORMAT: u32 = 3;
 
-/// Saved queries: to an older release they would be views.
+/// The format of saved queries. An older release would take them for views.
 const FOURTH_FORMAT: u32 = 4;
 
-/// Incarnations: an older release would give out numbers of writes that no worker expects.
+/// The format of incarnations. An older release would give out numbers of writes that no worker
+/// expects.
 const FIFTH_FORMAT: u32 = 5;
 
-/// A record and the key it is found under.
+/// A record, and the key that it is stored under.
 pub(super) trait Record: Serialize + DeserializeOwned {
-    /// What keys of the kind start with.
+    /// The prefix of all keys of this kind of record.
     const PREFIX: &'static str;
 
-    /// The rest of the key.
+    /// Returns the part of the key after the prefix.
     fn name(&self) -> String;
 
-    /// The oldest format that has all that the record says.
+    /// Returns the oldest format that has everything that the record says.
     fn format(&self) -> u32 {
         FIRST_FORMAT
     }
 
-    /// The whole key.
+    /// Returns the whole key.
     fn key(&self) -> String {
         format!("{}{}", Self::PREFIX, self.name())
     }
 }
 
-/// The cluster itself, and the numbers that were given out. It is written with every change, so that of two changes that
-/// were decided at the same time only one is made.
+/// The cluster itself, and the next ids to give out. It is written with every change. So if two
+/// changes are decided at the same time, only one of them is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClusterRecord {
-    /// The cluster.
+    /// The id of the cluster.
     pub(super) cluster_id: ClusterId,
-    /// The key that messages are sealed with where no secret is configured: 32 bytes in hexadecimal.
+    /// The key that messages are sealed with if no secret is configured: 32 bytes in hexadecimal.
     pub(super) key: String,
-    /// The next worker's number.
+    /// The id of the next worker.
     pub(super) next_worker: u64,
-    /// The next table's number.
+    /// The id of the next table.
     pub(super) next_table: u64,
-    /// The next write's number.
+    /// The id of the next write.
     pub(super) next_write: u64,
-    /// The next placement's epoch.
+    /// The epoch of the next placement.
     pub(super) next_epoch: u64,
-    /// The key that sessions' tokens are sealed with, which gateways alone know: 32 bytes in hexadecimal.
+    /// The key that session tokens are sealed with. Only gateways know it: 32 bytes in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token_key: Option<String>,
-    /// Whether there has been a user.
+    /// Whether the cluster has ever had a user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) secured: bool,
-    /// The next number of a user's password.
+    /// The generation of the next password.
     #[serde(default)]
     pub(super) next_generation: u64,
-    /// The incarnation that made the last change; none before there were any.
+    /// The incarnation that made the last change. `None` in a catalog from before incarnations
+    /// existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) incarnation: Option<u32>,
 }
 
-/// The incarnations of the catalog: each start of a gateway is one.
+/// The incarnations of the catalog. Each start of a gateway is one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LineageRecord {
-    /// The oldest first. Those that gave out no write are left out, but for the last one.
+    /// The incarnations, oldest first. Incarnations that gave out no write are left out, except the
+    /// last one.
     pub(super) incarnations: Vec<IncarnationRecord>,
-    /// Whether the next one may go on although workers have rows of writes that the catalog does not know.
+    /// Whether the next incarnation may begin although workers have rows of writes that the catalog
+    /// does not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovers: bool,
 }
@@ -89,107 +94,112 @@ pub(super) struct LineageRecord {
 /// An incarnation of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct IncarnationRecord {
-    /// A random number, never 0.
+    /// The id of the incarnation: a random number, never 0.
     pub(super) id: u32,
-    /// The first write that it gave out, or would have.
+    /// The first write that the incarnation gave out. If it gave out none, the first that it would
+    /// have given out.
     pub(super) first_write: u64,
-    /// Whether it went on although workers had rows of writes that the catalog did not know.
+    /// Whether the incarnation began although workers had rows of writes that the catalog did not
+    /// know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovered: bool,
 }
 
-/// A worker that has joined once.
+/// A worker that has joined at least once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRecord {
-    /// The worker.
+    /// The id of the worker.
     pub id: WorkerId,
-    /// `host:port` of its last join.
+    /// The `host:port` that the worker gave when it last joined.
     pub address: String,
-    /// The release of its last join.
+    /// The release of the worker when it last joined.
     pub version: String,
-    /// Its first join, in milliseconds since 1970.
+    /// Time of the first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
 }
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TableRecord {
-    /// The table.
+    /// The id of the table.
     pub(super) id: TableId,
-    /// Its name.
+    /// The name of the table.
     pub(super) name: String,
-    /// Its schema: an Arrow IPC message in hexadecimal.
+    /// The schema of the table: an Arrow IPC message in hexadecimal.
     pub(super) schema: String,
-    /// Names and types of its columns, for people.
+    /// Names and types of the columns, for people who read the record.
     pub(super) columns: Vec<String>,
-    /// How its rows are spread.
+    /// How the rows of the table are distributed.
     pub(super) kind: TableKind,
-    /// Columns that segments are sorted by.
+    /// Positions of the columns that segments are sorted by.
     pub(super) sort_key: Vec<usize>,
-    /// Whether it exists already.
+    /// Whether the table exists already or is still being created.
     pub(super) state: TableState,
-    /// While it is being created: whether it takes the place of the table that then has its name.
+    /// Whether a table that is still being created will replace the table that has its name by
+    /// then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) replaces: bool,
-    /// Who owns it; none if there was no user when it was created.
+    /// The owner of the table. `None` if there was no user when it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
-    /// When it was created, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
 }
 
-/// How a table's rows are spread.
+/// How the rows of a table are distributed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableKind {
-    /// Over shards.
+    /// The rows are distributed over shards.
     Sharded {
-        /// Position in the schema of the shard key, by whose hash they are spread; none if a row may be in any shard.
+        /// Position of the shard key in the schema. The hash of the shard key decides the shard of
+        /// a row. `None` means that a row may be in any shard.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<usize>,
         /// Number of shards.
         shards: u32,
     },
-    /// All rows on every worker that has a copy.
+    /// Every worker that has a copy holds all rows.
     Reference {
-        /// The workers that have one, ascending.
+        /// The workers that have a copy, ascending.
         copies: Vec<WorkerId>,
     },
 }
 
-/// Whether a table exists already.
+/// Whether a table exists already or is still being created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TableState {
-    /// It does.
+    /// The table exists.
     Live,
-    /// Its name is taken; it comes to life when this write is committed.
+    /// The name of the table is taken. The table becomes visible when this write is committed.
     Creating(WriteId),
 }
 
 /// What a table holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StatisticsRecord {
-    /// The table.
+    /// The id of the table.
     pub(super) table: TableId,
-    /// Shards that hold rows.
+    /// The shards that hold rows.
     pub(super) shards: Vec<ShardRecord>,
-    /// Columns, in the table's order.
+    /// The columns, in the order of the table.
     pub(super) columns: Vec<ColumnRecord>,
 }
 
 /// What a shard holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ShardRecord {
-    /// The shard.
+    /// The number of the shard.
     pub(super) shard: u32,
-    /// Rows.
+    /// Number of rows.
     pub(super) rows: u64,
-    /// Bytes of its segments.
+    /// Size of the segments in bytes.
     pub(super) bytes: u64,
-    /// Segments.
+    /// Number of segments.
     pub(super) segments: u64,
-    /// The tally of its rows; none if a release that counted none wrote some of them.
+    /// The tally of the rows. `None` if some of them were written by a release that kept no
+    /// tallies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tally: Option<u32>,
 }
@@ -197,29 +207,30 @@ pub(super) struct ShardRecord {
 /// What a column holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ColumnRecord {
-    /// NULLs, if known.
+    /// Number of NULLs, if known.
     pub(super) nulls: Option<u64>,
-    /// Smallest value, if known: DataFusion's protobuf in hexadecimal.
+    /// The smallest value, if known: DataFusion's protobuf message in hexadecimal.
     pub(super) min: Option<String>,
-    /// Largest value, if known.
+    /// The largest value, if known, encoded in the same way as `min`.
     pub(super) max: Option<String>,
 }
 
-/// A view.
+/// A view or a saved query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ViewRecord {
-    /// Its name.
+    /// The name of the view.
     pub(super) name: String,
-    /// Its query.
+    /// The SQL text of its query.
     pub(super) sql: String,
-    /// Its columns: an Arrow IPC message in hexadecimal.
+    /// The columns of the view: an Arrow IPC message in hexadecimal.
     pub(super) schema: String,
-    /// Who owns it, and with whose rights it reads; none if there was no user when it was created.
+    /// The owner of the view, with whose rights it reads. `None` if there was no user when it was
+    /// created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
-    /// When it was created, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
-    /// The parameters of a saved query; none if it is a view.
+    /// The parameters of a saved query. `None` for a view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parameters: Option<Vec<QueryParameter>>,
 }
@@ -227,11 +238,11 @@ pub(super) struct ViewRecord {
 /// A parameter of a saved query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryParameter {
-    /// Its name: `$name` stands for it.
+    /// The name of the parameter. The query refers to it as `$name`.
     pub name: String,
-    /// Its type, as SQL writes it.
+    /// The type of the parameter, as SQL writes it.
     pub data_type: String,
-    /// What it is where a call does not say: an expression of SQL.
+    /// The value of the parameter if a call does not give one: an SQL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
 }
@@ -246,7 +257,8 @@ impl fmt::Display for QueryParameter {
     }
 }
 
-/// Parameters as a definition lists them: `(k BIGINT, name VARCHAR DEFAULT 'kea')`; `none` if there are none.
+/// Formats parameters like their definition: `(k BIGINT, name VARCHAR DEFAULT 'kea')`, or `none` if
+/// the list is empty.
 pub fn listed(parameters: &[QueryParameter]) -> String {
     if parameters.is_empty() {
         return "none".to_owned();
@@ -255,39 +267,40 @@ pub fn listed(parameters: &[QueryParameter]) -> String {
     format!("({})", parameters.join(", "))
 }
 
-/// Which worker holds which shard, for all tables of one shard count: that is what makes them co-located.
+/// The worker of each shard, for all tables of one shard count. Sharing it makes these tables
+/// co-located.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRecord {
-    /// The shard count.
+    /// Number of shards.
     pub shards: u32,
-    /// By shard, the worker that holds it.
+    /// The worker that holds each shard, by shard number.
     pub workers: Vec<WorkerId>,
-    /// Grows with every change of a placement.
+    /// A number that grows with every change of a placement.
     pub epoch: u64,
 }
 
 /// A write that is not committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WriteRecord {
-    /// The write.
+    /// The number of the write.
     pub(super) id: WriteId,
-    /// The table it goes to.
+    /// The table that the write adds rows to.
     pub(super) table: TableId,
-    /// That table's name, for errors.
+    /// The name of that table, for error messages.
     pub(super) table_name: String,
-    /// What became of it.
+    /// The state of the write.
     pub(super) state: WriteState,
 }
 
-/// What became of a write.
+/// The state of a write that is not committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WriteState {
     /// A statement is writing.
     Open,
-    /// It failed.
+    /// The write failed.
     Aborted {
-        /// Workers that may hold rows of it.
+        /// The workers that may still hold rows of the write.
         pending: Vec<WorkerId>,
     },
 }
@@ -371,10 +384,10 @@ struct Format {
     format: u32,
 }
 
-/// The value that a record is stored as.
+/// Encodes a record as it is stored.
 ///
 /// # Errors
-/// `INTERNAL` if it has no JSON form.
+/// `INTERNAL` if the record has no JSON form.
 pub(super) fn encode<R: Record>(record: &R) -> Result<Vec<u8>> {
     let stored = Stored {
         format: record.format(),
@@ -386,7 +399,7 @@ pub(super) fn encode<R: Record>(record: &R) -> Result<Vec<u8>> {
     })
 }
 
-/// The record that is stored under `key`.
+/// Decodes the record that is stored under `key`.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if a newer release wrote it, `DATA_LOSS` if it cannot be read.
@@ -396,7 +409,8 @@ pub(super) fn decode<R: Record>(key: &str, value: &[u8]) -> Result<R> {
             format!("the catalog's record {key} is damaged; restore the catalog from a backup");
         Error::with_source(ErrorCode::DataLoss, what, source)
     };
-    // The format is read first and alone: the rest of a newer record need not be understood.
+    // The format is read first and alone, because this release may not understand the rest of a
+    // newer record.
     let Format { format } = serde_json::from_slice(value).map_err(unreadable)?;
     if format > FORMAT {
         return Err(Error::invalid(format!(
@@ -406,7 +420,7 @@ pub(super) fn decode<R: Record>(key: &str, value: &[u8]) -> Result<R> {
     serde_json::from_slice(value).map_err(unreadable)
 }
 
-/// The error for a part of a record that is no value of its type.
+/// Returns the error for a part of a record that is no valid value of its type.
 pub(super) fn damaged(key: &str, part: &str) -> Error {
     Error::new(
         ErrorCode::DataLoss,

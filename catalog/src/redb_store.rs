@@ -1,4 +1,4 @@
-//! The embedded metadata store: one file in the gateway's data directory.
+//! Implements the embedded metadata store: one file in the gateway's data directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,17 +18,18 @@ use volary_node::private;
 
 use super::store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 
-/// The file's name in the data directory.
+/// Name of the file in the data directory.
 const FILE: &str = "catalog.redb";
-/// Of each key, its version and its value.
+/// The table that maps each key to its version and its value.
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
-/// One row: how many commits there were.
+/// The table that counts commits, in one row.
 const REVISION: TableDefinition<&str, u64> = TableDefinition::new("revision");
 const REVISION_KEY: &str = "revision";
-/// A catalog is read once, at the start: a cache helps writes only.
+/// Size of redb's cache. The catalog is read only once, at the start, so the cache helps only
+/// writes.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A [`MetadataStore`] in one file.
+/// A [`MetadataStore`] that keeps everything in one file.
 #[derive(Debug)]
 pub struct RedbStore {
     file: Arc<StoreFile>,
@@ -43,16 +44,17 @@ struct StoreFile {
 
 #[derive(Debug)]
 enum FileState {
-    /// None before it is used, and after an error of reading it.
+    /// The file can be used. The database is `None` before the first use and after a read error.
     Sound(Option<Database>),
-    /// A write or a sync of the file has failed. What it shows from now on may be in the page cache only: Linux takes pages for
-    /// written whose sync has failed, and later syncs succeed without them. It must not be used before its content has been
-    /// written to another file.
+    /// A write or a sync of the file has failed. What the file shows from now on may exist only in
+    /// the page cache: Linux marks pages as written even if their sync failed, and later syncs
+    /// succeed without writing them. The file must not be used before its content has been written
+    /// to another file.
     Suspect,
 }
 
 impl FileState {
-    /// Closes the database after an error of reading it. It is opened again when it is needed.
+    /// Closes the database after a read error. It is opened again when it is next needed.
     fn close(&mut self) {
         if let Self::Sound(database) = self {
             *database = None;
@@ -61,11 +63,12 @@ impl FileState {
 }
 
 impl RedbStore {
-    /// Opens the file in `directory` on this disk, and makes it if there is none.
+    /// Opens the file in `directory` on this disk, and creates it if it does not exist.
     ///
     /// # Errors
-    /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if its format is another release's, `ALREADY_EXISTS` if another
-    /// process has it open, `RESOURCE_EXHAUSTED` if the disk is full.
+    /// `DATA_LOSS` if the file is damaged, `INVALID_ARGUMENT` if it has the format of another
+    /// release, `ALREADY_EXISTS` if another process has it open, `RESOURCE_EXHAUSTED` if the disk
+    /// is full.
     pub async fn open(directory: &Path, disk: SharedDisk) -> Result<Self> {
         let file = Arc::new(StoreFile {
             path: Self::path_in(directory),
@@ -77,7 +80,7 @@ impl RedbStore {
             .blocking(|file| {
                 file.create_if_missing()
                     .map_err(|error| file.error("create", error))?;
-                // A release before this one left it open to the other users of the machine.
+                // An older release left the file readable for other users of the machine.
                 private::close_file(&file.path)
                     .map_err(|error| file.error("close to others", error.into()))?;
                 file.check()?;
@@ -87,7 +90,7 @@ impl RedbStore {
         Ok(store)
     }
 
-    /// Where the file is in the gateway's data directory.
+    /// Returns the path of the file in the gateway's data directory.
     pub fn path_in(directory: &Path) -> PathBuf {
         directory.join(FILE)
     }
@@ -99,7 +102,8 @@ impl RedbStore {
         let file = Arc::clone(&self.file);
         let task = tokio::task::spawn_blocking(move || work(&file)).await;
         task.unwrap_or_else(|source| {
-            // redb checks what it reads, but a page that is damaged in a way it does not expect makes it panic.
+            // redb checks what it reads, but it panics on a damaged page of a kind that it does not
+            // expect.
             Err(E::from(Error::with_source(
                 ErrorCode::DataLoss,
                 format!(
@@ -134,7 +138,7 @@ const RESTORE: &str = "restore the newest backup of it (docs/repair.md)";
 #[derive(Debug)]
 struct SyncedFile {
     backend: FileBackend,
-    /// The same file.
+    /// A second handle of the file in `backend`, for syncs.
     file: File,
     path: PathBuf,
     disk: SharedDisk,
@@ -187,7 +191,8 @@ impl StorageBackend for SyncedFile {
 }
 
 impl StoreFile {
-    /// A kill in the middle of making a file leaves one that redb refuses: it gets its name when it is whole.
+    /// Creates the file if it is missing. The file gets its name only when it is complete, because
+    /// redb refuses a file whose creation was interrupted by a kill.
     fn create_if_missing(&self) -> Result<(), redb::Error> {
         if self.path.exists() {
             return Ok(());
@@ -195,7 +200,7 @@ impl StoreFile {
         self.replace_with(&Entries::default())
     }
 
-    /// Puts a new file with this content in the place of the file, durably.
+    /// Durably replaces the file with a new file that has this content.
     fn replace_with(&self, content: &Entries) -> Result<(), redb::Error> {
         let unfinished = self.path.with_extension("unfinished");
         match fs::remove_file(&unfinished) {
@@ -210,7 +215,7 @@ impl StoreFile {
             .create_with_backend(new)?;
         fill(&database, content)?;
         drop(database);
-        // What redb writes when it closes the file, it does not sync.
+        // redb writes to the file when it closes it, and does not sync that write.
         self.disk
             .sync_file(&File::open(&unfinished)?, &unfinished)?;
         fs::rename(&unfinished, &self.path)?;
@@ -218,8 +223,9 @@ impl StoreFile {
         self.disk.sync_directory(directory).map_err(Into::into)
     }
 
-    /// Compares the file with its own checksums, which redb does not do by itself. On a copy in memory: what redb finds damaged, it
-    /// rolls back, and acknowledged changes with it.
+    /// Checks the file against its own checksums, which redb does not do by itself. The check runs
+    /// on a copy in memory: redb rolls back what it finds damaged, and acknowledged changes with
+    /// it.
     fn check(&self) -> Result<()> {
         let content = fs::read(&self.path).map_err(|source| {
             Error::io(
@@ -231,7 +237,7 @@ impl StoreFile {
             let what = format!("the catalog {} is damaged; {RESTORE}", self.path.display());
             Error::new(ErrorCode::DataLoss, what)
         };
-        // redb would make a new database of it.
+        // redb would create a new database in an empty file.
         if content.is_empty() {
             return Err(damaged());
         }
@@ -305,7 +311,8 @@ impl StoreFile {
             Ok(Some(key)) => Err(CommitError::Conflict { key }),
             Err(error) => {
                 *state = FileState::Suspect;
-                // Written anew, the file says whether the change was made before the error, and what it says is durable.
+                // The rewritten file shows whether the change was made before the error, and its
+                // content is durable.
                 match self.opened(&mut state).and_then(revision) {
                     Ok(after) if after > before => Ok(before + 1),
                     Ok(_) => Err(self.error("write", error).into()),
@@ -382,7 +389,7 @@ fn load(database: &Database) -> Result<Entries, redb::Error> {
     Ok(all)
 }
 
-/// Makes a new database hold this.
+/// Fills a new database with this content.
 fn fill(database: &Database, content: &Entries) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -408,14 +415,15 @@ fn revision(database: &Database) -> Result<u64, redb::Error> {
     }
 }
 
-/// Returns the key that is not as expected, if there is one. What is not committed is undone.
+/// Commits the changes if all expected versions match. Otherwise changes nothing, and returns the
+/// first key whose version does not match.
 fn commit(
     database: &Database,
     before: u64,
     expected: &[Expected],
     changes: &[Change],
 ) -> Result<Option<String>, redb::Error> {
-    // A transaction is durable (fsynced) when its commit returns, unless told otherwise.
+    // By default, redb makes a transaction durable (fsync) before its commit returns.
     let transaction = database.begin_write()?;
     let after = before + 1;
     {

@@ -1,4 +1,4 @@
-//! The catalog as of one moment.
+//! Represents the catalog as of one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +18,26 @@ use super::store::{Entries, Entry};
 use super::table::{Table, View};
 use crate::hex;
 
-/// How many names a message suggests.
+/// Maximum number of names that an error message suggests.
 const SUGGESTIONS: usize = 3;
-/// Names less alike than this (Jaro-Winkler, 0 to 1) are not suggested.
+/// Minimum similarity of a suggested name (Jaro-Winkler, 0 to 1).
 const LIKENESS: f64 = 0.75;
 
-/// Everything that the catalog knows, as of one moment. It never changes: a change makes a new one, which shares what is
-/// equal.
+/// Everything that the catalog knows, as of one moment. It never changes: each change creates a new
+/// `State`, which shares the unchanged parts.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// The version of the cluster record: it changes with every change.
+    /// The version of the cluster record in the store. It changes with every change of the catalog.
     pub(super) version: u64,
     pub(super) cluster: ClusterRecord,
     pub(super) lineage: Arc<LineageRecord>,
     key: Key,
     pub(super) access: Arc<Access>,
     pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
-    /// Also those that are being created.
+    /// All tables, including those that are being created.
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
-    /// Also those that are being created, whose names are taken; not those that will replace another one.
+    /// The tables by name, including those that are being created, whose names are taken. Tables
+    /// that will replace another table are left out.
     pub(super) table_names: BTreeMap<String, TableId>,
     pub(super) views: BTreeMap<String, Arc<View>>,
     pub(super) placements: BTreeMap<u32, Arc<PlacementRecord>>,
@@ -44,7 +45,7 @@ pub struct State {
 }
 
 impl State {
-    /// Of what a store holds; none if it holds nothing yet.
+    /// Reads the state from the entries of a store. Returns `None` if the store is empty.
     pub(super) fn load(entries: &Entries) -> Result<Option<Self>> {
         let Some(entry) = entries.entries.get(ClusterRecord::PREFIX) else {
             return match entries.entries.keys().next() {
@@ -110,7 +111,7 @@ impl State {
         Ok(Some(state))
     }
 
-    /// Of a cluster that has nothing yet.
+    /// Creates the state of a cluster that has nothing yet.
     pub(super) fn new(cluster: ClusterRecord, version: u64) -> Result<Self> {
         let key = key_of(&cluster, Some(&cluster.key), "key")?;
         Ok(Self {
@@ -128,7 +129,8 @@ impl State {
         })
     }
 
-    /// Of two states of one catalog, equal ones have the same.
+    /// Returns the version of this state. Two states of one catalog are equal if their versions are
+    /// equal.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -140,30 +142,31 @@ impl State {
         self.tables.insert(table.id(), table);
     }
 
-    /// The cluster.
+    /// Returns the id of the cluster.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster.cluster_id
     }
 
-    /// The key that the cluster's messages are sealed with where no secret is configured.
+    /// Returns the key that the messages of the cluster are sealed with if no secret is configured.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The key that sessions' tokens are sealed with.
+    /// Returns the key that session tokens are sealed with.
     ///
     /// # Errors
-    /// `DATA_LOSS` if it is damaged.
+    /// `DATA_LOSS` if the key is damaged.
     pub fn token_key(&self) -> Result<Key> {
         key_of(&self.cluster, self.cluster.token_key.as_ref(), "token_key")
     }
 
-    /// Who may log in, and what they may do.
+    /// Returns who may log in, and what they may do.
     pub fn access(&self) -> &Arc<Access> {
         &self.access
     }
 
-    /// Whose a table or view is, if there is one of this name: nobody's, if there was no user when it was created.
+    /// Returns the owner of the table or view of this name. Returns `None` if it does not exist,
+    /// and `Some(None)` if it has no owner because there was no user when it was created.
     pub fn owner_of(&self, name: &str) -> Option<Option<&str>> {
         match (self.table(name), self.view(name)) {
             (Some(table), _) => Some(table.owner()),
@@ -172,7 +175,7 @@ impl State {
         }
     }
 
-    /// The names of what somebody owns.
+    /// Returns the names of all tables and views that `owner` owns.
     pub(super) fn owned_by(&self, owner: &str) -> impl Iterator<Item = &str> {
         let tables = self
             .all_tables()
@@ -183,23 +186,23 @@ impl State {
             .chain(views.map(|view| view.name()))
     }
 
-    /// Whether somebody with these rights is told of the table or view.
+    /// Returns whether a user with these rights may see the table or view.
     pub fn is_seen_by(&self, name: &str, rights: &Rights) -> bool {
         self.owner_seen_by(name, rights).is_some()
     }
 
-    /// The table of this name, if somebody with these rights is told of it.
+    /// Returns the table of this name, if a user with these rights may see it.
     pub(super) fn table_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<Table>> {
         self.table(name).filter(|_| self.is_seen_by(name, rights))
     }
 
-    /// The view or saved query of this name, if somebody with these rights is told of it.
+    /// Returns the view or saved query of this name, if a user with these rights may see it.
     pub(super) fn view_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<View>> {
         self.view(name).filter(|_| self.is_seen_by(name, rights))
     }
 
-    /// What tells the table or view of this name from another one that had it before: a table's id, the fingerprint of a view's text and
-    /// owner.
+    /// Returns a number that distinguishes the table or view of this name from an earlier one of
+    /// the same name: the id of a table, or the fingerprint of a view's text and owner.
     pub fn version_of(&self, name: &str) -> Option<u64> {
         match (self.table(name), self.view(name)) {
             (Some(table), _) => Some(table.id().0),
@@ -208,7 +211,8 @@ impl State {
         }
     }
 
-    /// Refuses a query that was planned before a table or view that it reads was dropped or created anew.
+    /// Refuses a query if a table or view that it reads was dropped or created anew since the query
+    /// was planned.
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
@@ -224,65 +228,66 @@ impl State {
         }
     }
 
-    /// A table by its name.
+    /// Returns a table by its name. Tables that are still being created are not found.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         let table = self.tables.get(self.table_names.get(name)?)?;
         (table.state() == TableState::Live).then_some(table)
     }
 
-    /// A table by its id.
+    /// Returns a table by its id. Tables that are still being created are not found.
     pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
         self.tables
             .get(&id)
             .filter(|table| table.state() == TableState::Live)
     }
 
-    /// All tables, by name.
+    /// Returns all tables, ordered by name, without those that are still being created.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.table_names.keys().filter_map(|name| self.table(name))
     }
 
-    /// All tables, also those that are being created.
+    /// Returns all tables, including those that are still being created.
     pub(super) fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.values()
     }
 
-    /// Tables whose files workers must keep: they exist, or are being created. Ascending.
+    /// Returns the tables whose files workers must keep, ascending: all that exist or are being
+    /// created.
     pub fn kept_tables(&self) -> impl Iterator<Item = TableId> {
         self.tables.keys().copied()
     }
 
-    /// The last table that an id was given to; `t0` if there never was one.
+    /// Returns the highest table id that was given out, or `t0` if there was none.
     pub fn last_table(&self) -> TableId {
         TableId(self.cluster.next_table.saturating_sub(1))
     }
 
-    /// A view by its name.
+    /// Returns a view by its name.
     pub fn view(&self, name: &str) -> Option<&Arc<View>> {
         self.views.get(name)
     }
 
-    /// All views, by name.
+    /// Returns all views, ordered by name.
     pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
         self.views.values()
     }
 
-    /// A worker by its id.
+    /// Returns a worker by its id.
     pub fn worker(&self, id: WorkerId) -> Option<&Arc<WorkerRecord>> {
         self.workers.get(&id)
     }
 
-    /// All workers that have ever joined, by id.
+    /// Returns all workers that have ever joined, ordered by id.
     pub fn workers(&self) -> impl Iterator<Item = &Arc<WorkerRecord>> {
         self.workers.values()
     }
 
-    /// All placements, by shard count.
+    /// Returns all placements, ordered by shard count.
     pub fn placements(&self) -> impl Iterator<Item = &Arc<PlacementRecord>> {
         self.placements.values()
     }
 
-    /// What a query that starts now sees: all writes that are committed, and no others.
+    /// Returns the snapshot of a query that starts now: it sees exactly the committed writes.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             high: self.cluster.next_write.saturating_sub(1),
@@ -290,7 +295,7 @@ impl State {
         }
     }
 
-    /// Failed writes of which this worker may hold rows, ascending.
+    /// Returns the failed writes whose rows this worker may still hold, ascending.
     pub fn aborted_writes_of(&self, worker: WorkerId) -> impl Iterator<Item = WriteId> {
         self.writes
             .values()
@@ -300,10 +305,11 @@ impl State {
             })
     }
 
-    /// Refuses what was not granted on a table or view.
+    /// Refuses an action on a table or view for which these rights have no privilege.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with who grants it and how; `NOT_FOUND` if somebody with these rights is not told of it.
+    /// `PERMISSION_DENIED`, with who can grant the privilege and how; `NOT_FOUND` if a user with
+    /// these rights may not see the table or view.
     pub fn check(&self, privilege: Privilege, name: &str, rights: &Rights) -> Result<()> {
         match self.owner_seen_by(name, rights) {
             Some(owner) => rights.check(privilege, name, owner),
@@ -311,10 +317,11 @@ impl State {
         }
     }
 
-    /// Refuses to drop, to give away or to grant a table or view that another one owns.
+    /// Refuses to drop, give away or grant on a table or view that somebody else owns.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if somebody with these rights is not told of it.
+    /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if a user with these rights may not see the
+    /// table or view.
     pub fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
         match self.owner_seen_by(name, rights) {
             Some(owner) => rights.check_owner(name, owner),
@@ -327,13 +334,14 @@ impl State {
             .filter(|owner| rights.sees(name, *owner))
     }
 
-    /// The error for a table that does not exist, with the names that are most like the one that was asked for, of those that somebody
-    /// with these rights is told of. It is the same for a table that they are not told of.
+    /// Returns the error for a table that does not exist. It suggests the most similar names that a
+    /// user with these rights may see. The error is the same for an existing table that the user
+    /// may not see.
     pub fn no_such_table(&self, name: &str, rights: &Rights) -> Error {
         self.no_such("table", name, rights)
     }
 
-    /// The same for a view.
+    /// Returns the error for a view that does not exist, like [`Self::no_such_table`] for a table.
     pub fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
         self.no_such("view", name, rights)
     }
@@ -355,7 +363,8 @@ impl State {
         ))
     }
 
-    /// Names of tables and views that are most like this one, the most alike first.
+    /// Returns the names of the tables and views that are most similar to `name`, the best match
+    /// first.
     fn names_like(&self, name: &str, rights: &Rights) -> Vec<&str> {
         let wanted = name.to_lowercase();
         let tables = self.tables().map(|table| table.name());
@@ -368,7 +377,7 @@ impl State {
             })
             .filter(|(likeness, _, _)| *likeness >= LIKENESS)
             .collect();
-        // Of names that differ only in case, the one as it was written comes first.
+        // Among names that differ only in case, the one with the same case as `name` comes first.
         names.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
         names
             .into_iter()
@@ -378,7 +387,7 @@ impl State {
     }
 }
 
-/// A key of the cluster record's.
+/// Reads a key from the cluster record.
 fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<Key> {
     text.and_then(|text| hex::decode(text))
         .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
@@ -386,7 +395,7 @@ fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<
         .ok_or_else(|| records::damaged(&cluster.key(), part))
 }
 
-/// Keys and values of one kind of record.
+/// Returns the keys and values of all records of one kind.
 fn of_kind<R: Record>(entries: &Entries) -> impl Iterator<Item = (&str, &[u8])> {
     entries
         .entries

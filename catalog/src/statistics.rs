@@ -1,4 +1,4 @@
-//! What tables hold: counted when a write is committed, so that planning asks no worker.
+//! Counts what tables hold when a write is committed, so that planning asks no worker.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,26 +13,27 @@ use super::records::{ColumnRecord, ShardRecord, StatisticsRecord};
 /// What a table holds as of the last committed write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableStatistics {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of its segments; of a reference table those of one copy.
+    /// Size of the segments in bytes. For a reference table, the size of one copy.
     pub bytes: u64,
-    /// By shard; a reference table counts as one shard.
+    /// The statistics of each shard. A reference table counts as one shard.
     pub shards: Vec<ShardStatistics>,
-    /// By column, in the table's order.
+    /// The statistics of each column, in the order of the table.
     pub columns: Vec<ColumnStatistics>,
 }
 
 /// What a shard holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardStatistics {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of its segments.
+    /// Size of the segments in bytes.
     pub bytes: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// The tally of its rows; none if a release that counted none wrote some of them.
+    /// The tally of the rows. `None` if some of them were written by a release that kept no
+    /// tallies.
     pub tally: Option<Tally>,
 }
 
@@ -50,11 +51,11 @@ impl Default for ShardStatistics {
 /// What a write adds to a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Added {
-    /// Rows, of all shards.
+    /// Number of rows in all shards.
     pub(super) rows: u64,
-    /// What each shard gets: few of thousands.
+    /// What each shard gets. A map, because a write may touch only a few of thousands of shards.
     pub(super) shards: BTreeMap<u32, ShardAdded>,
-    /// By column, in the table's order.
+    /// The statistics of each column of the new rows, in the order of the table.
     pub(super) columns: Vec<ColumnStatistics>,
 }
 
@@ -75,7 +76,7 @@ impl ShardAdded {
 }
 
 impl Added {
-    /// No rows of a table with so many columns.
+    /// Returns the summary of a write without rows to a table with `columns` columns.
     pub(super) fn nothing(columns: usize) -> Self {
         Self {
             rows: 0,
@@ -84,7 +85,7 @@ impl Added {
         }
     }
 
-    /// Adds what another worker has taken of the same write.
+    /// Adds what another worker took of the same write.
     pub(super) fn add(&mut self, other: &Self) {
         add_columns(&mut self.columns, self.rows, &other.columns, other.rows);
         for (shard, added) in &other.shards {
@@ -97,16 +98,16 @@ impl Added {
 /// What a column holds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnStatistics {
-    /// NULLs, if known.
+    /// Number of NULLs, if known.
     pub nulls: Option<u64>,
-    /// A value that none is smaller than, if known.
+    /// A lower bound of all values, if known.
     pub min: Option<ScalarValue>,
-    /// A value that none is larger than, if known.
+    /// An upper bound of all values, if known.
     pub max: Option<ScalarValue>,
 }
 
 impl TableStatistics {
-    /// Of a table without rows.
+    /// Returns the statistics of a table without rows.
     pub fn empty(shards: u32, columns: usize) -> Self {
         Self {
             rows: 0,
@@ -116,7 +117,7 @@ impl TableStatistics {
         }
     }
 
-    /// These and the rows of a write.
+    /// Returns these statistics plus the rows of a write.
     #[must_use]
     pub(super) fn with(&self, write: WriteId, added: &Added) -> Self {
         let mut sum = self.clone();
@@ -136,7 +137,7 @@ impl TableStatistics {
         sum
     }
 
-    /// Sets the sums to those of the shards.
+    /// Sets the totals to the sums over the shards.
     fn count(&mut self) {
         let sum = |of: fn(&ShardStatistics) -> u64| {
             self.shards.iter().map(of).fold(0, u64::saturating_add)
@@ -144,7 +145,7 @@ impl TableStatistics {
         (self.rows, self.bytes) = (sum(|shard| shard.rows), sum(|shard| shard.bytes));
     }
 
-    /// As the catalog keeps them.
+    /// Returns the record of these statistics for the catalog.
     pub(super) fn to_record(&self, table: TableId) -> StatisticsRecord {
         let shards = (0..)
             .zip(&self.shards)
@@ -169,7 +170,8 @@ impl TableStatistics {
         }
     }
 
-    /// Of a record. What it does not know, or what cannot be read, is unknown.
+    /// Reads the statistics from a record. Values that the record lacks, or that cannot be decoded,
+    /// are unknown.
     pub(super) fn from_record(record: &StatisticsRecord, shards: u32) -> Self {
         let mut statistics = Self::empty(shards, 0);
         for known in &record.shards {
@@ -198,7 +200,7 @@ impl TableStatistics {
     }
 }
 
-/// Adds the columns of `other_rows` rows to those of `rows` rows.
+/// Adds the statistics of `other_rows` rows to those of `rows` rows, column by column.
 fn add_columns(
     columns: &mut [ColumnStatistics],
     rows: u64,
@@ -211,7 +213,7 @@ fn add_columns(
 }
 
 impl ColumnStatistics {
-    /// Those of no rows.
+    /// Returns the statistics of a column without rows.
     fn no_values() -> Self {
         Self {
             nulls: Some(0),
@@ -219,10 +221,10 @@ impl ColumnStatistics {
         }
     }
 
-    /// Adds those of `other_rows` rows to those of `rows` rows.
+    /// Adds the statistics of `other_rows` rows to those of `rows` rows.
     fn add(&mut self, rows: u64, other: &Self, other_rows: u64) {
         if other.nulls == Some(other_rows) {
-            // No values: smallest and largest stay what they are.
+            // The other rows have no values, so the bounds stay as they are.
         } else if self.nulls == Some(rows) {
             self.min.clone_from(&other.min);
             self.max.clone_from(&other.max);
@@ -237,7 +239,8 @@ impl ColumnStatistics {
     }
 }
 
-/// The one of two that is smaller or larger; unknown if one is unknown or they do not compare.
+/// Returns the smaller or the larger of two values. The result is unknown if one value is unknown
+/// or if they cannot be compared.
 fn extreme(
     one: Option<ScalarValue>,
     other: Option<&ScalarValue>,

@@ -1,4 +1,5 @@
-//! What a metadata store must do for the catalog: keep keys with values, and change several of them at once or not at all.
+//! Defines what the catalog needs from a metadata store: it keeps keys with values, and changes
+//! several of them at once or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,21 +7,22 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use volary_flight_proto::{Error, Result};
 
-/// Keys with values, changed in optimistic transactions. The embedded store is one file; a store that several gateways
-/// share (etcd) has the same shape.
+/// Keys with values that are changed in optimistic transactions. The embedded store is one file. A
+/// store that several gateways share (etcd) would have the same interface.
 #[async_trait]
 pub trait MetadataStore: Debug + Send + Sync {
-    /// All that is stored, as of one moment.
+    /// Returns everything that is stored, as of one moment.
     ///
     /// # Errors
-    /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if a newer release wrote it, `UNAVAILABLE` if it cannot be reached.
+    /// `DATA_LOSS` if the content is damaged, `INVALID_ARGUMENT` if a newer release wrote it,
+    /// `UNAVAILABLE` if the store cannot be reached.
     async fn load(&self) -> Result<Entries>;
 
-    /// Makes all `changes`, durably, if every one of the `expected` keys still has its version. Returns the new revision,
-    /// which is the version of all keys that were put.
+    /// Makes all `changes` durably, if each of the `expected` keys still has its version. Returns
+    /// the new revision, which becomes the version of all keys that were put.
     ///
     /// # Errors
-    /// [`CommitError`]; in either case nothing was changed, as far as can be known.
+    /// [`CommitError`]. With either error nothing was changed, as far as the store can know.
     async fn commit(
         &self,
         expected: Vec<Expected>,
@@ -28,54 +30,54 @@ pub trait MetadataStore: Debug + Send + Sync {
     ) -> Result<u64, CommitError>;
 }
 
-/// All that a store holds.
+/// Everything that a store holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entries {
-    /// Grows with every commit; 0 for a store that was never written.
+    /// A number that grows with every commit. It is 0 for a store that was never written.
     pub revision: u64,
-    /// By key.
+    /// The entries by key.
     pub entries: BTreeMap<String, Entry>,
 }
 
 /// The value of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The revision that put it.
+    /// The revision that put the value.
     pub version: u64,
     /// The value.
     pub value: Vec<u8>,
 }
 
-/// What a transaction has read, and relies on.
+/// A key that a transaction has read, and whose version it relies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The key.
     pub key: String,
-    /// Its version; none if the key must not exist.
+    /// The version that the key must have. `None` if the key must not exist.
     pub version: Option<u64>,
 }
 
-/// What a transaction does.
+/// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Sets a key's value.
+    /// Sets the value of a key.
     Put {
         /// The key.
         key: String,
-        /// Its value from now on.
+        /// The new value.
         value: Vec<u8>,
     },
-    /// Removes a key; one that does not exist is no error.
+    /// Removes a key. It is not an error if the key does not exist.
     Delete {
         /// The key.
         key: String,
     },
 }
 
-/// Why a transaction did not happen.
+/// The reason why a transaction was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Somebody else changed a key in the meantime: load and decide again.
+    /// Somebody else changed a key in the meantime. Load the content and decide again.
     #[error("{key} was changed by somebody else")]
     Conflict {
         /// The key.

@@ -1,4 +1,4 @@
-//! A table and a view as the rest of the gateway sees them.
+//! Represents tables and views as the rest of the gateway sees them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::records::{
 use super::statistics::TableStatistics;
 use super::{encoding, now_ms};
 
-/// A table as of one state of the catalog. It never changes: a change makes a new one.
+/// A table as of one state of the catalog. It never changes: each change creates a new `Table`.
 #[derive(Debug, Clone)]
 pub struct Table {
     record: Arc<TableRecord>,
@@ -28,7 +28,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of its record; `placement` is that of its shard count, none for a reference table.
+    /// Builds a table from its record. `placement` is the placement of its shard count, and `None`
+    /// for a reference table.
     pub(super) fn new(
         record: TableRecord,
         placement: Option<Arc<PlacementRecord>>,
@@ -61,27 +62,27 @@ impl Table {
         })
     }
 
-    /// Its id. A table that is dropped and created again has another one.
+    /// Returns the id of the table. A table that is dropped and created again has another id.
     pub fn id(&self) -> TableId {
         self.record.id
     }
 
-    /// Its name.
+    /// Returns the name of the table.
     pub fn name(&self) -> &str {
         &self.record.name
     }
 
-    /// Its columns, with DataFusion's own types.
+    /// Returns the columns of the table, with DataFusion's own types.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Who owns it; none if there was no user when it was created.
+    /// Returns the owner of the table, or `None` if there was no user when it was created.
     pub fn owner(&self) -> Option<&str> {
         self.record.owner.as_deref()
     }
 
-    /// The same table with another owner.
+    /// Returns the same table with another owner.
     pub(super) fn owned_by(&self, owner: &str) -> Self {
         let mut record = self.record.as_ref().clone();
         record.owner = Some(owner.to_owned());
@@ -91,17 +92,17 @@ impl Table {
         }
     }
 
-    /// How its rows are spread.
+    /// Returns how the rows of the table are distributed.
     pub fn kind(&self) -> &TableKind {
         &self.record.kind
     }
 
-    /// Whether every worker that has a copy holds all rows.
+    /// Returns whether this is a reference table: every worker that has a copy holds all rows.
     pub fn is_reference(&self) -> bool {
         matches!(self.record.kind, TableKind::Reference { .. })
     }
 
-    /// The number of shards; 1 for a reference table.
+    /// Returns the number of shards, which is 1 for a reference table.
     pub fn shards(&self) -> u32 {
         match self.record.kind {
             TableKind::Sharded { shards, .. } => shards,
@@ -109,7 +110,8 @@ impl Table {
         }
     }
 
-    /// Position of the shard key in the schema; none for a reference table, and for one whose rows are in any shard.
+    /// Returns the position of the shard key in the schema. Returns `None` for a reference table,
+    /// and for a table whose rows may be in any shard.
     pub fn shard_key(&self) -> Option<usize> {
         match self.record.kind {
             TableKind::Sharded { key, .. } => key,
@@ -117,18 +119,19 @@ impl Table {
         }
     }
 
-    /// Name of the shard key, if there is one.
+    /// Returns the name of the shard key, if the table has one.
     pub fn shard_key_name(&self) -> Option<&str> {
         self.shard_key()
             .map(|key| self.schema.field(key).name().as_str())
     }
 
-    /// Columns that segments are sorted by.
+    /// Returns the positions of the columns that segments are sorted by.
     pub fn sort_key(&self) -> &[usize] {
         &self.record.sort_key
     }
 
-    /// The worker that holds a shard; of a reference table the first copy. None if there is no such shard.
+    /// Returns the worker that holds a shard, or the first worker with a copy of a reference table.
+    /// Returns `None` if the shard does not exist.
     pub fn worker_of(&self, shard: u32) -> Option<WorkerId> {
         match &self.placement {
             Some(placement) => placement.workers.get(usize::try_from(shard).ok()?).copied(),
@@ -136,22 +139,22 @@ impl Table {
         }
     }
 
-    /// Which worker holds which shard; none for a reference table.
+    /// Returns the worker of each shard. Returns `None` for a reference table.
     pub fn placement(&self) -> Option<&Arc<PlacementRecord>> {
         self.placement.as_ref()
     }
 
-    /// All workers that hold rows of it, ascending.
+    /// Returns all workers that hold rows of the table, ascending.
     pub fn workers(&self) -> &[WorkerId] {
         &self.workers
     }
 
-    /// What it holds.
+    /// Returns the statistics of the table.
     pub fn statistics(&self) -> &Arc<TableStatistics> {
         &self.statistics
     }
 
-    /// Whether it is the same table as this one, and on the same workers; it may have other rows.
+    /// Returns whether `other` is the same table on the same workers. Its rows may differ.
     pub fn is_placed_as(&self, other: &Self) -> bool {
         let is_at = match (&self.placement, &other.placement) {
             (Some(placement), Some(other)) => Arc::ptr_eq(placement, other) || placement == other,
@@ -160,7 +163,7 @@ impl Table {
         is_at && self.id() == other.id() && self.record.kind == other.record.kind
     }
 
-    /// What a worker must know to keep its rows.
+    /// Returns the description that a worker needs to keep rows of the table.
     pub fn description(&self) -> TableDescription {
         TableDescription {
             table_id: self.record.id.0,
@@ -179,17 +182,17 @@ impl Table {
         }
     }
 
-    /// Whether it exists already, or is being created.
+    /// Returns whether the table exists already or is being created.
     pub(super) fn state(&self) -> TableState {
         self.record.state
     }
 
-    /// Whether it is being created to take another one's place.
+    /// Returns whether the table is being created to replace another one.
     pub(super) fn waits_to_replace(&self) -> bool {
         self.record.replaces
     }
 
-    /// The same table with other statistics, and alive.
+    /// Returns the same table with other statistics, as one that exists.
     pub(super) fn live_with(&self, statistics: TableStatistics) -> Self {
         let mut record = self.record.as_ref().clone();
         record.state = TableState::Live;
@@ -206,25 +209,25 @@ impl Table {
     }
 }
 
-/// No table has 2³² columns: a definition is checked.
+/// Converts the position of a column. No table has 2³² columns, because definitions are checked.
 fn column_number(column: usize) -> u32 {
     u32::try_from(column).unwrap_or(u32::MAX)
 }
 
-/// A view or a saved query that is to be kept.
+/// A view or a saved query that is to be stored.
 #[derive(Debug, Clone)]
 pub struct NewView {
-    /// Its name.
+    /// The name of the view.
     pub name: String,
-    /// Its query.
+    /// The SQL text of its query.
     pub sql: String,
-    /// Its columns.
+    /// The columns of the view.
     pub schema: SchemaRef,
-    /// The parameters of a saved query; `None` for a view.
+    /// The parameters of a saved query. `None` for a view.
     pub parameters: Option<Vec<QueryParameter>>,
 }
 
-/// A view, or a saved query, as of one state of the catalog.
+/// A view or a saved query, as of one state of the catalog.
 #[derive(Debug, Clone)]
 pub struct View {
     record: ViewRecord,
@@ -251,17 +254,18 @@ impl View {
         Ok(Self { record, schema })
     }
 
-    /// Its name.
+    /// Returns the name of the view.
     pub fn name(&self) -> &str {
         &self.record.name
     }
 
-    /// Who owns it, and with whose rights it reads; none if there was no user when it was created.
+    /// Returns the owner of the view, with whose rights it reads. Returns `None` if there was no
+    /// user when it was created.
     pub fn owner(&self) -> Option<&str> {
         self.record.owner.as_deref()
     }
 
-    /// What tells it from another one that had its name before.
+    /// Returns a number that distinguishes the view from an earlier one of the same name.
     pub(super) fn version(&self) -> u64 {
         let owner = self.owner().unwrap_or_default();
         let sql = self.sql();
@@ -271,22 +275,22 @@ impl View {
         }
     }
 
-    /// Whether it is a saved query.
+    /// Returns whether this is a saved query.
     pub fn is_query(&self) -> bool {
         self.record.parameters.is_some()
     }
 
-    /// The parameters of a saved query; `None` if it is a view.
+    /// Returns the parameters of a saved query, or `None` for a view.
     pub fn parameters(&self) -> Option<&[QueryParameter]> {
         self.record.parameters.as_deref()
     }
 
-    /// When it was created, in milliseconds since 1970.
+    /// Returns the time of creation, in milliseconds since 1970.
     pub fn created_at_ms(&self) -> i64 {
         self.record.created_at_ms
     }
 
-    /// The same view with another owner.
+    /// Returns the same view with another owner.
     pub(super) fn owned_by(&self, owner: &str) -> Self {
         let mut record = self.record.clone();
         record.owner = Some(owner.to_owned());
@@ -296,12 +300,12 @@ impl View {
         }
     }
 
-    /// Its query.
+    /// Returns the SQL text of the query.
     pub fn sql(&self) -> &str {
         &self.record.sql
     }
 
-    /// Its columns, as of its creation.
+    /// Returns the columns of the view, as they were when it was created.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -1,4 +1,4 @@
-//! Creating and dropping tables.
+//! Creates and drops tables.
 
 use std::sync::Arc;
 
@@ -17,15 +17,17 @@ use super::table::Table;
 use super::{Catalog, encoding, name, now_ms, placing};
 
 impl Catalog {
-    /// Creates an empty table on the `live` workers, of which there must be one at least. Returns none if there is one of this name that is
-    /// [kept](IfExists::Keep). `by`: whose statement it is.
+    /// Creates an empty table on the `live` workers, of which there must be at least one. Returns
+    /// `None` if a table of this name exists and is [kept](IfExists::Keep). `by` holds the rights
+    /// of the user who runs the statement.
     ///
-    /// Tables of equal shard count share their placement, so that rows of equal keys are on the same worker.
+    /// Tables of equal shard count share their placement, so that rows with equal keys are on the
+    /// same worker.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a definition that cannot be a table, `ALREADY_EXISTS` for a name that is taken,
-    /// `PERMISSION_DENIED` without the right to, or if the table to be replaced is another one's, `UNAVAILABLE` if no worker lives; those of
-    /// the store.
+    /// `INVALID_ARGUMENT` for a definition that cannot be a table, `ALREADY_EXISTS` if the name is
+    /// taken, `PERMISSION_DENIED` without the `CREATE` privilege or if the table to replace belongs
+    /// to somebody else, `UNAVAILABLE` if no worker is live, and the errors of the store.
     pub async fn create_table(
         &self,
         definition: TableDefinition,
@@ -58,11 +60,12 @@ impl Catalog {
         .await
     }
 
-    /// Takes the name and the place of a table that comes to life with the commit of its first write, and opens that
-    /// write. If the write is aborted, there never was such a table. A table that it [replaces](IfExists::Replace) is there until then.
+    /// Reserves the name and the placement of a table that becomes visible with the commit of its
+    /// first write, and opens that write. If the write is aborted, the table never existed. A table
+    /// that it [replaces](IfExists::Replace) stays until the commit.
     ///
     /// # Errors
-    /// As [`Self::create_table`].
+    /// The same errors as [`Self::create_table`].
     pub async fn begin_create(
         &self,
         definition: TableDefinition,
@@ -101,11 +104,13 @@ impl Catalog {
         self.open_write(change).await
     }
 
-    /// Drops a table: it is gone for every statement that starts from now on, and workers delete its files. Returns none if
-    /// there is none and `if_exists` is set. `by`: whose statement it is.
+    /// Drops a table. No statement that starts from now on finds it, and workers delete its files.
+    /// Returns `None` if it does not exist and `if_exists` is set. `by` holds the rights of the
+    /// user who runs the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a view, `PERMISSION_DENIED` if it is another one's; those of the store.
+    /// `NOT_FOUND` if the table does not exist, `INVALID_ARGUMENT` if the name is that of a view,
+    /// `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
     pub async fn drop_table(
         &self,
         name: &str,
@@ -134,7 +139,8 @@ impl Catalog {
     }
 }
 
-/// Refuses to replace a table of another owner. Whoever is not told of the table learns that its name is taken.
+/// Refuses to replace a table of another owner. A user who may not see that table only learns that
+/// its name is taken.
 fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
     if !by.sees(table.name(), table.owner()) {
         return check_name_is_free(draft, table.name());
@@ -142,13 +148,13 @@ fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
     by.check_owner(table.name(), table.owner())
 }
 
-/// A table stays its owner's, whoever replaces it.
+/// Returns the owner of a new table. A table that replaces another one keeps the owner of that one.
 fn owner_of_new(replaced: Option<&Table>, by: &Rights) -> Option<String> {
     let owner = replaced.map_or_else(|| by.owner(), Table::owner);
     owner.map(str::to_owned)
 }
 
-/// What a table is at first.
+/// The state that a new table begins in.
 struct BeginsAs {
     state: TableState,
     replaces: bool,
@@ -223,7 +229,7 @@ fn placement(draft: &mut Draft, shards: u32, live: &[WorkerId]) -> Result<Arc<Pl
     Ok(placement)
 }
 
-/// Tables and views share their names.
+/// Refuses a name that a table or a view already has. Tables and views share one set of names.
 pub(super) fn check_name_is_free(draft: &Draft, name: &str) -> Result<()> {
     name::check(name)?;
     let exists = |what: String| Err(Error::new(ErrorCode::AlreadyExists, what));

@@ -1,4 +1,4 @@
-//! Creating and dropping views and saved queries.
+//! Creates and drops views and saved queries.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use super::table::{NewView, View};
 use super::tables::check_name_is_free;
 
 impl Catalog {
-    /// Keeps a query under a name. `by`: whose statement it is.
+    /// Stores a view or a saved query. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` for a name that is taken, unless it is one of the same kind and `or_replace` is set; `PERMISSION_DENIED` if that is
-    /// another one's; those of the store.
+    /// `ALREADY_EXISTS` if the name is taken, unless `or_replace` is set and the existing object is
+    /// of the same kind; `PERMISSION_DENIED` if that object belongs to somebody else, or without
+    /// the `CREATE` privilege; and the errors of the store.
     pub async fn create_view(
         &self,
         new: NewView,
@@ -26,7 +27,8 @@ impl Catalog {
             let name = new.name.as_str();
             let by = draft.state().access.now(&by)?;
             by.check_create()?;
-            // It reads with the rights of its owner, and stays that one's, whoever replaces it.
+            // A view reads with the rights of its owner, so it keeps its owner when somebody
+            // replaces it.
             let is_replaced =
                 |former: &&Arc<View>| or_replace && former.is_query() == new.parameters.is_some();
             let owner = match draft.state().view_seen_by(name, &by).filter(is_replaced) {
@@ -46,10 +48,12 @@ impl Catalog {
         .await
     }
 
-    /// Forgets a view or a saved query. Returns none if there is none and `if_exists` is set. `by`: whose statement it is.
+    /// Drops a view or a saved query. Returns `None` if it does not exist and `if_exists` is set.
+    /// `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is none, `INVALID_ARGUMENT` if it is a table, `PERMISSION_DENIED` if it is another one's; those of the store.
+    /// `NOT_FOUND` if it does not exist, `INVALID_ARGUMENT` if the name is that of a table,
+    /// `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
     pub async fn drop_view(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Which workers there are.
+//! Keeps the list of workers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use super::records::WorkerRecord;
 use super::{Catalog, now_ms};
 
 impl Catalog {
-    /// Keeps where a worker is reached (`host:port`) and which release it runs. A worker without an id is given one.
+    /// Stores the address (`host:port`) and the release of a worker. A worker without an id gets a
+    /// new one.
     ///
     /// # Errors
-    /// `NOT_FOUND` for an id that was never given out; those of the store.
+    /// `NOT_FOUND` for an id that was never given out, and the errors of the store.
     pub async fn register_worker(
         &self,
         existing: Option<WorkerId>,

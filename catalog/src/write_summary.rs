@@ -1,4 +1,4 @@
-//! What a write adds to its table, read from the answers of the workers that took its rows.
+//! Reads what a write adds to its table from the answers of the workers that took its rows.
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -11,15 +11,15 @@ use super::records::TableKind;
 use super::statistics::{Added, ColumnStatistics, ShardAdded};
 use super::table::Table;
 
-/// What a write adds to its table, from the answers of all workers.
+/// What a write adds to its table, summed over the answers of all workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteSummary {
     added: Added,
 }
 
 impl WriteSummary {
-    /// Of the answers of all workers that took rows of the write. Every copy of a reference table reports the same rows:
-    /// they are counted once.
+    /// Builds the summary from the answers of all workers that took rows of the write. Every copy
+    /// of a reference table reports the same rows, so they are counted once.
     ///
     /// # Errors
     /// `INTERNAL` if an answer does not fit the table, or if copies of a reference table differ.
@@ -27,7 +27,7 @@ impl WriteSummary {
         let mut added = Added::nothing(table.schema().fields().len());
         let mut first_copy: Option<(WorkerId, u64)> = None;
         for (worker, result) in results {
-            // Nearly all of thousands of workers, where a write has few rows.
+            // A write of few rows to thousands of workers leaves nearly all of them without rows.
             if result.shards.is_empty() && matches!(table.kind(), TableKind::Sharded { .. }) {
                 continue;
             }
@@ -55,12 +55,12 @@ impl WriteSummary {
         Ok(Self { added })
     }
 
-    /// Rows that the write adds.
+    /// Returns the number of rows that the write adds.
     pub fn rows(&self) -> u64 {
         self.added.rows
     }
 
-    /// All that the write adds.
+    /// Returns everything that the write adds.
     pub(super) fn added(&self) -> &Added {
         &self.added
     }
@@ -115,7 +115,8 @@ fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarVal
     let (_, batches) = ipc::batches_from_bytes(stream)?;
     let mut found = [None, None];
     for batch in batches {
-        // Another type than the table's cannot be compared with what is known: then it is as good as unknown.
+        // A value of another type cannot be compared with the known bounds, so the bounds stay
+        // unknown.
         if batch.num_columns() != 1
             || batch.num_rows() != 2
             || batch.column(0).data_type() != data_type

@@ -1,4 +1,4 @@
-//! Writes: open, then committed, or aborted and collected.
+//! Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,15 +17,16 @@ use super::table::Table;
 use super::tables::check_name_is_free;
 use super::write_summary::WriteSummary;
 
-/// Between two attempts to abort a write.
+/// Shortest and longest pause between two attempts to abort a write.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Catalog {
-    /// Opens a write to a table. What workers keep under its number is unseen until [`Self::commit_write`].
+    /// Opens a write to a table. Queries do not see the rows that workers keep under its number
+    /// until [`Self::commit_write`].
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped; those of the store.
+    /// `NOT_FOUND` if the table was dropped, and the errors of the store.
     pub async fn begin_write(&self, table: &Table) -> Result<OpenWrite> {
         let (id, name) = (table.id(), table.name().to_owned());
         let change = move |draft: &mut Draft| {
@@ -45,7 +46,8 @@ impl Catalog {
         Ok(write)
     }
 
-    /// Makes a change that opens a write, also if the caller goes away; then the write is aborted.
+    /// Makes a change that opens a write. The change is made even if the caller drops the future.
+    /// In that case the write is aborted afterwards.
     pub(super) async fn open_write<T: Send + 'static>(
         &self,
         change: impl Fn(&mut Draft) -> Result<(T, WriteId)> + Send + Sync + 'static,
@@ -54,7 +56,8 @@ impl Catalog {
         let catalog = self.clone();
         tokio::spawn(async move {
             let opened = catalog.change(change).await;
-            // Dropped with what nobody receives, also if it was sent.
+            // If nobody receives the guard, it is dropped, which aborts the write. That also holds
+            // if the receiver goes away after the guard was sent.
             let _ = sender.send(opened.map(|(of, write)| (of, OpenWrite::new(catalog, write))));
         });
         receiver.await.unwrap_or_else(|_| {
@@ -65,12 +68,15 @@ impl Catalog {
         })
     }
 
-    /// Makes the rows of a write visible, on all shards at once; a table that was being created comes to life. To be called
-    /// when every worker has answered that its rows are durable.
+    /// Makes the rows of a write visible on all shards at once. If the table was being created by
+    /// this write, it becomes visible, too. Call it after every worker has answered that its rows
+    /// are durable.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped in the meantime, `CANCELLED` if the write was aborted; those of the store.
-    /// Abort the write then: an error of the store means that the rows are most likely not visible.
+    /// `NOT_FOUND` if the table was dropped in the meantime, `CANCELLED` if the write was aborted,
+    /// `ALREADY_EXISTS` if a new table cannot take its name any more, and the errors of the store.
+    /// Abort the write after any error. After an error of the store the rows are most likely not
+    /// visible.
     pub async fn commit_write(&self, write: WriteId, summary: WriteSummary) -> Result<()> {
         self.change(move |draft| {
             let Some(record) = open(draft, write) else {
@@ -109,18 +115,21 @@ impl Catalog {
         .await
     }
 
-    /// Gives a write up: its rows are never seen, and workers delete them. A table that was being created for it never was.
-    /// Returns false if the write is not open: it was aborted before, or committed, and then its rows are to be kept. A statement
-    /// that is cancelled while it commits learns here which of the two came first.
+    /// Aborts a write: queries never see its rows, and workers delete them. A table that the write
+    /// was creating is removed. Returns false if the write is not open. It was then aborted before,
+    /// or it was committed and its rows must be kept. So a statement that is cancelled during its
+    /// commit learns which of the two came first.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn abort_write(&self, write: WriteId) -> Result<bool> {
         self.change(move |draft| abort(draft, write)).await
     }
 
-    /// As [`Self::abort_write`], again and again until the store takes it: as long as a write is open, its rows take room on the
-    /// workers, and every query's snapshot names it. Ends with the runtime; the next start aborts what is open.
+    /// Aborts a write like [`Self::abort_write`], and tries again until the store accepts the
+    /// change. As long as a write is open, its rows take space on the workers, and the snapshot of
+    /// every query names it. The retries end with the runtime. The next start of a gateway aborts
+    /// all open writes.
     pub async fn abort_write_at_last(&self, write: WriteId) -> bool {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(SHORTEST_PAUSE)
@@ -130,14 +139,15 @@ impl Catalog {
         let aborted = aborting.retry(pauses).notify(|error, pause| {
             tracing::warn!(%write, %error, ?pause, "a failed write cannot be aborted yet; it is tried again");
         });
-        // It is tried until it succeeds.
+        // The retries have no limit, so there is no error in the end.
         aborted.await.unwrap_or(false)
     }
 
-    /// Notes that a worker holds no rows of these failed writes any more. When none does, the write is forgotten.
+    /// Records that a worker holds no rows of these failed writes any more. When no worker does,
+    /// the write is forgotten.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn writes_collected(&self, worker: WorkerId, writes: &[WriteId]) -> Result<()> {
         let state = self.state();
         let pending: Vec<WriteId> = state
@@ -152,7 +162,7 @@ impl Catalog {
             .noted
             .lock()
             .extend(pending.into_iter().map(|write| (write, worker)));
-        // Whose turn it is commits what all others have noted by then.
+        // The task that gets the turn commits what all others have recorded by then.
         let _turn = noted.turn.lock().await;
         let mut by_write: BTreeMap<WriteId, BTreeSet<WorkerId>> = BTreeMap::new();
         for (write, worker) in std::mem::take(&mut *noted.noted.lock()) {
@@ -171,15 +181,16 @@ impl Catalog {
     }
 }
 
-/// Workers that have deleted the rows of failed writes, until that is committed: after a large write has failed, thousands of them
-/// say so at the same time. One that is lost with a commit that fails is said again with its worker's next report.
+/// The workers that have deleted the rows of failed writes, until that is committed. It batches
+/// commits: after a large write has failed, thousands of workers report this at the same time. An
+/// entry is lost if its commit fails. Then the worker's next report adds it again.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     noted: parking_lot::Mutex<Vec<(WriteId, WorkerId)>>,
     turn: Mutex<()>,
 }
 
-/// Aborts what the last gateway left open.
+/// Aborts the writes that the last gateway left open.
 pub(super) fn abort_all_open(draft: &mut Draft) -> Result<()> {
     let writes: Vec<WriteId> = draft.state().writes.keys().copied().collect();
     for write in writes {
@@ -198,7 +209,7 @@ fn abort(draft: &mut Draft, write: WriteId) -> Result<bool> {
         return Ok(false);
     };
     match draft.state().tables.get(&record.table).cloned() {
-        // Workers delete all files of tables that are gone.
+        // Workers delete all files of dropped tables anyway.
         None => draft.remove_write(write),
         Some(table) if table.state() == TableState::Creating(write) => {
             draft.remove_write(write);

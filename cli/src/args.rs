@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: commands, arguments and flags.
 
 use std::path::{Path, PathBuf};
 
@@ -20,34 +20,34 @@ use crate::sql::output::Output;
     arg_required_else_help = true
 )]
 pub struct Args {
-    /// What is common to all commands.
+    /// The flags that all commands have.
     #[command(flatten)]
     pub settings: SettingsArgs,
-    /// The command.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What is common to all commands.
+/// The flags that all commands have.
 #[derive(Debug, clap::Args)]
 pub struct SettingsArgs {
     /// Settings file [default: volary.toml, if it exists]
     #[arg(long, global = true, env = "VOLARY_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What is logged: info, debug, warn,volary_gateway=debug
+    /// Filter of the log: info, debug, warn,volary_gateway=debug
     #[arg(long, global = true, value_name = "FILTER")]
     pub log_filter: Option<String>,
-    /// How it is logged
+    /// Format of the log
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<logging::Format>,
 }
 
-/// The commands.
+/// The commands of `volary`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a gateway: clients and workers connect to it
+    /// Run a gateway, to which clients and workers connect
     Gateway(GatewayArgs),
-    /// Run a worker: it keeps shards and joins a gateway
+    /// Run a worker, which joins a gateway and keeps shards
     Worker(WorkerArgs),
     /// Run a gateway and workers in one process
     Local(LocalArgs),
@@ -55,22 +55,22 @@ pub enum Command {
     Status(StatusArgs),
     /// Run SQL: from an argument, a file, standard input or the keyboard
     Sql(SqlArgs),
-    /// Load TPC-H into a local cluster and run a few queries that show the point
+    /// Load TPC-H data into a local cluster and run a few queries that show how it works
     Demo(DemoArgs),
     /// Write TPC-H data as Parquet files
     Tpch(TpchArgs),
-    /// Make certificates for TLS, and the authority that signs them
+    /// Create certificates for TLS, and the authority that signs them
     Certificates(CertificatesArgs),
-    /// Make the secret that the nodes of a cluster share
+    /// Create the secret that the nodes of a cluster share
     Secret(SecretArgs),
     /// Print the settings that are in effect, without the secrets
     Config(ConfigArgs),
 }
 
-/// `volary gateway`.
+/// Arguments of `volary gateway`.
 #[derive(Debug, clap::Args)]
 pub struct GatewayArgs {
-    /// What is done instead of running a gateway
+    /// The command to run instead of a gateway
     #[command(subcommand)]
     pub command: Option<GatewayCommand>,
     /// Address that clients and workers connect to [default: 127.0.0.1:7100]
@@ -79,82 +79,83 @@ pub struct GatewayArgs {
     /// Directory of the catalog [default: volary-data/gateway]
     #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// File with the secret of the cluster; or set VOLARY_SECRET
+    /// File with the secret of the cluster; VOLARY_SECRET can hold the secret instead
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// Directory or URL below which COPY may read; may be given several times
+    /// Directory or URL below which COPY may read; can be given several times
     #[arg(long, value_name = "ROOT")]
     pub allow_root: Vec<String>,
-    /// Memory of all queries: 2GiB, 50%
+    /// Memory for all queries: 2GiB, 50%
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }
 
-/// What `volary gateway` does instead of running a gateway.
+/// The commands that `volary gateway` runs instead of a gateway.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum GatewayCommand {
-    /// Let a gateway whose catalog was restored from a backup start: workers set aside rows that it does not know
+    /// Allow a gateway to start after its catalog was restored from a backup: workers set aside
+    /// rows that the catalog does not know
     Recover,
 }
 
-/// `volary worker`.
+/// Arguments of `volary worker`.
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
     /// Address that gateways connect to [default: 127.0.0.1:7200]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Address that gateways are told, where it is another
+    /// Address that the worker announces to gateways, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// The gateway to join [default: 127.0.0.1:7100]
+    /// Address of the gateway to join [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub gateway: Option<String>,
     /// Directory of the shards [default: volary-data/worker]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// File with the secret of the cluster; or set VOLARY_SECRET
+    /// File with the secret of the cluster; VOLARY_SECRET can hold the secret instead
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// Memory of all fragments: 2GiB, 50%
+    /// Memory for all fragments: 2GiB, 50%
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }
 
-/// `volary local`.
+/// Arguments of `volary local`.
 #[derive(Debug, clap::Args)]
 pub struct LocalArgs {
-    /// The cluster.
+    /// The flags of the cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Directory or URL below which COPY may read; may be given several times
+    /// Directory or URL below which COPY may read; can be given several times
     #[arg(long, value_name = "ROOT")]
     pub allow_root: Vec<String>,
-    /// File with the secret of the cluster; or set VOLARY_SECRET
+    /// File with the secret of the cluster; VOLARY_SECRET can hold the secret instead
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 }
 
-/// The cluster in one process.
+/// The flags of a cluster that runs in one process.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
     /// Address that clients connect to [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Directory of all nodes' directories [default: volary-data]
+    /// Directory that holds the directories of all nodes [default: volary-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Number of workers [default: 4]
     #[arg(long, value_name = "N")]
     pub workers: Option<u64>,
-    /// Memory of all queries on all nodes: 2GiB, 50%
+    /// Memory for all queries on all nodes: 2GiB, 50%
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }
 
-/// Which gateway a client asks.
+/// The gateway that a client connects to, and the credentials that the client shows.
 #[derive(Debug, clap::Args)]
 pub struct ConnectionArgs {
-    /// The gateway
+    /// URI of the gateway
     #[arg(
         long,
         env = "VOLARY_URI",
@@ -162,13 +163,13 @@ pub struct ConnectionArgs {
         default_value = "grpc://127.0.0.1:7100"
     )]
     pub gateway: String,
-    /// User to log in as; the password is VOLARY_PASSWORD, or asked for
+    /// User to log in as; the password comes from VOLARY_PASSWORD or a prompt
     #[arg(short, long, env = "VOLARY_USER", value_name = "NAME")]
     pub user: Option<String>,
-    /// File with a token to log in with; or set VOLARY_TOKEN
+    /// File with a token to log in with; VOLARY_TOKEN can hold the token instead
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     pub token_file: Option<PathBuf>,
-    /// PEM file of the authorities to trust at grpc+tls:// [default: the system's]
+    /// PEM file of the authorities to trust with grpc+tls:// [default: the system's]
     #[arg(long, env = "VOLARY_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
     /// PEM file of the certificate to show to the gateway
@@ -179,7 +180,7 @@ pub struct ConnectionArgs {
         requires = "tls_key"
     )]
     pub tls_certificate: Option<PathBuf>,
-    /// PEM file of that certificate's private key
+    /// PEM file of the private key of --tls-certificate
     #[arg(
         long,
         env = "VOLARY_TLS_KEY",
@@ -190,10 +191,10 @@ pub struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
-    /// Where to connect to, and as whom.
+    /// Returns the gateway to connect to, and the credentials for it.
     ///
     /// # Errors
-    /// Those of [`Target::of`].
+    /// Returns the errors of [`Target::of`].
     pub fn target(self) -> Result<Target> {
         let login = Login {
             user: self.user,
@@ -207,118 +208,119 @@ impl ConnectionArgs {
     }
 }
 
-/// `volary status`.
+/// Arguments of `volary status`.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// The gateway.
+    /// The flags of the connection to the gateway.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-    /// One JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     pub json: bool,
 }
 
-/// `volary sql`.
+/// Arguments of `volary sql`.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
-    /// The gateway.
+    /// The flags of the connection to the gateway.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-    /// Statements, separated by semicolons [default: from standard input]
+    /// Statements, separated by semicolons [default: read from standard input]
     pub statement: Option<String>,
-    /// File of statements
+    /// File that holds the statements
     #[arg(short, long, value_name = "FILE", conflicts_with = "statement")]
     pub file: Option<PathBuf>,
-    /// How rows are written [default: as the name of --to says, or as a table]
+    /// Format of the rows [default: by the file name of --to, or table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<Output>,
-    /// File that the rows of the statement are written to, instead of standard output
+    /// File to write the rows to, instead of standard output
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
-    /// Rows that a table shows; 0 for all
+    /// Maximum number of rows that a table shows; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub max_rows: u64,
-    /// Print the time of each statement, on standard error
+    /// Print the time of each statement to standard error
     #[arg(long)]
     pub timing: bool,
 }
 
-/// `volary demo`.
+/// Arguments of `volary demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// The cluster.
+    /// The flags of the cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// TPC-H scale factor: 1 is about 8.7 million rows
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
     pub scale: f64,
-    /// End after the queries instead of serving on
+    /// Exit after the queries instead of continuing to serve
     #[arg(long)]
     pub exit: bool,
 }
 
-/// `volary tpch`.
+/// Arguments of `volary tpch`.
 #[derive(Debug, clap::Args)]
 pub struct TpchArgs {
     /// TPC-H scale factor: 1 is about 8.7 million rows
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub scale: f64,
-    /// Directory of the files, one per table
+    /// Directory for the files, one per table
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }
 
-/// `volary certificates`.
+/// Arguments of `volary certificates`.
 #[derive(Debug, clap::Args)]
 pub struct CertificatesArgs {
-    /// Directory of the authority and of what it signs
+    /// Directory for the authority and the certificates that it signs
     #[arg(long, value_name = "DIR", default_value = "certificates")]
     pub dir: PathBuf,
-    /// Name or IP address by which a node is reached; may be given several times [default: this machine, for itself]
+    /// Host name or IP address at which nodes are reached; can be given several times [default:
+    /// localhost, 127.0.0.1 and ::1]
     #[arg(long, value_name = "HOST")]
     pub host: Vec<String>,
-    /// A client that shows a certificate, too; may be given several times
+    /// Name of a client that needs a certificate; can be given several times
     #[arg(long, value_name = "NAME")]
     pub client: Vec<String>,
-    /// How long certificates of nodes and clients are valid
+    /// Number of days for which the certificates of nodes and clients are valid
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     pub days: u64,
-    /// Replace those that are there; the authority stays
+    /// Replace existing certificates; the authority stays
     #[arg(long)]
     pub renew: bool,
 }
 
-/// `volary secret`.
+/// Arguments of `volary secret`.
 #[derive(Debug, clap::Args)]
 pub struct SecretArgs {
-    /// What is done
+    /// The command to run
     #[command(subcommand)]
     pub command: SecretCommand,
 }
 
-/// What `volary secret` does.
+/// The commands of `volary secret`.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum SecretCommand {
-    /// Print a new one
+    /// Print a new secret
     New,
 }
 
-/// `volary config`.
+/// Arguments of `volary config`.
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// Print the reference of all settings instead, as Markdown
+    /// Print the reference of all settings as Markdown, instead of the settings in effect
     #[arg(long)]
     pub reference: bool,
-    /// Print all limits with their defaults instead, as Markdown
+    /// Print all limits with their defaults as Markdown, instead of the settings in effect
     #[arg(long, conflicts_with = "reference")]
     pub limits: bool,
 }
 
 impl Args {
-    /// The settings that the command line gives.
+    /// Returns the settings that the command line gives.
     ///
     /// # Errors
-    /// Those of the file with the secret.
+    /// Returns an error if the file with the secret cannot be read or is empty.
     pub fn flags(&self) -> Result<Vec<Flag>> {
         let mut flags = Flags::default();
         flags.text(
@@ -410,7 +412,8 @@ impl Flags {
         }
     }
 
-    /// There is no `--secret`: every user of a machine reads the flags of its processes.
+    /// Sets the secret from a file. There is no flag `--secret`, because every user of a machine
+    /// can read the flags of its processes.
     fn secret(&mut self, keys: &[&'static str], file: Option<&Path>) -> Result<()> {
         let Some(file) = file else { return Ok(()) };
         let secret = std::fs::read_to_string(file).map_err(|source| {

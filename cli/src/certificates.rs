@@ -1,4 +1,5 @@
-//! `volary certificates`: an authority of a cluster's own, and certificates of it for nodes and clients.
+//! The command `volary certificates`: creates an authority for a cluster, and signs certificates
+//! for its nodes and clients.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -14,18 +15,20 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::args::CertificatesArgs;
 use crate::terminal;
 
-/// The authority is made anew from its key and this name when it signs again.
+/// File name of the authority, without its extension. When the authority signs again, it is built
+/// from its key and [`AUTHORITY_NAME`].
 const AUTHORITY: &str = "authority";
 const AUTHORITY_NAME: &str = "Volary cluster authority";
 const NODE: &str = "node";
 const AUTHORITY_DAYS: u64 = 3650;
-/// What nodes of one machine are connected to by.
+/// The names and addresses by which nodes on the same machine are reached.
 const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Makes the authority, if there is none in the directory, and the certificates that are asked for.
+/// Creates the authority if the directory has none, and the requested certificates.
 ///
 /// # Errors
-/// `ALREADY_EXISTS` for a certificate that is there and is not to be renewed; those of the files.
+/// Returns `ALREADY_EXISTS` if a certificate exists and `--renew` is not given, and the errors of
+/// reading and writing the files.
 pub fn run(args: &CertificatesArgs) -> Result<()> {
     let dir = Directory(&args.dir);
     std::fs::create_dir_all(dir.0)
@@ -74,7 +77,7 @@ pub fn run(args: &CertificatesArgs) -> Result<()> {
     ))
 }
 
-/// The authority of the directory, a new one if there is none.
+/// Returns the authority of the directory. Creates one if there is none.
 fn authority(dir: &Directory<'_>) -> Result<Issuer<'static, KeyPair>> {
     let mut params = CertificateParams::default();
     params
@@ -102,7 +105,7 @@ fn authority(dir: &Directory<'_>) -> Result<Issuer<'static, KeyPair>> {
     Ok(Issuer::new(params, key))
 }
 
-/// From yesterday on: clocks differ.
+/// Sets the time for which a certificate is valid. It begins yesterday, because clocks differ.
 fn valid_for(params: &mut CertificateParams, days: u64) -> Result<()> {
     let now = Utc::now();
     let end = now
@@ -115,14 +118,14 @@ fn valid_for(params: &mut CertificateParams, days: u64) -> Result<()> {
         (now - Days::new(1), &mut params.not_before),
         (end, &mut params.not_after),
     ] {
-        // Months and days are below 256.
+        // A month and a day are always below 256.
         let [month, date] = [day.month(), day.day()].map(|part| u8::try_from(part).unwrap_or(1));
         *end = date_time_ymd(day.year(), month, date);
     }
     Ok(())
 }
 
-/// It becomes the name of files.
+/// Checks the name of a client. The name becomes part of file names.
 fn check_file_name(name: &str) -> Result<()> {
     let is_one = name
         .chars()
@@ -172,14 +175,15 @@ impl Directory<'_> {
         Ok(())
     }
 
-    /// Nodes may be reading: each file is there as a whole, the key first.
+    /// Writes a certificate and its key. Nodes may read the files at the same time, so each file
+    /// appears as a whole, the key first.
     fn write(&self, name: &str, certificate: &str, key: &str) -> Result<()> {
         for (file, text, is_secret) in [
             (self.key(name), key, true),
             (self.certificate(name), certificate, false),
         ] {
             let new = file.with_extension(if is_secret { "key.new" } else { "pem.new" });
-            // One that was left over may be readable by all.
+            // A file that an earlier run left over might be readable by every user.
             let _ = std::fs::remove_file(&new);
             let written =
                 write_new(&new, text, is_secret).and_then(|()| std::fs::rename(&new, &file));

@@ -20,20 +20,20 @@ use volary_node::channel::{ChannelOptions, Transport, flight_client};
 
 use crate::login::Target;
 
-/// A session at a gateway.
+/// A session with a gateway.
 #[derive(Debug)]
 pub struct Client {
     inner: FlightSqlServiceClient<Transport>,
     uri: String,
 }
 
-/// The rows of a statement, as they come.
+/// The rows of a statement, as a stream.
 pub struct Rows {
-    /// Their columns; none for a statement that returns no rows.
+    /// The schema of the rows. It has no columns if the statement returns no rows.
     pub schema: SchemaRef,
-    /// The rows.
+    /// The stream of the rows.
     pub batches: BoxStream<'static, Result<RecordBatch>>,
-    /// By what the gateway's log names the statement.
+    /// The id of the statement in the gateway's log.
     pub query_id: Option<String>,
 }
 
@@ -46,10 +46,11 @@ impl std::fmt::Debug for Rows {
 }
 
 impl Rows {
-    /// The rows that a statement other than a query has written, which is all that it returns; 0 where rows are no measure.
+    /// Returns the number of rows that a statement other than a query has written. Such a statement
+    /// returns nothing else. The number is 0 for a statement that does not count rows.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn written(self) -> Result<u64> {
         let batches: Vec<RecordBatch> = self.batches.try_collect().await?;
         let counts = batches.iter().filter_map(|batch| {
@@ -61,18 +62,20 @@ impl Rows {
 }
 
 impl Client {
-    /// Opens a session at `grpc://host:port`, at a gateway without users. Must be called within the I/O runtime.
+    /// Opens a session at `grpc://host:port`, with a gateway that has no users. Call it within the
+    /// I/O runtime.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the URI is none; `UNAVAILABLE` if no gateway answers there; those of the login.
+    /// Returns `INVALID_ARGUMENT` if the URI is not valid, `UNAVAILABLE` if no gateway answers
+    /// there, and the errors of the login.
     pub fn connect(uri: &str) -> BoxFuture<'_, Result<Self>> {
         async move { Self::log_in(&Target::without_user(uri)?).await }.boxed()
     }
 
-    /// Opens a session. Must be called within the I/O runtime.
+    /// Opens a session with the credentials of the target. Call it within the I/O runtime.
     ///
     /// # Errors
-    /// As [`Self::connect`]; `UNAUTHENTICATED` for wrong credentials.
+    /// Returns the errors of [`Self::connect`], and `UNAUTHENTICATED` for wrong credentials.
     pub fn log_in(target: &Target) -> BoxFuture<'_, Result<Self>> {
         async move {
             let uri = target.uri();
@@ -102,7 +105,8 @@ impl Client {
                 .metadata()
                 .get("authorization")
                 .and_then(|value| value.to_str().ok());
-            // A token that was shown is not answered by another one.
+            // A gateway answers a login with a token for the session. If it is shown a token, it
+            // sends no other one, and the session keeps the token that was shown.
             let token = answered
                 .unwrap_or(target.authorization())
                 .strip_prefix("Bearer ")
@@ -119,24 +123,25 @@ impl Client {
         .boxed()
     }
 
-    /// Where it is connected.
+    /// Returns the URI that the client is connected to.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Runs a statement; its rows come while it runs. Dropping them ends it.
+    /// Runs a statement and streams its rows while it runs. Dropping the rows ends the statement.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn run(&mut self, sql: &str) -> Result<Rows> {
         let rows = self.run_unchecked(sql).await?;
         Ok(checked(rows))
     }
 
-    /// Runs a statement, and says again and again how far it is, until its rows can be had.
+    /// Runs a statement and polls it until its rows can be fetched. Until then, passes the progress
+    /// to `told` after each poll.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn run_told(
         &mut self,
         sql: &str,
@@ -163,10 +168,10 @@ impl Client {
         }
     }
 
-    /// Ends a statement that was polled.
+    /// Cancels a statement that was polled.
     ///
     /// # Errors
-    /// If it has ended, or cannot be ended any more.
+    /// Returns an error if the statement has ended, or can no longer be cancelled.
     pub async fn cancel(&mut self, info: FlightInfo) -> Result<()> {
         let request = CancelFlightInfoRequest::new(info);
         let request = self.request(Action::new("CancelFlightInfo", request.encode_to_vec()))?;
@@ -188,17 +193,18 @@ impl Client {
         Ok(request)
     }
 
-    /// Runs a statement to its end and counts its rows, also of a server that announces other columns than it sends.
+    /// Runs a statement to its end and counts its rows. It also works with a server that sends
+    /// other columns than it announced.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn count(&mut self, sql: &str) -> Result<usize> {
         let rows = self.run_unchecked(sql).await?.batches;
         rows.try_fold(0, |rows, batch| ready(Ok(rows + batch.num_rows())))
             .await
     }
 
-    /// The batches may have other columns than the schema.
+    /// Runs a statement without checking its batches. They may have other columns than the schema.
     fn run_unchecked<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Rows>> {
         async move {
             let info = self
@@ -242,7 +248,7 @@ impl Client {
     /// Runs a statement to its end and returns its rows as one batch.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn collect(&mut self, sql: &str) -> Result<RecordBatch> {
         let rows = self.run(sql).await?;
         let batches: Vec<_> = rows.batches.try_collect().await?;
@@ -251,12 +257,12 @@ impl Client {
     }
 }
 
-/// How far a statement is.
+/// The progress of a statement.
 #[derive(Debug)]
 pub struct Polled<'a> {
-    /// What it is cancelled by.
+    /// The information by which the statement can be cancelled.
     pub info: &'a FlightInfo,
-    /// From 0 to 1; `None` if that is not known.
+    /// The progress from 0 to 1, or `None` if it is not known.
     pub progress: Option<f64>,
 }
 
@@ -271,7 +277,8 @@ fn checked(rows: Rows) -> Rows {
     }
 }
 
-/// A server that is not ours may send other rows than it has said.
+/// Refuses a batch that does not have the announced number of columns. A server other than Volary
+/// may send such a batch.
 fn as_announced(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
     if columns > 0 && batch.num_columns() != columns {
         return Err(Error::internal(format!(

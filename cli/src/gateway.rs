@@ -1,4 +1,4 @@
-//! `volary gateway`.
+//! The command `volary gateway`.
 
 use volary_flight_proto::Result;
 use volary_gateway::{Config, Gateway};
@@ -7,10 +7,12 @@ use volary_node::Runtimes;
 use crate::signals::Stop;
 use crate::terminal;
 
-/// Runs a gateway until a signal. The address is on standard output as soon as clients may connect.
+/// Runs a gateway until a signal comes. Prints its address to standard output as soon as clients
+/// can connect.
 ///
 /// # Errors
-/// Those of the start; `DEADLINE_EXCEEDED` if the shutdown was cut off.
+/// Returns an error if the gateway cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
+/// off.
 pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
     let mut stop = Stop::listen()?;
     let gateway = tokio::select! {
@@ -23,10 +25,10 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
     stop.finish(gateway.shutdown()).await
 }
 
-/// Lets a gateway start whose catalog is older than its workers' rows.
+/// Allows a gateway to start although its catalog is older than the rows of its workers.
 ///
 /// # Errors
-/// Those of the data directory, which no gateway may be using, and of its catalog.
+/// Returns the errors of the data directory and its catalog. No gateway may be using the directory.
 pub async fn recover(config: Config) -> Result<()> {
     volary_gateway::server::recover(&config.data_dir).await?;
     terminal::print_line(&format!(

@@ -1,41 +1,43 @@
-//! The `volary` binary's commands, as a library: tests and benches start a whole cluster with [`local`], in one line.
+//! The commands of the `volary` binary, as a library. Tests and benches use [`local`] to start a
+//! whole cluster in one line.
 //!
-//! [`args`] reads the command line, [`settings`] adds file and environment, [`run`] picks the command. [`gateway`],
-//! [`worker`] and [`local`] are processes that serve; [`sql`] and [`status`] are clients of one; [`demo`] is both.
+//! [`args`] reads the command line, [`settings`] adds the file and the environment, and [`run`]
+//! chooses the command. [`gateway`], [`worker`] and [`local`] are processes that serve. [`sql`] and
+//! [`status`] are clients of such a process. [`demo`] is both.
 
-/// The command line.
+/// Defines the command line.
 pub mod args;
-/// `volary certificates`: an authority of a cluster's own, and what it signs.
+/// Runs `volary certificates`: creates an authority for a cluster, and certificates that it signs.
 pub mod certificates;
-/// A connection of the command line to a gateway.
+/// Connects the command line to a gateway.
 pub mod client;
-/// `volary demo`: TPC-H on a local cluster.
+/// Runs `volary demo`: TPC-H on a local cluster.
 pub mod demo;
-/// `volary gateway`.
+/// Runs `volary gateway`.
 pub mod gateway;
-/// `volary local`: a gateway and its workers in one process.
+/// Runs `volary local`: a gateway and its workers in one process.
 pub mod local;
-/// Logs to standard error.
+/// Writes logs to standard error.
 pub mod logging;
-/// Where a client connects to, and as whom.
+/// Finds out which gateway a client connects to, and with which credentials.
 pub mod login;
-/// From the command line to a command, and from its error to an exit code.
+/// Runs the command that the command line names, and turns its error into an exit code.
 pub mod run;
-/// Settings from file, environment and flags.
+/// Reads settings from the file, the environment and the flags.
 pub mod settings;
-/// The end of a process that serves: signals, and a deadline for what is to be done after one.
+/// Ends a process that serves: waits for signals, and limits the time of the shutdown.
 pub mod signals;
-/// `volary sql`: statements from argument, file, standard input or the keyboard.
+/// Runs `volary sql`: statements from an argument, a file, standard input or the keyboard.
 pub mod sql;
-/// `volary status`: nodes, tables and shards.
+/// Runs `volary status`: shows nodes, tables and shards.
 pub mod status;
-/// Rows as a table that fits the terminal.
+/// Formats rows as a table that fits the terminal.
 pub mod table;
-/// Standard output, and numbers as people read them.
+/// Prints to standard output, and formats numbers for people.
 pub mod terminal;
-/// TPC-H data.
+/// Generates TPC-H data.
 pub mod tpch;
-/// `volary worker`.
+/// Runs `volary worker`.
 pub mod worker;
 
 pub use local::{LocalCluster, LocalOptions};

@@ -1,4 +1,5 @@
-//! `volary local`: a gateway and its workers in one process, which talk Flight over loopback like any cluster.
+//! The command `volary local`: a gateway and its workers in one process. They talk Flight over
+//! loopback, as the nodes of any cluster talk over the network.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,35 +21,38 @@ use crate::settings::Settings;
 use crate::signals::Stop;
 use crate::terminal;
 
-/// Until all workers have joined.
+/// Longest time to wait until all workers have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const GATEWAY_DIR: &str = "gateway";
 const WORKER_DIR_PREFIX: &str = "worker-";
-/// Beside the directories of the nodes.
+/// Name of the file with the cluster's secret, next to the directories of the nodes.
 const SECRET_FILE: &str = "secret";
-/// What a worker takes of the files that this process may open: its listener, the lock of its directory, both ends of three connections
-/// of the gateway to it, and a segment that it writes, which is open twice.
+/// Number of files that this process must be able to open for each worker: the worker's listener,
+/// the lock of its directory, both ends of three connections from the gateway, and a segment that
+/// the worker writes, which is open twice.
 const FILES_PER_WORKER: u64 = 10;
 
-/// What a [`LocalCluster`] is made of.
+/// The options of a [`LocalCluster`].
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// Number of workers.
     pub workers: usize,
-    /// Directory of the nodes' directories: `gateway`, `worker-0`, `worker-1`, …; and of the cluster's secret, which is made
-    /// if the settings have none.
+    /// The directory that holds the directories of the nodes: `gateway`, `worker-0`, `worker-1`, ….
+    /// It also holds the cluster's secret, which is created if the settings have no secret.
     pub data_dir: PathBuf,
-    /// The gateway's settings; `data_dir` is replaced. `memory.limit` is that of the whole cluster: the gateway takes half of it.
+    /// The gateway's settings. `data_dir` is replaced. `memory.limit` is the limit of the whole
+    /// cluster, and the gateway takes half of it.
     pub gateway: volary_gateway::Config,
-    /// The settings of each worker; `listen`, `advertise`, `gateway`, `data_dir`, `secret` and `memory.limit` are replaced.
-    /// Parallelism, where it is not set, is the workers' share of the cores.
+    /// The settings of each worker. `listen`, `advertise`, `gateway`, `data_dir`, `secret` and
+    /// `memory.limit` are replaced. If the parallelism is not set, each worker takes its share of
+    /// the cores.
     pub worker: volary_worker::Config,
-    /// Where all nodes run.
+    /// The runtimes that all nodes run on.
     pub runtimes: Runtimes,
 }
 
 impl LocalOptions {
-    /// As the settings say.
+    /// Builds the options from the settings.
     pub fn new(settings: Settings, runtimes: Runtimes) -> Self {
         let mut gateway = settings.gateway;
         gateway.listen = settings.local.listen;
@@ -63,7 +67,8 @@ impl LocalOptions {
     }
 }
 
-/// A gateway and its workers in this process. Worker `i`, from 0, has the directory `worker-<i>`.
+/// A gateway and its workers in this process. Worker `i`, counted from 0, has the directory
+/// `worker-<i>`.
 #[derive(Debug)]
 pub struct LocalCluster {
     gateway: Gateway,
@@ -74,12 +79,13 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts all nodes and waits until the workers have joined. With the directory of an earlier cluster, its tables are
-    /// there again.
+    /// Starts all nodes and waits until the workers have joined. If the directory is that of an
+    /// earlier cluster, the tables of that cluster are available again.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the earlier cluster had more workers; `RESOURCE_EXHAUSTED` if so many need more files than the process may
-    /// open; those of the nodes. Nothing runs after an error.
+    /// Returns `INVALID_ARGUMENT` if the earlier cluster had more workers, `RESOURCE_EXHAUSTED` if
+    /// the workers need more files than the process may open, and the errors of the nodes. After an
+    /// error, no node runs.
     pub fn start(options: LocalOptions) -> BoxFuture<'static, Result<Self>> {
         async move {
             let LocalOptions {
@@ -123,7 +129,8 @@ impl LocalCluster {
         .boxed()
     }
 
-    /// One after the other, so that on a new directory worker 0 gets the lowest id.
+    /// Starts the workers one after another, so that worker 0 gets the lowest id in a new
+    /// directory.
     async fn start_all(&mut self) -> Result<()> {
         for index in 0..self.workers.len() {
             self.start_worker(index).await?;
@@ -133,35 +140,35 @@ impl LocalCluster {
             .await
     }
 
-    /// Where clients connect.
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.gateway.address()
     }
 
-    /// The same as a URI, which this machine reaches.
+    /// Returns a URI by which this machine reaches the gateway.
     pub fn uri(&self) -> String {
         self.gateway.uri_at(reachable(self.address()))
     }
 
-    /// The gateway.
+    /// Returns the gateway.
     pub fn gateway(&self) -> &Gateway {
         &self.gateway
     }
 
-    /// The id of worker `index`; `None` if it is stopped or there is none.
+    /// Returns the id of worker `index`, or `None` if it is stopped or does not exist.
     pub fn worker_id(&self, index: usize) -> Option<WorkerId> {
         self.workers.get(index)?.as_ref().map(Worker::id)
     }
 
-    /// The address of worker `index`; `None` if it is stopped or there is none.
+    /// Returns the address of worker `index`, or `None` if it is stopped or does not exist.
     pub fn worker_address(&self, index: usize) -> Option<SocketAddr> {
         self.workers.get(index)?.as_ref().map(Worker::address)
     }
 
-    /// Stops worker `index` in an orderly way; one that is stopped stays so.
+    /// Stops worker `index` in an orderly way. Does nothing if the worker is already stopped.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such worker.
+    /// Returns `NOT_FOUND` if there is no such worker.
     pub fn stop_worker(&mut self, index: usize) -> BoxFuture<'_, Result<()>> {
         async move {
             if let Some(worker) = self.slot(index)?.take() {
@@ -172,10 +179,11 @@ impl LocalCluster {
         .boxed()
     }
 
-    /// Starts worker `index` on its directory, on a new port; one that runs goes on.
+    /// Starts worker `index` with its directory, on a new port. Does nothing if the worker already
+    /// runs.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such worker; those of the worker.
+    /// Returns `NOT_FOUND` if there is no such worker, and the errors of the worker's start.
     pub async fn start_worker(&mut self, index: usize) -> Result<()> {
         if self.slot(index)?.is_some() {
             return Ok(());
@@ -189,7 +197,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Stops all nodes: the gateway first, whose running queries need the workers.
+    /// Stops all nodes. The gateway stops first, because its running queries need the workers.
     pub async fn shutdown(self) {
         self.gateway.shutdown().await;
         let workers = self.workers.into_iter().flatten();
@@ -207,7 +215,7 @@ impl LocalCluster {
     }
 }
 
-/// The secret of the cluster whose nodes' directories are in `data_dir`. It is made at the first start.
+/// Returns the secret of the cluster with the given data directory. The first start creates it.
 fn kept_secret(data_dir: &Path) -> Result<String> {
     let file = data_dir.join(SECRET_FILE);
     match fs::read_to_string(&file) {
@@ -221,10 +229,11 @@ fn kept_secret(data_dir: &Path) -> Result<String> {
     Ok(secret)
 }
 
-/// Runs a cluster until a signal.
+/// Runs a cluster until a signal comes.
 ///
 /// # Errors
-/// Those of the start; `DEADLINE_EXCEEDED` if the shutdown was cut off.
+/// Returns an error if the cluster cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
+/// off.
 pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     let mut stop = Stop::listen()?;
     let workers = settings.local.workers;
@@ -244,7 +253,7 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     stop.finish(cluster.shutdown()).await
 }
 
-/// What a user types next.
+/// Returns the lines that show a user how to connect to the cluster.
 pub fn how_to_connect(uri: &str) -> String {
     let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
     let is_encrypted = scheme == "grpc+tls";
@@ -271,7 +280,8 @@ fn worker_config(
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         advertise: None,
         secret: gateway.secret.clone(),
-        // All are one process: what the gateway shows, and whom it trusts, is good for its workers.
+        // All nodes are one process. The workers can therefore use the gateway's certificate and
+        // trust the same authorities.
         tls: tls::Config {
             client_authorities: None,
             require_client_certificates: false,
@@ -280,7 +290,8 @@ fn worker_config(
         ..worker
     };
     config.memory.limit = size(memory_bytes / workers);
-    // The workers share the cores; with all cores for each, a query over all of them would be cut into far too many pieces.
+    // The workers share the cores. If each worker used all cores, a query over all workers would be
+    // cut into far too many pieces.
     config
         .execution
         .target_partitions
@@ -292,7 +303,8 @@ fn size(bytes: usize) -> MemorySize {
     MemorySize::from(bytes.max(1))
 }
 
-/// A gateway that listens on all addresses is reached at loopback.
+/// Returns an address by which this machine reaches the gateway. A gateway that listens on all
+/// addresses is reached at loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -302,7 +314,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// The shards of a worker that is not started would be missing from every query.
+/// Refuses to start fewer workers than an earlier cluster in this directory had. Every query would
+/// miss the shards of a worker that is not started.
 fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
     let Ok(entries) = fs::read_dir(data_dir) else {
         return Ok(()); // a new directory; if it cannot be read, opening the nodes' directories says why

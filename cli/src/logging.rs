@@ -1,4 +1,4 @@
-//! Logs to standard error, for people or for machines.
+//! Writes logs to standard error, for people or for machines.
 
 use std::io::IsTerminal;
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// Logs.
+/// Settings of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// `text`, or `json`: one object a line.
+    /// Format of the log: `text`, or `json` with one object per line.
     #[schemars(with = "String")]
     pub format: Format,
-    /// What is logged, in the syntax of tracing's `EnvFilter`: `info`, `warn,volary_gateway=debug`. Default: `info` for nodes,
-    /// `warn` for all other commands.
+    /// Filter of the log, in the syntax of tracing's `EnvFilter`, for example `info` or
+    /// `warn,volary_gateway=debug`. Default: `info` for nodes, `warn` for all other commands.
     pub filter: Option<String>,
 }
 
-/// How a log line looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// For machines: one JSON object a line.
+    /// One JSON object per line, for machines.
     Json,
 }
 
 impl Config {
-    /// Checks what types cannot say.
+    /// Checks what the types of the settings cannot express.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the filter is none.
+    /// Returns `INVALID_ARGUMENT` if the filter is not valid.
     pub fn validate(&self) -> Result<()> {
         self.filter
             .as_deref()
@@ -43,16 +43,17 @@ impl Config {
     }
 }
 
-/// Starts logging; `default_filter` is for where the settings have none. A process that logs already (a test) goes on as it does.
+/// Starts logging. `default_filter` applies if the settings have no filter. A process that logs
+/// already, such as a test, keeps its logging.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if the filter is none.
+/// Returns `INVALID_ARGUMENT` if the filter is not valid.
 pub fn start(config: &Config, default_filter: &str) -> Result<()> {
     let filter = parse(config.filter.as_deref().unwrap_or(default_filter))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    // An error says that a subscriber is set already.
+    // An error means that a subscriber is set already.
     let _ = match config.format {
         Format::Text => subscriber
             .with_ansi(std::io::stderr().is_terminal())

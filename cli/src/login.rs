@@ -1,4 +1,4 @@
-//! Where a client connects to, and as whom.
+//! The gateway that a client connects to, and the credentials that the client shows.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,42 +11,42 @@ use volary_node::tls::ClientTls;
 const PASSWORD_VARIABLE: &str = "VOLARY_PASSWORD";
 const TOKEN_VARIABLE: &str = "VOLARY_TOKEN";
 
-/// The user that a client is which names none, and that gateways without users take.
+/// The user name of a client that names no user. Gateways without users accept it.
 const NOBODY: &str = "volary";
 
-/// As whom.
+/// The user or the token that a client logs in with.
 #[derive(Debug, Default)]
 pub struct Login {
-    /// A user, whose password the environment has, or the keyboard.
+    /// The name of the user. The password comes from the environment or the keyboard.
     pub user: Option<String>,
-    /// A file with a token.
+    /// A file that holds a token.
     pub token_file: Option<PathBuf>,
 }
 
-/// Files of an encrypted connection.
+/// The files that an encrypted connection needs.
 #[derive(Debug, Default)]
 pub struct TlsFiles {
-    /// The authorities to trust; the system's if there are none.
+    /// The file of the authorities to trust. Without it, the client trusts those of the system.
     pub authorities: Option<PathBuf>,
-    /// The certificate to show, and its key.
+    /// The files of the certificate to show and of its private key.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// A gateway, and what is shown to it.
+/// A gateway, and the credentials that are shown to it.
 #[derive(Clone)]
 pub struct Target {
     uri: String,
-    /// `host:port`
+    /// The address as `host:port`.
     address: String,
-    /// How the connection is encrypted; `None` for not at all.
+    /// The encryption of the connection, or `None` for no encryption.
     tls: Option<ClientTls>,
-    /// The header `authorization`.
+    /// The value of the header `authorization`.
     authorization: String,
 }
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // What is shown to the gateway never reaches a log.
+        // The credentials must not reach a log.
         f.debug_struct("Target")
             .field("uri", &self.uri)
             .finish_non_exhaustive()
@@ -54,10 +54,11 @@ impl std::fmt::Debug for Target {
 }
 
 impl Target {
-    /// A gateway without users. A certificate of it must be signed by an authority that the system trusts.
+    /// Creates the target for a gateway without users. Over TLS, an authority that the system
+    /// trusts must have signed the gateway's certificate.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the URI is none.
+    /// Returns `INVALID_ARGUMENT` if the URI is not valid.
     pub fn without_user(uri: &str) -> Result<Self> {
         Self::new(uri, basic(NOBODY, ""), TlsFiles::default())
     }
@@ -82,10 +83,12 @@ impl Target {
         })
     }
 
-    /// What the command line and the environment say. A password that is missing is asked for, if there is a terminal.
+    /// Creates the target from the command line and the environment. Asks for a missing password if
+    /// there is a terminal.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if a user has no password; those of the file with the token.
+    /// Returns `INVALID_ARGUMENT` if a user has no password, and the errors of reading the file
+    /// with the token.
     pub fn of(uri: &str, login: &Login, tls: TlsFiles) -> Result<Self> {
         let token = match &login.token_file {
             Some(file) => {
@@ -105,22 +108,22 @@ impl Target {
         Self::new(uri, authorization, tls)
     }
 
-    /// Where the gateway is.
+    /// Returns the URI of the gateway.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// `host:port`
+    /// Returns the address as `host:port`.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// How the connection is encrypted.
+    /// Returns the encryption of the connection.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
     }
 
-    /// The header `authorization`.
+    /// Returns the value of the header `authorization`.
     pub(crate) fn authorization(&self) -> &str {
         &self.authorization
     }
@@ -146,7 +149,7 @@ fn basic(user: &str, password: &str) -> String {
     )
 }
 
-/// The address of a URI, and whether it is to be encrypted.
+/// Returns the address in a URI, and whether the connection is encrypted.
 fn address(uri: &str) -> Result<(&str, bool)> {
     let (scheme, address) = uri.split_once("://").unwrap_or(("grpc", uri));
     let is_encrypted = match scheme {

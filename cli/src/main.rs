@@ -1,11 +1,11 @@
-//! The one binary of Volary.
+//! The `volary` binary, the only binary of Volary.
 
 use std::process::ExitCode;
 
 use tikv_jemalloc_ctl::{epoch, stats};
 use volary_node::memory::ProcessMemory;
 
-/// See the workspace's Cargo.toml for why it is not the system's.
+/// jemalloc takes the place of the system's allocator. The workspace's Cargo.toml says why.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -14,9 +14,10 @@ fn main() -> ExitCode {
     volary_cli::run::run()
 }
 
-/// Bytes of the pages in which something is allocated, without those that were freed and not yet given back.
+/// Returns the size in bytes of the pages that hold allocations. Pages that were freed and not yet
+/// returned to the system do not count.
 fn memory_in_use() -> usize {
-    // Figures are those of the last epoch.
+    // jemalloc updates its figures only when the epoch advances.
     epoch::advance()
         .and_then(|_| stats::active::read())
         .unwrap_or_default()

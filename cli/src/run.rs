@@ -1,4 +1,4 @@
-//! From the command line to a command, and from its error to an exit code.
+//! Runs the command that the command line names, and turns its error into an exit code.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -13,12 +13,14 @@ use crate::args::{Args, Command, GatewayCommand, SecretArgs, SecretCommand, Sett
 use crate::settings::{Layers, Settings, limits, reference};
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
-/// The command failed.
+/// Exit code of a command that failed.
 const FAILED: u8 = 1;
-/// The command line or the settings are wrong: nothing was started. What clap itself refuses ends with the same code.
+/// Exit code for a wrong command line or wrong settings, in which case nothing was started. clap
+/// uses the same code for what it refuses itself.
 const WRONG_SETTINGS: u8 = 2;
 
-/// Runs the command that the process was started with. An error is one line on standard error: `volary: CODE: message`.
+/// Runs the command that the process was started with. Prints an error as one line on standard
+/// error: `volary: CODE: message`.
 pub fn run() -> ExitCode {
     let args = Args::parse();
     let settings = match load(&args) {
@@ -45,7 +47,7 @@ fn load(args: &Args) -> Result<Settings> {
 fn default_filter(settings: &SettingsArgs, command: &Command) -> &'static str {
     match command {
         Command::Gateway(_) | Command::Worker(_) | Command::Local(_) => "info",
-        // Who chose a format wants to see logs.
+        // A user who chose a log format wants to see logs.
         _ if settings.log_format.is_some() => "info",
         _ => "warn",
     }
@@ -93,10 +95,11 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
     }
 }
 
-/// Runs a command on the I/O runtime: nodes spawn what computes on the others.
+/// Runs a command on the I/O runtime. Nodes spawn their computations on the other runtimes.
 fn serve<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
     open_files::raise();
-    // Libraries make some of a node's files, where queries spill for example.
+    // Some files of a node are created by libraries, for example the files that queries spill to.
+    // The mask keeps them private.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();

@@ -1,4 +1,4 @@
-//! The end of a process that serves: signals, and a deadline for what is to be done after one.
+//! Ends a process that serves: waits for signals, and limits the time of the shutdown.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// What still runs after it is cut off. Below the 30 s that Kubernetes and systemd-like supervisors commonly wait before they kill.
+/// Longest time of a shutdown: what still runs after it is cut off. It is below the 30 s that
+/// Kubernetes and supervisors like systemd commonly wait before they kill a process.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
 
-/// SIGINT and SIGTERM, from the moment this is made: a signal that comes before [`Stop::requested`] is waited for is not lost.
+/// Receives SIGINT and SIGTERM from the moment of its creation. A signal that comes before
+/// [`Stop::requested`] is called is not lost.
 #[derive(Debug)]
 pub struct Stop {
     interrupt: Signal,
@@ -17,10 +19,10 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Must be called within a runtime.
+    /// Begins to listen for the signals. Call it within a runtime.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Returns the errors of the operating system.
     pub fn listen() -> Result<Self> {
         let listen =
             |kind| signal(kind).map_err(|source| Error::io("cannot listen for signals", source));
@@ -30,7 +32,7 @@ impl Stop {
         })
     }
 
-    /// Ends with the next signal.
+    /// Returns when the next signal comes.
     pub async fn requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -38,10 +40,11 @@ impl Stop {
         }
     }
 
-    /// Runs an orderly shutdown to its end, its deadline, or the second signal, whatever comes first.
+    /// Runs an orderly shutdown. It ends when the shutdown is complete, at the deadline, or with
+    /// the second signal, whichever comes first.
     ///
     /// # Errors
-    /// `DEADLINE_EXCEEDED` if the shutdown was cut off.
+    /// Returns `DEADLINE_EXCEEDED` if the shutdown was cut off.
     pub async fn finish(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let cut_off = |why: &str| {
             Err(Error::new(

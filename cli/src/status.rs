@@ -1,4 +1,4 @@
-//! `volary status`: nodes, tables and shards.
+//! The command `volary status`: shows nodes, tables and shards.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::table::Table;
 use crate::terminal;
 
-/// What is asked, under the name that it has in the JSON object.
+/// The queries of the status, each with the name of its part in the JSON object.
 const QUESTIONS: [(&str, &str); 3] = [
     (
         "nodes",
@@ -31,10 +31,10 @@ const QUESTIONS: [(&str, &str); 3] = [
 
 const INDENT: &str = "  ";
 
-/// A column, its heading, and how its numbers are shown.
+/// The name of a column, its heading, and the function that formats its numbers.
 type Form = (&'static str, &'static str, fn(u64) -> String);
 
-/// Columns whose numbers are too long to read.
+/// The columns whose raw numbers are hard to read.
 const FORMS: [Form; 4] = [
     ("memory_reserved_bytes", "memory", terminal::bytes),
     ("bytes", "size", terminal::bytes),
@@ -45,7 +45,7 @@ const FORMS: [Form; 4] = [
 /// Prints the status as three tables, or as one JSON object with the same columns.
 ///
 /// # Errors
-/// `UNAVAILABLE` if no gateway answers.
+/// Returns `UNAVAILABLE` if no gateway answers.
 pub async fn run(args: StatusArgs) -> Result<()> {
     let mut client = Client::log_in(&args.connection.target()?).await?;
     let mut object = Map::new();

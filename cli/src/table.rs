@@ -1,4 +1,4 @@
-//! Rows as a table that fits the terminal.
+//! Formats rows as a table that fits the terminal.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
@@ -6,10 +6,10 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 const SEPARATOR: &str = "  ";
 const CUT: char = '…';
-/// A column is not made narrower than this to fit.
+/// Width to which a column may be cut so that the table fits the terminal.
 const MIN_WIDTH: usize = 6;
 
-/// Text in columns.
+/// A table of text cells with headings.
 #[derive(Debug, Default)]
 pub struct Table {
     columns: Vec<Column>,
@@ -23,7 +23,7 @@ struct Column {
 }
 
 impl Table {
-    /// With the columns of `batch`, but without its rows.
+    /// Creates an empty table with the columns of `schema`.
     pub fn new(schema: &arrow::datatypes::Schema) -> Self {
         let columns = schema
             .fields()
@@ -39,29 +39,29 @@ impl Table {
         }
     }
 
-    /// Rows that are there.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Adds rows of the same columns. NULL is shown as `NULL`.
+    /// Adds rows with the columns of the table. NULL is shown as `NULL`.
     ///
     /// # Errors
-    /// If a value cannot be shown.
+    /// Returns an error if a value cannot be shown.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         self.rows.extend(Self::cells(batch)?);
         Ok(())
     }
 
-    /// The values of a batch as text, row by row. NULL is shown as `NULL`.
+    /// Returns the values of a batch as text, row by row. NULL is shown as `NULL`.
     ///
     /// # Errors
-    /// If a value cannot be shown.
+    /// Returns an error if a value cannot be shown.
     pub fn cells(batch: &RecordBatch) -> Result<Vec<Vec<String>>, ArrowError> {
         let options = FormatOptions::default()
             .with_null("NULL")
@@ -79,7 +79,8 @@ impl Table {
         Ok((0..batch.num_rows()).map(row).collect())
     }
 
-    /// Replaces the cells of a column; a cell that `show` gives nothing for stays.
+    /// Replaces the cells of a column with what `show` returns. A cell stays if `show` returns
+    /// `None`.
     pub fn map_column(&mut self, name: &str, show: impl Fn(&str) -> Option<String>) {
         let Some(index) = self.columns.iter().position(|column| column.name == name) else {
             return;
@@ -98,8 +99,8 @@ impl Table {
         }
     }
 
-    /// The table as lines of at most `width` characters: the widest cells are cut, and columns at the end left out, to fit.
-    /// `None`: as wide as it is.
+    /// Returns the table as lines of at most `width` characters. To fit, it cuts the widest cells
+    /// and leaves out columns at the end. With `None`, the table is as wide as its content.
     pub fn render(&self, width: Option<usize>) -> Vec<String> {
         let mut widths = self.natural_widths();
         let hidden = width.map_or(0, |width| fit(&mut widths, width));
@@ -155,7 +156,7 @@ impl Table {
     }
 }
 
-/// Makes columns narrower, the widest first, until they fit; returns how many had to go.
+/// Makes columns narrower, the widest first, until they fit. Returns how many columns were removed.
 fn fit(widths: &mut Vec<usize>, available: usize) -> usize {
     let total = |widths: &[usize]| {
         widths.iter().sum::<usize>() + SEPARATOR.len() * widths.len().saturating_sub(1)
@@ -180,7 +181,8 @@ fn fit(widths: &mut Vec<usize>, available: usize) -> usize {
         }
         let count = widths.iter().filter(|width| **width == widest).count();
         let narrower = widest.saturating_sub(excess.div_ceil(count)).max(next);
-        // Where the widest are all but as wide as the next, one step narrower is a step all the same.
+        // The next column may be only a little narrower than the widest ones. This minimum makes
+        // sure that each step makes the widest ones narrower.
         let narrower = narrower.min(widest - 1);
         for width in widths.iter_mut().filter(|width| **width == widest) {
             *width = narrower;
@@ -198,7 +200,8 @@ fn cut(cell: &str, width: usize) -> String {
     text
 }
 
-/// Line breaks and other control characters would break the table, or steer the terminal.
+/// Replaces line breaks and other control characters. They would break the table or control the
+/// terminal.
 fn printable(text: &str) -> String {
     if text.chars().any(char::is_control) {
         text.chars()

@@ -1,14 +1,14 @@
-//! Standard output, and numbers as people read them.
+//! Prints to standard output, and formats numbers for people.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 use volary_flight_proto::{Error, Result};
 
-/// Prints a line on standard output and flushes it: who waits for it in a pipe sees it at once.
+/// Prints a line to standard output and flushes it, so that a reader of a pipe sees it at once.
 ///
 /// # Errors
-/// Those of the file behind standard output.
+/// Returns the error of writing to standard output.
 pub fn print_line(line: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")
@@ -16,19 +16,21 @@ pub fn print_line(line: &str) -> Result<()> {
         .map_err(output_failed)
 }
 
-/// The error of writing to standard output.
+/// Builds the error for a failed write to standard output.
 pub fn output_failed(source: std::io::Error) -> Error {
     Error::io("cannot write to standard output", source)
 }
 
-/// Whether the reader of standard output has gone (`| head`): no error to report.
+/// Returns whether the error says that the reader of standard output has gone, as with `| head`.
+/// Such an error is not reported.
 pub fn is_closed_output(error: &Error) -> bool {
     std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<std::io::Error>())
         .is_some_and(|source| source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Columns of the terminal behind standard output; `None` if there is none, so that nothing is cut in a file.
+/// Returns the number of columns of the terminal behind standard output. Returns `None` if standard
+/// output is not a terminal, so that nothing is cut in a file.
 pub fn width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -37,7 +39,8 @@ pub fn width() -> Option<usize> {
     Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// Lines of the terminal behind standard output; `None` if there is none.
+/// Returns the number of lines of the terminal behind standard output, or `None` if standard output
+/// is not a terminal.
 pub fn height() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -46,17 +49,17 @@ pub fn height() -> Option<usize> {
     Some(usize::from(lines)).filter(|lines| *lines > 0)
 }
 
-/// "1,234,567"
+/// Formats a number: "1,234,567".
 pub fn count(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
 }
 
-/// "3.1 MiB"
+/// Formats a number of bytes: "3.1 MiB".
 pub fn bytes(number: u64) -> String {
     indicatif::HumanBytes(number).to_string()
 }
 
-/// "12 ms", "3.2 s", "2m 5s"
+/// Formats a duration: "12 ms", "3.2 s", "2m 5s".
 pub fn duration(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())
@@ -67,7 +70,7 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// "412,000 rows/s"
+/// Formats a number of rows per second: "412,000 rows/s".
 pub fn rate(rows: u64, time: Duration) -> String {
     let per_second = u128::from(rows) * 1_000_000 / time.as_micros().max(1);
     format!(
@@ -76,7 +79,7 @@ pub fn rate(rows: u64, time: Duration) -> String {
     )
 }
 
-/// "1 row", "5 rows"
+/// Formats a number with its noun: "1 row", "5 rows".
 pub fn plural(number: u64, one: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{} {one}{ending}", count(number))

@@ -1,7 +1,8 @@
-//! TPC-H data, made here: as Arrow batches, or as one Parquet file per table.
+//! Generates TPC-H data, as Arrow batches or as one Parquet file per table.
 //!
-//! Rows come from `tpchgen`, which gives what the benchmark's own `dbgen` gives; a table is the same rows in the same order
-//! whatever the number of parts or threads. Strings are `Utf8View`, money is `Decimal128(15, 2)`, dates are `Date32`.
+//! The rows come from `tpchgen`, which generates the same rows as the benchmark's own `dbgen`. A
+//! table has the same rows in the same order for any number of parts or threads. Strings are
+//! `Utf8View`, money is `Decimal128(15, 2)`, and dates are `Date32`.
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
@@ -27,34 +28,37 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-/// Rows of a row group, about: groups are cut between orders, not between line items.
+/// Approximate number of rows in a row group. Groups are cut between orders, not between line
+/// items.
 const ROW_GROUP_ROWS: u64 = 128 * 1024;
 
-/// Rows of a batch.
+/// Maximum number of rows in a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Parquet numbers the row groups of a file in 16 bits.
+/// Maximum number of row groups in a file. Parquet numbers them with 16 bits.
 const MAX_ROW_GROUPS: u64 = i16::MAX as u64;
 
-/// The largest is the largest that TPC-H defines; far below the smallest `tpchgen` divides by a number of suppliers that is zero.
+/// The scale factors that are accepted. The upper bound is the largest that TPC-H defines. Far
+/// below the lower bound, the number of suppliers becomes zero, and `tpchgen` divides by it.
 const SCALES: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 
 const TABLES: [&str; 8] = [
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem",
 ];
 
-/// A part of a table: batches of at most 8,192 rows, and their schema.
+/// A part of a table, as batches of at most 8,192 rows, with their schema.
 pub type Part = Box<dyn RecordBatchReader + Send>;
 
-/// The names of the eight tables, the smallest first.
+/// Returns the names of the eight tables, the smallest table first.
 pub fn tables() -> &'static [&'static str] {
     &TABLES
 }
 
-/// The rows of a table at a scale factor (1 is about 1 GB of text in all): exact, but for `lineitem`, where it is within 1 %.
+/// Returns the number of rows of a table at a scale factor. Scale factor 1 is about 1 GB of text in
+/// all. The number is exact except for `lineitem`, where it is within 1 %.
 ///
 /// # Errors
-/// If there is no such table, or the scale is not between 0.001 and 100,000.
+/// Returns an error if there is no such table, or the scale is not between 0.001 and 100,000.
 pub fn expected_rows(table: &str, scale: f64) -> Result<u64> {
     check_scale(scale)?;
     let rows = match table {
@@ -71,11 +75,13 @@ pub fn expected_rows(table: &str, scale: f64) -> Result<u64> {
     Ok(u64::try_from(rows)?)
 }
 
-/// A table as `parts` parts of about equal size, which may be read on as many threads; one after the other they are the table.
-/// `region` and `nation` are one part always.
+/// Returns a table as `parts` parts of about equal size. Read one after another, the parts give the
+/// whole table, and each part can be read on its own thread. `region` and `nation` are always one
+/// part.
 ///
 /// # Errors
-/// If there is no such table, the scale is not between 0.001 and 100,000, or `parts` is not between 1 and 2^31 - 1.
+/// Returns an error if there is no such table, the scale is not between 0.001 and 100,000, or
+/// `parts` is not between 1 and 2^31 - 1.
 pub fn batches(table: &str, scale: f64, parts: usize) -> Result<Vec<Part>> {
     check_scale(scale)?;
     let parts = i32::try_from(parts).ok().filter(|parts| *parts > 0);
@@ -90,13 +96,17 @@ pub fn batches(table: &str, scale: f64, parts: usize) -> Result<Vec<Part>> {
         .collect()
 }
 
-/// Writes each table to `<table>.parquet` in `dir`, which is created if need be, and returns the tables with their rows.
+/// Writes each table to `<table>.parquet` in `dir`, and returns the tables with their numbers of
+/// rows. Creates the directory if it does not exist.
 ///
-/// Files are compressed as segments are by default, with LZ4, and have row groups of about 131,072 rows, made on all cores. A file gets its name when it
-/// is whole, and replaces an older one. `progress` is called after each row group with the table and its rows so far.
+/// Files are compressed with LZ4, as segments are by default. Their row groups have about 131,072
+/// rows and are built on all cores. A file gets its name when it is complete, and replaces an older
+/// file of that name. `progress` is called after each row group with the table and the rows that it
+/// has so far.
 ///
 /// # Errors
-/// If the scale is not between 0.001 and 100,000, or the directory or a file cannot be written.
+/// Returns an error if the scale is not between 0.001 and 100,000, or the directory or a file
+/// cannot be written.
 pub fn write_parquet(
     dir: &Path,
     scale: f64,
@@ -114,7 +124,8 @@ pub fn write_parquet(
                 Ok(rows)
             })
             .inspect_err(|_| {
-                // The first error is the one to report; the leftover has a name that nothing reads.
+                // The first error is reported, and an error of this removal is ignored. Nothing
+                // reads a file of this name.
                 let _ = fs::remove_file(&unfinished);
             })
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -123,8 +134,9 @@ pub fn write_parquet(
     Ok(written)
 }
 
-/// Thread `t` of `n` makes the row groups `t`, `t + n`, … and is at most one ahead, so that this thread, which appends them in
-/// order, holds a bounded number of them.
+/// Writes a table to a file. Of `n` threads, thread `t` builds the row groups `t`, `t + n`, … and
+/// is at most one group ahead. The calling thread appends the groups in order, and so it holds a
+/// bounded number of them.
 fn write_table(
     path: &Path,
     table: &str,
@@ -151,7 +163,8 @@ fn write_table(
         .1
         .schema();
     let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW);
-    // Without the Arrow schema in the file: what reads it gets plain strings, not views.
+    // The file does not contain the Arrow schema, so that readers get plain strings instead of
+    // views.
     let options = ArrowWriterOptions::new()
         .with_properties(properties.build())
         .with_skip_arrow_metadata(true);
@@ -207,7 +220,7 @@ fn encode(factory: &ArrowRowGroupWriterFactory, group: usize, part: Part) -> Res
     for batch in part {
         let batch: RecordBatch = batch?;
         rows += u64::try_from(batch.num_rows())?;
-        // No column is nested, so each has one writer.
+        // No column is nested, so each column has one writer.
         for ((field, values), writer) in schema
             .fields()
             .iter()
@@ -226,7 +239,7 @@ fn encode(factory: &ArrowRowGroupWriterFactory, group: usize, part: Part) -> Res
     Ok(RowGroup { chunks, rows })
 }
 
-/// Part `part`, from 1, of `parts`.
+/// Builds part `part` of `parts`. The first part is 1.
 fn part_of(table: &str, scale: f64, part: i32, parts: i32) -> Result<Part> {
     Ok(match table {
         "region" => Box::new(

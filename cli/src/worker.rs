@@ -1,4 +1,4 @@
-//! `volary worker`.
+//! The command `volary worker`.
 
 use volary_flight_proto::Result;
 use volary_node::Runtimes;
@@ -7,10 +7,12 @@ use volary_worker::{Config, Worker};
 use crate::signals::Stop;
 use crate::terminal;
 
-/// Runs a worker until a signal. Its id and address are on standard output as soon as it has joined its gateway.
+/// Runs a worker until a signal comes. Prints its id and address to standard output as soon as it
+/// has joined its gateway.
 ///
 /// # Errors
-/// Those of the start; `DEADLINE_EXCEEDED` if the shutdown was cut off.
+/// Returns an error if the worker cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
+/// off.
 pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
     let mut stop = Stop::listen()?;
     let worker = tokio::select! {

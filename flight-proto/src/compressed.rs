@@ -1,18 +1,21 @@
-//! Compressed messages of Arrow IPC. A compressed buffer says how large it is uncompressed, and arrow's reader allocates that before it looks whether
-//! it is true: a few bytes that say 2⁵⁶ end the process.
+//! Reads how large compressed messages of Arrow IPC claim to be.
+//!
+//! A compressed buffer states its uncompressed size. arrow's reader allocates that many bytes
+//! before it checks whether the size is true, so a few bytes that claim 2⁵⁶ end the process.
 
 use arrow::ipc::{Message, MessageHeader, RecordBatch, root_as_message};
 
-/// So many bytes of a compressed buffer say how large it is.
+/// Length of the uncompressed size, which stands at the start of a compressed buffer.
 const PREFIX_BYTES: usize = 8;
 
-/// How large the buffers of a message say that they are uncompressed, all together; `None` if it is not compressed.
+/// Returns the sum of the uncompressed sizes that the buffers of a message state. Returns `None` if
+/// the message is not compressed.
 pub fn uncompressed_bytes(header: &[u8], body: &[u8]) -> Option<usize> {
-    // Of what is no message, the reader says what is wrong.
+    // If the bytes are not a message, the reader says what is wrong.
     of_message(&root_as_message(header).ok()?, body)
 }
 
-/// The same of a message that was read.
+/// Returns what [`uncompressed_bytes`] returns, for a message that is already parsed.
 pub(crate) fn of_message(message: &Message<'_>, body: &[u8]) -> Option<usize> {
     let batch = batch_of(message)?;
     batch.compression()?;
@@ -20,16 +23,16 @@ pub(crate) fn of_message(message: &Message<'_>, body: &[u8]) -> Option<usize> {
     let sizes = buffers.map(|buffer| {
         let offset = usize::try_from(buffer.offset()).ok()?;
         let length = usize::try_from(buffer.length()).ok()?;
-        // An empty one has no prefix, and stands where the next one does.
+        // An empty buffer has no prefix. Its offset is that of the next buffer.
         let compressed = body.get(offset..offset.checked_add(length)?)?;
         let prefix = compressed.first_chunk::<PREFIX_BYTES>()?;
-        // Less than none: it is not compressed itself.
+        // A negative size means that this buffer is not compressed.
         usize::try_from(i64::from_le_bytes(*prefix)).ok()
     });
     Some(sizes.flatten().fold(0, usize::saturating_add))
 }
 
-/// The rows of a message, or the values of its dictionary.
+/// Returns the rows of a message, or the values of its dictionary.
 fn batch_of<'a>(message: &Message<'a>) -> Option<RecordBatch<'a>> {
     match message.header_type() {
         MessageHeader::RecordBatch => message.header_as_record_batch(),
@@ -88,7 +91,8 @@ mod tests {
             let sizes = messages
                 .iter()
                 .map(|message| uncompressed_bytes(&message.ipc_message, &message.arrow_data));
-            // A dictionary of one word is too small to be compressed, and offsets of like texts may be, too.
+            // A dictionary of one word is too small to be compressed. The offsets of equal texts
+            // may stay uncompressed, too.
             let sizes: Vec<_> = sizes.collect();
             let (least, offsets) = (8_000 + 3_000 + 4_000, 4_004);
             assert!(
@@ -112,7 +116,7 @@ mod tests {
         let said = uncompressed_bytes(&message.ipc_message, &message.arrow_data);
         assert!(said.unwrap() >= 1 << 56);
         assert_eq!(uncompressed_bytes(b"no message", &[]), None);
-        // A body that is cut short says nothing.
+        // A body that is cut short states no size.
         assert_eq!(uncompressed_bytes(&message.ipc_message, &[]), Some(0));
     }
 }

@@ -1,28 +1,28 @@
 use crate::lineage::{Incarnation, Lineage};
 use crate::snapshot::Snapshot;
 
-/// DoAction type of [`Control`], at a worker.
+/// DoAction type of a [`Control`] message to a worker.
 pub const CONTROL_ACTION: &str = "volary.control";
 
 /// A small command from a gateway to a worker.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Control {
-    /// The worker that the command is for.
+    /// Id of the worker that the command is for.
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
     /// The command.
     #[prost(oneof = "control::Command", tags = "2, 3, 4, 6")]
     pub command: Option<control::Command>,
-    /// The cluster.
+    /// Id of the cluster.
     #[prost(string, tag = "5")]
     pub cluster_id: String,
-    /// Which history of writes the gateway's catalog belongs to. What the command says is garbage is deleted only by a
-    /// worker of the same history.
+    /// The history of writes that the gateway's catalog belongs to. A worker deletes what the
+    /// command calls garbage only if the worker's rows are of the same history.
     #[prost(message, optional, tag = "7")]
     pub lineage: Option<Lineage>,
 }
 
-/// The commands of [`Control`].
+/// Defines the commands of [`Control`].
 #[allow(
     clippy::module_inception,
     reason = "prost looks for the choices of a message in a module of its name"
@@ -31,64 +31,67 @@ pub mod control {
     /// One command.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Command {
-        /// Answer with a [`super::SegmentList`].
+        /// Asks for a [`super::SegmentList`].
         #[prost(message, tag = "2")]
         ListSegments(super::ListSegments),
-        /// Delete a table's files.
+        /// Deletes a table's files.
         #[prost(message, tag = "3")]
         DropTable(super::DropTable),
-        /// Delete the rows of a write that failed.
+        /// Deletes the rows of a write that failed.
         #[prost(message, tag = "4")]
         AbortWrite(super::AbortWrite),
-        /// Answer with a [`super::WorkerReport`], and delete what is garbage.
+        /// Asks for a [`super::WorkerReport`], and says what is garbage.
         #[prost(message, tag = "6")]
         Report(super::Report),
     }
 }
 
-/// Asks for all segments of a worker.
+/// Asks a worker for a list of all its segments.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListSegments {}
 
-/// Deletes a table's files.
+/// Tells a worker to delete a table's files.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DropTable {
-    /// The table.
+    /// Id of the table.
     #[prost(uint64, tag = "1")]
     pub table_id: u64,
 }
 
-/// Deletes the rows of a write that failed.
+/// Tells a worker to delete the rows of a write that failed.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AbortWrite {
-    /// The write.
+    /// Id of the write.
     #[prost(uint64, tag = "1")]
     pub write_id: u64,
 }
 
-/// Asks for a worker's report, and says what the worker may delete. A gateway asks again and again, of each worker that it knows.
+/// Asks a worker for its report, and says what the worker may delete. A gateway sends this question
+/// to each worker that it knows, again and again.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Report {
-    /// Tables that exist, or are being created.
+    /// Ids of the tables that exist, or that are being created.
     #[prost(uint64, repeated, tag = "1")]
     pub live_tables: Vec<u64>,
-    /// Every table up to this one that is not live was dropped: its files are garbage. Later ones may exist.
+    /// Highest table id that `live_tables` covers. Every table up to this id that is not in
+    /// `live_tables` was dropped, and its files are garbage. Later tables may exist.
     #[prost(uint64, tag = "2")]
     pub last_table: u64,
-    /// Writes that failed: their rows are garbage.
+    /// Ids of writes that failed. Their rows are garbage.
     #[prost(uint64, repeated, tag = "3")]
     pub aborted_writes: Vec<u64>,
-    /// When the gateway asks again, in milliseconds: the more workers there are, the later.
+    /// Time until the gateway asks again, in milliseconds. It grows with the number of workers.
     #[prost(uint32, tag = "4")]
     pub next_ms: u32,
-    /// Whether rows of writes from the lineage's `from_write` on are set aside, so that the lineage can be adopted: they
-    /// are another history's, and an operator has agreed to lose them.
+    /// Whether the worker must set aside its rows of all writes from the lineage's `from_write` on,
+    /// so that it can adopt the lineage. These rows belong to another history, and an operator has
+    /// agreed to lose them.
     #[prost(bool, tag = "5")]
     pub set_aside: bool,
     /// What the worker should hold of the shards that it asked about in its last report.
     #[prost(message, repeated, tag = "6")]
     pub contents: Vec<ShardContent>,
-    /// The writes that the contents count.
+    /// The writes that `contents` counts.
     #[prost(message, optional, tag = "7")]
     pub snapshot: Option<Snapshot>,
 }
@@ -96,10 +99,10 @@ pub struct Report {
 /// A shard of a table.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ShardName {
-    /// The table.
+    /// Id of the table.
     #[prost(uint64, tag = "1")]
     pub table_id: u64,
-    /// The shard.
+    /// Number of the shard.
     #[prost(uint32, tag = "2")]
     pub shard: u32,
 }
@@ -110,58 +113,62 @@ pub struct ShardContent {
     /// The shard.
     #[prost(message, optional, tag = "1")]
     pub shard: Option<ShardName>,
-    /// Its committed rows.
+    /// Number of the shard's committed rows.
     #[prost(uint64, tag = "2")]
     pub rows: u64,
-    /// Their [tally](crate::tally::Tally), if the catalog knows it.
+    /// [Tally](crate::tally::Tally) of the committed rows. `None` if the catalog does not know it.
     #[prost(fixed32, optional, tag = "3")]
     pub tally: Option<u32>,
 }
 
-/// What a worker reports of itself: the answer to [`Report`], sealed for [`Purpose::Membership`](crate::seal::Purpose::Membership).
+/// What a worker reports about itself. It is the answer to [`Report`], and is sealed for
+/// [`Purpose::Membership`](crate::seal::Purpose::Membership).
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WorkerReport {
-    /// The worker.
+    /// Id of the worker.
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
-    /// Which start of the worker it is.
+    /// Name of this start of the worker. It differs between two starts of the same worker.
     #[prost(string, tag = "2")]
     pub instance: String,
-    /// Fragments that run.
+    /// Number of fragments that are running.
     #[prost(uint32, tag = "3")]
     pub running_fragments: u32,
-    /// Memory reserved by fragments and writes, in bytes.
+    /// Memory that fragments and writes have reserved, in bytes.
     #[prost(uint64, tag = "4")]
     pub memory_reserved_bytes: u64,
-    /// Segments on disk, of all tables.
+    /// Number of segments on disk, of all tables.
     #[prost(uint64, tag = "5")]
     pub segments: u64,
-    /// Rows on disk.
+    /// Number of rows on disk.
     #[prost(uint64, tag = "6")]
     pub rows: u64,
-    /// Bytes on disk.
+    /// Number of bytes on disk.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// Failed writes whose rows are deleted by now.
+    /// Ids of failed writes whose rows the worker has deleted.
     #[prost(uint64, repeated, tag = "8")]
     pub collected_writes: Vec<u64>,
-    /// Whether the worker drains before it stops.
+    /// Whether the worker is draining before it stops.
     #[prost(bool, tag = "9")]
     pub draining: bool,
-    /// Where clients fetch their parts of results: `grpc://host:port`, or `grpc+tls://` with TLS.
+    /// Address at which clients fetch their parts of results: `grpc://host:port`, or `grpc+tls://`
+    /// with TLS.
     #[prost(string, tag = "10")]
     pub clients_uri: String,
-    /// The incarnations of the catalog that it has adopted, the oldest first. Empty if the last one is the question's.
+    /// The incarnations of the catalog that the worker has adopted, the oldest first. Empty if the
+    /// worker has adopted the incarnation of the question.
     #[prost(message, repeated, tag = "11")]
     pub incarnations: Vec<Incarnation>,
-    /// The highest write that it has rows of, seen or not; 0 if it has none.
+    /// The highest write of which the worker has rows, whether queries see them or not. It is 0 if
+    /// the worker has no rows.
     #[prost(uint64, tag = "12")]
     pub max_write: u64,
-    /// Shards with files that no manifest names, and that may or may not be garbage: the gateway says what they should
-    /// hold with its next question.
+    /// Shards with files that no manifest names, and that may or may not be garbage. With its next
+    /// question, the gateway says what these shards should hold.
     #[prost(message, repeated, tag = "13")]
     pub unproven: Vec<ShardName>,
-    /// Whether it has adopted the question's incarnation.
+    /// Whether the worker has adopted the incarnation of the question.
     #[prost(bool, tag = "14")]
     pub adopted: bool,
 }
@@ -169,7 +176,7 @@ pub struct WorkerReport {
 /// The segments of a worker.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SegmentList {
-    /// The segments, by table, shard and write.
+    /// The segments, ordered by table, shard and write.
     #[prost(message, repeated, tag = "1")]
     pub segments: Vec<SegmentDescription>,
 }
@@ -177,25 +184,25 @@ pub struct SegmentList {
 /// One segment.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SegmentDescription {
-    /// The table.
+    /// Id of the table.
     #[prost(uint64, tag = "1")]
     pub table_id: u64,
-    /// The shard.
+    /// Number of the shard.
     #[prost(uint32, tag = "2")]
     pub shard: u32,
-    /// The write that made it.
+    /// Id of the write that made the segment.
     #[prost(uint64, tag = "3")]
     pub write_id: u64,
-    /// Its file, relative to the worker's data directory.
+    /// Path of the segment's file, relative to the worker's data directory.
     #[prost(string, tag = "4")]
     pub file: String,
-    /// Rows.
+    /// Number of rows.
     #[prost(uint64, tag = "5")]
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
-    /// What is wrong with the file; empty if nothing is known to be.
+    /// What is wrong with the file. Empty if no damage is known.
     #[prost(string, tag = "7")]
     pub damage: String,
 }

@@ -2,20 +2,22 @@ use bytes::Bytes;
 
 use crate::ticket::{FragmentTicket, QueryTicket};
 
-/// DoAction type of [`Introduction`], at a gateway.
+/// DoAction type of an [`Introduction`] to a gateway.
 pub const INTRODUCE_ACTION: &str = "volary.introduce";
 
-/// What a client redeems for the rows of one worker: at that worker, or at any gateway, which asks the worker. It is sealed with a key that
-/// gateways alone have. A worker shows it to a gateway, which answers what it says.
+/// The ticket that a client redeems for the rows of one worker. The client redeems it at that
+/// worker, or at any gateway, which then asks the worker. It is sealed with a key that only
+/// gateways have: a worker shows it to a gateway, and the gateway answers with its content.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DirectTicket {
-    /// The query that the rows are a part of, as a gateway plans it again.
+    /// The query that the rows are a part of. A gateway uses it to plan the query again.
     #[prost(message, optional, tag = "1")]
     pub query: Option<QueryTicket>,
-    /// What the worker runs; with its fragment.
+    /// What the worker runs, including the fragment itself.
     #[prost(message, optional, tag = "2")]
     pub part: Option<FragmentTicket>,
-    /// The columns that were announced to the client, as an Arrow IPC message: what the fragment's rows are converted to.
+    /// The columns that were announced to the client, as an Arrow IPC message. The fragment's rows
+    /// are converted to these columns.
     #[prost(bytes = "bytes", tag = "3")]
     pub announced: Bytes,
     /// How long the worker may take, in milliseconds.
@@ -23,31 +25,35 @@ pub struct DirectTicket {
     pub timeout_ms: u64,
 }
 
-/// A worker asks a gateway who a client is, and whether the client may redeem a ticket. Workers know no users: what a client shows them,
-/// they show a gateway.
+/// A worker's question to a gateway: who a client is, and whether the client may redeem a ticket.
+/// Workers do not know users, so a worker passes on what the client showed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Introduction {
-    /// The `authorization` header of the client's call; none if it has none.
+    /// The `authorization` header of the client's call. `None` if the call has none.
     #[prost(string, optional, tag = "1")]
     pub authorization: Option<String>,
-    /// Where the client calls from: `ip:port`.
+    /// Address that the client calls from, as `ip:port`.
     #[prost(string, tag = "2")]
     pub peer: String,
-    /// The sealed [`DirectTicket`] that the client wants to redeem; empty if it only logs in.
+    /// The sealed [`DirectTicket`] that the client wants to redeem. Empty if the client only logs
+    /// in.
     #[prost(bytes = "bytes", tag = "3")]
     pub ticket: Bytes,
 }
 
-/// The gateway's answer to one that it knows and that may; otherwise it answers with an error, which is the client's.
+/// A gateway's answer to an [`Introduction`]. It means that the gateway knows the client, and that
+/// the client may do what it wants to do. Otherwise the gateway answers with an error, which is
+/// meant for the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Introduced {
-    /// The `authorization` header with which a client that has logged in by a password goes on.
+    /// The `authorization` header that the client uses from now on, if it has logged in with a
+    /// password.
     #[prost(string, optional, tag = "1")]
     pub authorization: Option<String>,
-    /// The user's name.
+    /// Name of the user.
     #[prost(string, tag = "2")]
     pub user: String,
-    /// What the shown ticket says; none if none was shown.
+    /// Content of the ticket that was shown. `None` if no ticket was shown.
     #[prost(message, optional, tag = "3")]
     pub ticket: Option<DirectTicket>,
 }

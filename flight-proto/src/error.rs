@@ -10,35 +10,39 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use tonic::{Code, Status};
 
-/// The longest message that is sent, in bytes as gRPC encodes them. Clients on gRPC's C core lose messages above 8 KiB, and say
-/// that headers are too large instead.
+/// Maximum length of a message that is sent, in bytes as gRPC encodes them. Clients on gRPC's C
+/// core lose messages above 8 KiB, and report instead that the headers are too large.
 pub const MAX_ENCODED_BYTES: usize = 4 * 1024;
 
-/// gRPC's own name for when a call may be sent again, in milliseconds (gRFC A6, "Pushback").
+/// gRPC's metadata key for the time after which a call may be sent again, in milliseconds (gRFC A6,
+/// "Pushback").
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// What went wrong, by who can mend it and whether the same call may succeed later.
+/// The kind of an error: who can fix it, and whether the same call may succeed later.
 ///
-/// The name is part of the interface: clients find it at the front of every message (`NOT_FOUND: table …`).
+/// The name of a code is part of the interface. Clients find it at the front of every message, such
+/// as `NOT_FOUND: table …`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
-    /// The statement, a parameter or a file is wrong, or asks for what Volary does not do. The user mends it.
+    /// The statement, a parameter or a file is wrong, or asks for something that Volary does not
+    /// do. The user fixes it.
     InvalidArgument,
-    /// A table, column, worker, file or handle that was named does not exist. The user mends it.
+    /// A table, column, worker, file or handle that was named does not exist. The user fixes it.
     NotFound,
-    /// What was to be created exists. The user mends it.
+    /// The thing that was to be created already exists. The user fixes it.
     AlreadyExists,
-    /// No credentials, wrong ones, or ones that have expired. The user logs in again.
+    /// The credentials are missing, wrong or expired. The user logs in again.
     Unauthenticated,
-    /// The credentials are right and do not allow this. An administrator mends it.
+    /// The credentials are right, but do not allow this. An administrator fixes it.
     PermissionDenied,
-    /// A limit is reached: memory, disk, a queue. May be retried later, or after the limit is raised.
+    /// A limit is reached: memory, disk or a queue. The call may be retried later, or after the
+    /// limit is raised.
     ResourceExhausted,
-    /// A node cannot be reached, is shutting down or has not joined. May be retried.
+    /// A node cannot be reached, is shutting down or has not joined. The call may be retried.
     Unavailable,
-    /// A deadline passed. May be retried with a longer one.
+    /// A deadline passed. The call may be retried with a longer deadline.
     DeadlineExceeded,
-    /// The client cancelled. Nobody has to mend anything.
+    /// The client cancelled the call. Nobody has to fix anything.
     Cancelled,
     /// Stored data is missing or damaged. The operator restores it.
     DataLoss,
@@ -65,7 +69,7 @@ impl ErrorCode {
         Self::Internal,
     ];
 
-    /// The stable name that stands at the front of every message.
+    /// Returns the stable name, which stands at the front of every message.
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
@@ -107,12 +111,12 @@ impl ErrorCode {
             Code::AlreadyExists => Self::AlreadyExists,
             Code::Unauthenticated => Self::Unauthenticated,
             Code::PermissionDenied => Self::PermissionDenied,
-            // OUT_OF_RANGE is what tonic says of a message that is too large.
+            // tonic uses OUT_OF_RANGE for a message that is too large.
             Code::ResourceExhausted | Code::OutOfRange => Self::ResourceExhausted,
-            // UNKNOWN is what tonic reports for a connection that broke in the middle of a stream.
+            // tonic uses UNKNOWN for a connection that broke in the middle of a stream.
             Code::Unavailable | Code::Unknown => Self::Unavailable,
             Code::DeadlineExceeded => Self::DeadlineExceeded,
-            // ABORTED is what a stream ends with that its client has broken off.
+            // A stream ends with ABORTED if its client has broken it off.
             Code::Cancelled | Code::Aborted => Self::Cancelled,
             Code::DataLoss => Self::DataLoss,
             Code::Unimplemented => Self::Unimplemented,
@@ -138,11 +142,11 @@ pub struct Error {
     retry_after: Option<Duration>,
 }
 
-/// The result of what may end in an [`Error`].
+/// The result of an operation that may fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error without a cause below it.
+    /// Creates an error without a cause.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -152,7 +156,7 @@ impl Error {
         }
     }
 
-    /// An error with its cause, which is kept for logs and shown after the message.
+    /// Creates an error with its cause. The cause is kept for logs and shown after the message.
     pub fn with_source(
         code: ErrorCode,
         message: impl Into<String>,
@@ -166,42 +170,42 @@ impl Error {
         }
     }
 
-    /// [`ErrorCode::InvalidArgument`].
+    /// Creates an error with the code [`ErrorCode::InvalidArgument`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// [`ErrorCode::NotFound`].
+    /// Creates an error with the code [`ErrorCode::NotFound`].
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotFound, message)
     }
 
-    /// [`ErrorCode::Unavailable`].
+    /// Creates an error with the code [`ErrorCode::Unavailable`].
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Unavailable, message)
     }
 
-    /// [`ErrorCode::Internal`]: only for what is a bug.
+    /// Creates an error with the code [`ErrorCode::Internal`], which is only for bugs.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Internal, message)
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn code(&self) -> ErrorCode {
         self.code
     }
 
-    /// The message without the code and without the causes.
+    /// Returns the message without the code and without the causes.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// When the same call may succeed, if that can be said.
+    /// Returns the time after which the same call may succeed, if it is known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The same error with when to try again: the message says it, and gRPC's metadata does.
+    /// Adds the time to wait before the next try. Both the message and gRPC's metadata contain it.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.message = format!("{}; retry in about {}", self.message, about(after));
@@ -209,14 +213,15 @@ impl Error {
         self
     }
 
-    /// The same error with `place` ("worker w3 at 127.0.0.1:7001") said in front of the message.
+    /// Puts `place` (for example "worker w3 at 127.0.0.1:7001") in front of the message.
     #[must_use]
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The error of a file or directory: a full disk and a refusal have codes of their own.
+    /// Creates the error of a file or directory. A full disk and a refused permission have codes of
+    /// their own.
     pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let (code, advice) = match source.kind() {
@@ -232,8 +237,8 @@ impl Error {
         Self::with_source(code, format!("{what}{advice}"), source)
     }
 
-    /// The error of a library that writes a file: if an I/O error is among its causes, or only in their text, then that of
-    /// [`Error::io`], else a bug.
+    /// Creates the error of a library that writes a file. If an I/O error is among its causes, or
+    /// only in its text, this is the error of [`Error::io`]. Otherwise it is a bug.
     pub fn io_within(
         what: impl fmt::Display,
         error: impl StdError + Send + Sync + 'static,
@@ -244,13 +249,13 @@ impl Error {
         }
     }
 
-    /// The whole text: code, message and causes, cut to [`MAX_ENCODED_BYTES`].
+    /// Returns the whole text: code, message and causes, cut to [`MAX_ENCODED_BYTES`].
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}", self.code, self.message);
         let mut cause = self.source.as_deref().map(|source| source as &dyn StdError);
         while let Some(current) = cause {
             let said = current.to_string();
-            // Wrapping errors repeat what they wrap: each thing is said once.
+            // Errors repeat the text of the errors that they wrap, so a text is added only once.
             if !said.is_empty() && !text.contains(&said) {
                 text.push_str(": ");
                 text.push_str(&said);
@@ -261,7 +266,8 @@ impl Error {
     }
 }
 
-/// What an error comes from, in its own words. Those that wrap it say it as programmers read it: tonic shows the sources of a status so.
+/// Returns the text of the innermost cause of an error. The errors that wrap it show it in a form
+/// for programmers, as tonic does with the sources of a status.
 pub fn innermost(error: &(dyn StdError + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -270,8 +276,8 @@ pub fn innermost(error: &(dyn StdError + 'static)) -> String {
     innermost.to_string()
 }
 
-/// The I/O error below an error. parquet, for one, keeps of some only the text:
-/// `Could not write bloom filter …: No space left on device (os error 28)`.
+/// Returns the I/O error among the causes of an error. Some libraries keep only its text, for
+/// example parquet: `Could not write bloom filter …: No space left on device (os error 28)`.
 fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -279,7 +285,8 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
             if let Some(code) = io.raw_os_error() {
                 return Some(std::io::Error::from_raw_os_error(code));
             }
-            // An error of another kind wraps one, whose text it keeps.
+            // An error of the kind `Other` wraps another error. The text, which is searched below,
+            // may name that one.
             if io.kind() != std::io::ErrorKind::Other {
                 return Some(io.kind().into());
             }
@@ -292,7 +299,7 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
     Some(std::io::Error::from_raw_os_error(code))
 }
 
-/// As people say it: `300 ms`, `2 s`.
+/// Formats a time for people: `300 ms`, `2 s`.
 fn about(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis().div_ceil(100) * 100)
@@ -301,7 +308,7 @@ fn about(time: Duration) -> String {
     }
 }
 
-/// Cuts between two characters and says so.
+/// Cuts a text that is too long. The cut is between two characters, and is marked.
 fn truncate(mut text: String) -> String {
     const MARK: &str = " … (cut)";
     if encoded_bytes(&text) > MAX_ENCODED_BYTES {
@@ -321,7 +328,8 @@ fn encoded_bytes(text: &str) -> usize {
     text.chars().map(encoded_bytes_of).sum()
 }
 
-/// Bytes of a character in the header `grpc-message`, as tonic writes it: what is no plain ASCII is `%` and two digits for each byte.
+/// Returns how many bytes a character takes in the header `grpc-message`, as tonic writes it. Each
+/// byte of a character that is not plain ASCII is written as `%` and two digits.
 fn encoded_bytes_of(character: char) -> usize {
     let is_plain = character.is_ascii_graphic()
         && !matches!(
@@ -366,7 +374,8 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let code = ErrorCode::from_grpc(status.code());
         let text = status.message();
-        // A Volary node puts the code in front: said once is enough.
+        // A Volary node puts the code in front of the text. It is removed, so that it is not said
+        // twice.
         let message = text
             .strip_prefix(code.name())
             .and_then(|rest| rest.strip_prefix(": "))
@@ -377,14 +386,15 @@ impl From<Status> for Error {
             message.to_owned()
         };
         Self {
-            // The message says it already, if a Volary node wrote it.
+            // If a Volary node wrote the message, the message already contains this time.
             retry_after: retry_pushback(&status),
             ..Self::new(code, message)
         }
     }
 }
 
-/// None too where the server says that the call is not to be sent again: a negative number.
+/// Returns the time after which a call may be sent again. Returns `None` also for a negative
+/// number, by which the server says that the call must not be sent again.
 fn retry_pushback(status: &Status) -> Option<Duration> {
     let after_ms = status.metadata().get(RETRY_PUSHBACK)?.to_str().ok()?;
     after_ms.parse().map(Duration::from_millis).ok()
@@ -407,7 +417,7 @@ impl From<FlightError> for Error {
     }
 }
 
-/// An error as it travels through DataFusion's plans.
+/// Wraps an error so that it can travel through DataFusion's plans.
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
         DataFusionError::External(Box::new(error))
@@ -420,7 +430,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::External(source) => from_external(source),
             DataFusionError::Context(context, inner) => {
                 let inner = Error::from(*inner);
-                // DataFusion's contexts name its own rules: they help only where something is a bug.
+                // DataFusion's contexts name its own rules. They help only if the error is a bug.
                 if inner.code == ErrorCode::Internal {
                     inner.at(context)
                 } else {
@@ -439,7 +449,7 @@ impl From<DataFusionError> for Error {
     }
 }
 
-/// The errors that hold no other error of ours.
+/// Converts an error of DataFusion that contains no error of ours.
 fn from_plain(error: &DataFusionError) -> Error {
     let (code, text) = match error {
         DataFusionError::Plan(text)
@@ -482,7 +492,8 @@ fn from_plain(error: &DataFusionError) -> Error {
     Error::new(code, text)
 }
 
-/// DataFusion appends a backtrace to some texts; what stands before it is for people.
+/// Returns the part of a text that is written for people. DataFusion appends a backtrace to some
+/// texts.
 fn first_part(text: &str) -> String {
     text.split(DataFusionError::BACK_TRACE_SEP)
         .next()
@@ -526,7 +537,8 @@ fn from_parquet(error: &ParquetError) -> Error {
     if let ParquetError::External(source) = error
         && let Some(failed @ ArrowError::ComputeError(_)) = source.downcast_ref::<ArrowError>()
     {
-        // A filter runs within the file's reader; that it fails (a division by zero) is no fault of the file.
+        // A filter runs within the file's reader. If it fails, for example with a division by zero,
+        // the file is not at fault.
         return from_arrow(failed);
     }
     if let ParquetError::External(source) = error
@@ -547,18 +559,20 @@ fn object_store_code(error: &object_store::Error) -> ErrorCode {
         Store::InvalidPath { .. }
         | Store::NotSupported { .. }
         | Store::UnknownConfigurationKey { .. } => ErrorCode::InvalidArgument,
-        // What a store could not do after its own retries. (The enum is non-exhaustive.)
+        // The store could not do it, even after its own retries. (The enum is non-exhaustive.)
         _ => ErrorCode::Unavailable,
     }
 }
 
-/// Ours again, if it is one of ours that travelled through DataFusion; otherwise a bug to be reported.
+/// Returns our own error if it travelled through DataFusion. An error that is not known here is a
+/// bug to be reported.
 fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
     match source.downcast::<Error>() {
         Ok(ours) => *ours,
         Err(source) => match source.downcast::<DataFusionError>() {
             Ok(inner) => (*inner).into(),
-            // A regular expression, of which a constant is looked at while a statement is planned.
+            // The statement has an invalid regular expression: DataFusion looks at constant ones
+            // while it plans.
             Err(source) if source.is::<regex::Error>() || source.is::<regex_syntax::Error>() => {
                 Error::invalid(source.to_string())
             }
@@ -569,12 +583,14 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
     }
 }
 
-/// DataFusion shares one error between partitions: it cannot be moved out, so its code and text are taken.
+/// Converts an error that DataFusion shares between partitions. It cannot be moved out, so its code
+/// and text are copied.
 fn from_shared(shared: &DataFusionError) -> Error {
     find_ours(shared).unwrap_or_else(|| from_plain(shared.find_root()))
 }
 
-/// Looks for one of ours among the causes, or one of a store, and makes a copy of its code and text.
+/// Searches the causes for an error of ours, a gRPC status or an error of a store, and copies its
+/// code and text.
 fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -595,7 +611,7 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
         if let Some(store) = current.downcast_ref::<object_store::Error>() {
             return Some(Error::new(object_store_code(store), store.to_string()));
         }
-        // An io::Error passes over the error that it is made of.
+        // The source of an `io::Error` is not the error that it wraps, but the source of that one.
         let within = current.downcast_ref::<std::io::Error>();
         cause = match within.and_then(std::io::Error::get_ref) {
             Some(inner) => Some(inner),
@@ -674,7 +690,7 @@ mod tests {
             let error = Error::io_within("cannot write a.parquet", error);
             assert_eq!(error.code(), ErrorCode::ResourceExhausted);
         }
-        // As a writer of Arrow IPC, that of spill files, wraps it.
+        // The writer of Arrow IPC, which also writes spill files, wraps the error like this.
         let full = std::io::Error::from_raw_os_error(28);
         let wrapped = ArrowError::IoError(full.to_string(), std::io::Error::other(full));
         let error = Error::from(DataFusionError::from(wrapped));

@@ -5,27 +5,31 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::tally::Tally;
 
-/// The most rows per batch that anybody may ask for: operators reserve memory for so many.
+/// Maximum number of rows per batch that anybody may ask for. Operators reserve memory for this
+/// many rows.
 pub const MAX_BATCH_ROWS: u32 = 1 << 20;
 
-/// What workers run, as far as it is the same on all of them and for all statements that differ only in their values. It travels
-/// once to each worker that is asked; later tickets name it by its [`FragmentId`].
+/// The part of a plan that workers run. It is the same for all workers, and for all statements that
+/// differ only in their values. It is sent once to each worker that is asked. Later tickets name it
+/// by its [`FragmentId`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Fragment {
-    /// The physical plan (`datafusion_proto::protobuf::PhysicalPlanNode`), whose leaves are [`ShardScan`]s, with a [`Parameter`]
-    /// in place of every value.
+    /// The physical plan (`datafusion_proto::protobuf::PhysicalPlanNode`). Its leaves are
+    /// [`Leaf`]s, and a [`Parameter`] stands in place of every value.
     #[prost(bytes = "bytes", tag = "1")]
     pub plan: Bytes,
-    /// Whether a worker must merge its partitions by the plan's output ordering into one sorted stream.
+    /// Whether a worker must merge its partitions into one stream that is sorted by the plan's
+    /// output ordering.
     #[prost(bool, tag = "2")]
     pub ordered: bool,
-    /// How many rows of a worker are of use at the most.
+    /// Maximum number of rows that are needed from a worker.
     #[prost(uint64, optional, tag = "3")]
     pub fetch: Option<u64>,
-    /// Rows per batch inside the worker's operators; [`MAX_BATCH_ROWS`] at the most.
+    /// Rows per batch in the worker's operators, at most [`MAX_BATCH_ROWS`].
     #[prost(uint32, tag = "4")]
     pub batch_rows: u32,
-    /// The worker sends a keep-alive frame when nothing else was sent for so long (milliseconds).
+    /// Time in milliseconds after which the worker sends a keep-alive frame if it has sent nothing
+    /// else.
     #[prost(uint32, tag = "5")]
     pub keep_alive_ms: u32,
     /// Whether the end-of-stream frame carries the plan with its metrics (EXPLAIN ANALYZE VERBOSE).
@@ -34,61 +38,65 @@ pub struct Fragment {
     /// The session's time zone, for functions of time.
     #[prost(string, tag = "7")]
     pub time_zone: String,
-    /// Whether rows come in the order of hash buckets, and of which.
+    /// The hash buckets by which the rows are ordered. `None` if no such order is asked for.
     #[prost(message, optional, tag = "8")]
     pub buckets: Option<HashBuckets>,
-    /// What the plan's [`MemberRows`] are; none if it has none, but scans.
+    /// The fragment whose rows the plan's [`MemberRows`] leaf reads. `None` if all leaves of the
+    /// plan are scans.
     #[prost(message, optional, tag = "9")]
     pub relayed: Option<Relayed>,
 }
 
-/// A fragment that some workers run for another one, which merges their rows for a gateway.
+/// A fragment that the members of a relay run. The relay is a worker that merges the members' rows
+/// for a gateway.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Relayed {
-    /// The encoded [`Fragment`] that they run. The [`Parameters`] are those of both fragments.
+    /// The encoded [`Fragment`] that the members run. The [`Parameters`] in the relay's ticket are
+    /// those of both fragments.
     #[prost(bytes = "bytes", tag = "1")]
     pub fragment: Bytes,
-    /// A worker that is silent for so long is given up (milliseconds).
+    /// Time in milliseconds after which a silent member is given up.
     #[prost(uint32, tag = "2")]
     pub idle_timeout_ms: u32,
-    /// Bytes of a batch to aim at.
+    /// Target size of a batch, in bytes.
     #[prost(uint64, tag = "3")]
     pub batch_bytes: u64,
 }
 
-/// The buckets that a gateway merges rows by.
+/// The hash buckets by which a gateway merges rows.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct HashBuckets {
     /// The columns that are hashed, by position.
     #[prost(uint32, repeated, tag = "1")]
     pub columns: Vec<u32>,
-    /// The gateway's partitions.
+    /// Number of the gateway's partitions.
     #[prost(uint32, tag = "2")]
     pub partitions: u32,
-    /// Buckets of each partition.
+    /// Number of buckets in each partition.
     #[prost(uint32, tag = "3")]
     pub rounds: u32,
 }
 
 /// The handle of a fragment: the first 16 bytes of the BLAKE3 hash of the encoded [`Fragment`].
 ///
-/// 128 bits suffice. Gateways alone make fragments, and a worker checks those that it is sent. By chance, two among a million
-/// fragments are named alike with a probability of 10⁻²⁷. Whoever wants to be named like somebody else's fragment has 2¹²⁸ plans to
-/// try; whoever finds two plans named alike, among 2⁶⁴, has mixed up statements of his own.
+/// 128 bits are enough. Only gateways make fragments, and a worker checks the fragments that it is
+/// sent. Among a million fragments, two have the same id by chance with a probability of 10⁻²⁷. An
+/// attacker who wants the id of somebody else's fragment has to try 2¹²⁸ plans. An attacker who
+/// finds two plans with the same id, among 2⁶⁴ plans, has only mixed up statements of his own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FragmentId([u8; ID_BYTES]);
 
 const ID_BYTES: usize = 16;
 
 impl FragmentId {
-    /// That of an encoded [`Fragment`].
+    /// Computes the id of an encoded [`Fragment`].
     pub fn of(encoded: &[u8]) -> Self {
         let mut id = [0; ID_BYTES];
         id.copy_from_slice(&blake3::hash(encoded).as_bytes()[..ID_BYTES]);
         Self(id)
     }
 
-    /// As it stands in a ticket.
+    /// Returns the bytes of the id, as a ticket carries them.
     pub fn to_bytes(self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
     }
@@ -115,47 +123,49 @@ impl fmt::Display for FragmentId {
     }
 }
 
-/// What stands in a fragment's plan in place of a value, as a physical extension expression.
+/// A placeholder for a value in a fragment's plan. It travels as a physical extension expression.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Parameter {
-    /// What becomes of it.
+    /// What a worker puts in place of the parameter.
     #[prost(oneof = "parameter::Kind", tags = "1, 2")]
     pub kind: Option<parameter::Kind>,
 }
 
-/// The kinds of [`Parameter`].
+/// Defines the kinds of [`Parameter`].
 pub mod parameter {
-    /// What a parameter becomes, by its ordinal among the [values](super::Parameters) in the ticket.
+    /// What a worker puts in place of a parameter. The number is the ordinal of the value among the
+    /// [values](super::Parameters) in the ticket.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
     pub enum Kind {
-        /// A literal of this value (`datafusion_proto::protobuf::ScalarValue`).
+        /// A literal of the value (`datafusion_proto::protobuf::ScalarValue`).
         #[prost(uint32, tag = "1")]
         Literal(u32),
-        /// Whether the expression below it is among these values (one column, as an Arrow IPC stream).
+        /// A test whether the value of the expression below is in a set of values. The set is one
+        /// column, encoded as an Arrow IPC stream.
         #[prost(uint32, tag = "2")]
         KeySet(u32),
     }
 }
 
-/// The values that a ticket brings for a fragment's [`Parameter`]s.
+/// The values for a fragment's [`Parameter`]s, as a ticket carries them.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Parameters {
-    /// By ordinal, encoded as the parameter's kind says.
+    /// The values, by ordinal. The kind of a parameter says how its value is encoded.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub values: Vec<Bytes>,
 }
 
-/// A leaf of a fragment. It travels as a DataFusion physical extension node.
+/// A leaf of a fragment's plan. It travels as a DataFusion physical extension node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Leaf {
-    /// Where its rows come from.
+    /// The source of the leaf's rows.
     #[prost(oneof = "leaf::Kind", tags = "1, 2")]
     pub kind: Option<leaf::Kind>,
 }
 
-/// The kinds of [`Leaf`].
+/// Defines the kinds of [`Leaf`].
 pub mod leaf {
-    /// Where a leaf's rows come from.
+    /// The source of a leaf's rows.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Kind {
         /// The worker's own shards.
@@ -167,36 +177,39 @@ pub mod leaf {
     }
 }
 
-/// The rows of the ticket's [members](crate::ticket::Member), who run what is [`Relayed`].
+/// The rows of the ticket's [members](crate::ticket::Member), which run the [`Relayed`] fragment.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MemberRows {
-    /// Their columns, as an Arrow IPC message.
+    /// Schema of the rows, as an Arrow IPC message.
     #[prost(bytes = "bytes", tag = "1")]
     pub schema: Bytes,
 }
 
-/// The rows of some shards of one table. A gateway plans with it; a worker binds it to its segments.
+/// The rows of some shards of one table. A gateway plans with this leaf, and a worker binds it to
+/// its segments.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ShardScan {
-    /// The table.
+    /// Id of the table.
     #[prost(uint64, tag = "1")]
     pub table_id: u64,
-    /// The table's name as the user wrote it, for errors and EXPLAIN.
+    /// Name of the table as the user wrote it, for errors and EXPLAIN.
     #[prost(string, tag = "2")]
     pub table_name: String,
-    /// Columns of the table to read, by position in the table's schema, in output order.
+    /// The columns to read, by position in the table's schema, in output order.
     #[prost(uint32, repeated, tag = "3")]
     pub projection: Vec<u32>,
-    /// Whether every worker holds all rows (a reference table).
+    /// Whether the table is a reference table, of which every worker holds all rows.
     #[prost(bool, tag = "4")]
     pub reference: bool,
-    /// Position of the scan within its fragment: [`ScanShards`] says which shards it covers on a given worker.
+    /// Position of the scan within its fragment. The [`ScanShards`] at this position in a ticket
+    /// say which shards the scan covers on the ticket's worker.
     #[prost(uint32, tag = "5")]
     pub ordinal: u32,
-    /// The table's whole schema, as an Arrow IPC message: what the segments are read as.
+    /// The table's whole schema, as an Arrow IPC message. The segments are read with this schema.
     #[prost(bytes = "bytes", tag = "6")]
     pub table_schema: Bytes,
-    /// Whether the filter above it leaves so few rows that its columns are read first, and the others only for those rows.
+    /// Whether the worker reads the columns of the filter above the scan first, and the other
+    /// columns only for the rows that pass. This is useful if the filter lets few rows pass.
     #[prost(bool, tag = "7")]
     pub late_materialisation: bool,
 }
@@ -204,29 +217,31 @@ pub struct ShardScan {
 /// The shards that one scan of a fragment covers on the worker that the ticket is for.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ScanShards {
-    /// Shard numbers, ascending. Empty for a reference table.
+    /// Numbers of the shards, ascending. Empty for a reference table.
     #[prost(uint32, repeated, tag = "1")]
     pub shards: Vec<u32>,
-    /// The [tallies](crate::tally::Tally) of the committed rows, in the order of the shards; one for a reference table.
-    /// Empty if the catalog does not know all of them.
+    /// The [tallies](crate::tally::Tally) of the committed rows, in the order of the shards. A
+    /// reference table has one tally. Empty if the catalog does not know all tallies.
     #[prost(fixed32, repeated, tag = "2")]
     pub tallies: Vec<u32>,
-    /// Instead of the tallies, the numbers of the committed rows.
+    /// Numbers of committed rows, in the order of the shards. They are sent only instead of the
+    /// tallies.
     #[prost(uint64, repeated, tag = "3")]
     pub rows: Vec<u64>,
 }
 
-/// The committed rows of a shard, as the catalog has counted them.
+/// What the catalog has counted of a shard's committed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// They have this tally.
+    /// The tally of the rows.
     Tally(Tally),
-    /// There are so many.
+    /// The number of rows.
     Rows(u64),
 }
 
 impl ScanShards {
-    /// What the catalog has counted of the shard at this position; `None` if the ticket does not say.
+    /// Returns what the catalog has counted of the shard at this position. Returns `None` if the
+    /// ticket does not say.
     pub fn expected(&self, position: usize) -> Option<Expected> {
         let tally = self.tallies.get(position);
         let rows = self.rows.get(position);
@@ -244,7 +259,8 @@ mod tests {
     #[test]
     fn a_fragments_id_never_changes() {
         let id = FragmentId::of(b"");
-        // The beginning of the hash of no bytes, as BLAKE3's own test vectors have it.
+        // The id is the beginning of the hash of no bytes, which is one of BLAKE3's own test
+        // vectors.
         assert_eq!(id.to_string(), "af1349b9f5f9a1a6a0404dea36dcc949");
         assert_eq!(FragmentId::try_from(&id.to_bytes()[..]).unwrap(), id);
         assert_ne!(FragmentId::of(b"a"), id);

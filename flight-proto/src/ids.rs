@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorCode};
 
-/// A number that names one thing of one kind within a cluster. Numbers are given out by the catalog and never reused.
+/// Defines an id: a number that names one thing of one kind within a cluster. The catalog gives out
+/// the numbers and never reuses one.
 macro_rules! numeric_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -23,22 +24,24 @@ macro_rules! numeric_id {
 }
 
 numeric_id!(
-    /// A worker, from its first join on; shown as `w3`. It lives in the worker's data directory.
+    /// Id of a worker, from its first join on. It is shown as `w3`, and the worker stores it in its
+    /// data directory.
     WorkerId,
     "w"
 );
 numeric_id!(
-    /// A table; shown as `t12`. A table that is dropped and created again has another one.
+    /// Id of a table, shown as `t12`. A table that is dropped and created again gets another id.
     TableId,
     "t"
 );
 numeric_id!(
-    /// One write statement; shown as `wr7`. Rows carry it, a query's snapshot is made of it.
+    /// Id of one write statement, shown as `wr7`. Rows carry the id of their write, and a query's
+    /// snapshot is made of these ids.
     WriteId,
     "wr"
 );
 
-/// A version 7 or version 4 UUID that names one thing of one kind everywhere.
+/// Defines an id: a UUID of version 7 or 4 that names one thing of one kind everywhere.
 macro_rules! unique_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $new:ident) => {
         $(#[$doc])*
@@ -47,7 +50,7 @@ macro_rules! unique_id {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// A new one.
+            /// Creates a new id.
             #[allow(clippy::new_without_default)] // a default id would be a different one each time
             pub fn new() -> Self {
                 Self(Uuid::$new())
@@ -91,21 +94,24 @@ macro_rules! unique_id {
 }
 
 unique_id!(
-    /// A cluster. Every data directory names the cluster it belongs to.
+    /// Id of a cluster. Every data directory names the cluster that it belongs to.
     ClusterId, "cluster id", new_v4
 );
 
 impl ClusterId {
-    /// The last 8 bytes of it, big-endian. They tell clusters apart where the whole of it would be too long.
+    /// Returns the last 8 bytes of the id as a big-endian number. They tell clusters apart where
+    /// the whole id would be too long.
     pub fn short(self) -> u64 {
         self.0.as_u64_pair().1
     }
 }
 unique_id!(
-    /// One SQL statement being run: it is in every log line and error that the statement causes, on every node.
+    /// Id of one SQL statement that is run. It appears in every log line and error that the
+    /// statement causes, on every node.
     QueryId, "query id", now_v7
 );
 unique_id!(
-    /// A client's session: what its bearer token names.
+    /// Id of a client's session. Logs may contain it, so it is not the session's token: whoever has
+    /// the token has the session.
     SessionId, "session id", new_v4
 );

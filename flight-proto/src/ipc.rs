@@ -1,7 +1,8 @@
-//! Schemas and rows as bytes inside other messages.
+//! Encodes schemas and rows as bytes inside other messages, and decodes them.
 //!
-//! What is read here travelled in a sealed message. arrow's reader panics on some bytes that no Arrow library writes: that is the
-//! sender's error here, as any other that its bytes have.
+//! The bytes that are decoded here travelled in a sealed message. arrow's reader panics on some
+//! bytes that no Arrow library writes. Such a panic becomes an error of the sender, like any other
+//! fault in its bytes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,34 +20,35 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::compressed;
 use crate::error::{Error, ErrorCode, Result};
 
-/// What stands before the length of an encapsulated message
+/// Marks the beginning of an encapsulated message, before its length
 /// (<https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format>).
 const CONTINUATION: u32 = 0xFFFF_FFFF;
 const ALIGNMENT: usize = 8;
 
-/// A schema as one encapsulated IPC message, as `FlightInfo.schema` has it and `pyarrow.ipc.read_schema` reads it.
+/// Encodes a schema as one encapsulated IPC message. `FlightInfo.schema` contains a schema in this
+/// form, and `pyarrow.ipc.read_schema` reads it.
 pub fn schema_to_bytes(schema: &Schema) -> Bytes {
     let options = IpcWriteOptions::default();
     let header = FlightData::from(SchemaAsIpc::new(schema, &options)).data_header;
     let padded = header.len().next_multiple_of(ALIGNMENT);
     let mut out = BytesMut::with_capacity(ALIGNMENT + padded);
     out.put_u32_le(CONTINUATION);
-    // A schema of 4 GiB cannot be: flatbuffers end at 2 GiB.
+    // The length always fits, because flatbuffers end at 2 GiB.
     out.put_u32_le(u32::try_from(padded).unwrap_or(u32::MAX));
     out.put_slice(&header);
     out.put_bytes(0, padded - header.len());
     out.freeze()
 }
 
-/// Reads what [`schema_to_bytes`] made.
+/// Decodes a schema that [`schema_to_bytes`] encoded.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is no schema.
+/// `INVALID_ARGUMENT` if the bytes are not a schema.
 pub fn schema_from_bytes(bytes: &[u8]) -> Result<Schema> {
     read("schema", || try_schema_from_ipc_buffer(bytes))
 }
 
-/// Batches of one schema as an IPC stream.
+/// Encodes batches of one schema as an IPC stream.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if a batch has another schema.
@@ -65,14 +67,15 @@ pub fn batches_to_bytes(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<B
     writer.into_inner().map(Bytes::from).map_err(failed)
 }
 
-/// Reads what [`batches_to_bytes`] made.
+/// Decodes batches that [`batches_to_bytes`] encoded.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is no IPC stream, or one that is cut short.
+/// `INVALID_ARGUMENT` if the bytes are not an IPC stream, are compressed, or are cut short.
 pub fn batches_from_bytes(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     read("stream", || {
         refuse_compressed(bytes)?;
-        // StreamReader would allocate what a message says that follows, before it looks whether it does.
+        // `StreamReader` would allocate as many bytes as a message announces, before it checks that
+        // they exist.
         let mut decoder = StreamDecoder::new();
         let mut rest = Buffer::from(bytes);
         let mut batches = Vec::new();
@@ -87,9 +90,10 @@ pub fn batches_from_bytes(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)>
     })
 }
 
-/// Nobody compresses what is read here, and what is compressed says itself how much is allocated for it.
+/// Refuses compressed messages. No node compresses what is read here, and a compressed message
+/// itself says how much memory is allocated for it.
 fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
-    // Of what is no message, or cut short, the decoder says what is wrong.
+    // If the bytes are not a message, or are cut short, the decoder says what is wrong.
     while let Some((header, rest)) = encapsulated_header(bytes)
         && let Ok(message) = root_as_message(header)
     {
@@ -102,7 +106,8 @@ fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// The header of the first message, and all that follows it; none at the end.
+/// Returns the header of the first message, and all bytes that follow it. Returns `None` at the
+/// end.
 fn encapsulated_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut length, mut rest) = bytes.split_first_chunk::<4>()?;
     if *length == CONTINUATION.to_le_bytes() {
@@ -115,7 +120,7 @@ fn encapsulated_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn read<T>(what: &str, read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T> {
-    // Nothing that a panic may have left half done is used again.
+    // After a panic, nothing is used again that may be left half done.
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ArrowError::IpcError("the reader panicked".to_owned())))
         .map_err(|source| unreadable(what, source))
@@ -186,7 +191,8 @@ mod tests {
     fn whatever_byte_is_altered_it_is_read_or_the_senders_error() {
         let schema = schema_to_bytes(&batch().schema());
         let stream = batches_to_bytes(&batch().schema(), &[batch()]).unwrap();
-        // Among them are lengths: what they promise is not there, and is not allocated.
+        // Some of these bytes are lengths. The bytes that an altered length promises do not exist,
+        // and must not be allocated.
         for with in [0x01, 0x80, 0xFF] {
             for at in 0..schema.len() {
                 let refused = schema_from_bytes(&altered(&schema, at, with)).err();

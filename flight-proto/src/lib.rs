@@ -1,43 +1,49 @@
-//! All that crosses the network between Volary's nodes and its clients, and nothing else.
+//! Defines everything that crosses the network between Volary's nodes and its clients, and nothing
+//! else.
 //!
-//! Nodes talk Arrow Flight only. A gateway sends a worker a sealed [`ticket`] for a [`fragment`] (DoGet), rows to keep
-//! (DoPut, [`write`]) or a small command (DoAction, [`control`]), of which one asks for its report; a worker sends its gateway
-//! [`membership`] messages. What a worker streams back carries [`frame`] metadata beside the rows. Every message has a version by way of its
-//! [`seal`] envelope, changes additively, and has a golden-bytes test.
+//! Nodes talk only Arrow Flight. A gateway sends a worker three kinds of messages: a sealed
+//! [`ticket`] for a [`fragment`] (DoGet), rows to store (DoPut, [`write`]), and small commands
+//! (DoAction, [`control`]). One of the commands asks the worker for its report. A worker sends its
+//! gateway [`membership`] messages. The stream that a worker sends back carries [`frame`] metadata
+//! beside the rows. The [`seal`] envelope of a message carries its version. Messages change only by
+//! gaining fields, and each message has a golden-bytes test.
 //!
-//! [`error`] is the one list of error codes, and the one map to and from gRPC.
+//! [`error`] holds the only list of error codes, and the only mapping to and from gRPC.
 
-/// What compressed rows say of their size.
+/// Reads how large the rows of a compressed message claim to be.
 pub mod compressed;
-/// Small commands from a gateway to a worker (DoAction): report, drop a table, list segments.
+/// Defines the small commands from a gateway to a worker (DoAction): report, drop a table, abort a
+/// write, list segments.
 pub mod control;
-/// Results that clients fetch from the workers themselves.
+/// Defines the messages for results that clients fetch from the workers themselves.
 pub mod direct;
-/// The error codes, and their maps to gRPC and from DataFusion.
+/// Defines the error codes, maps them to and from gRPC, and maps DataFusion's errors to them.
 pub mod error;
-/// The part of a plan that a worker runs, its handle, its parameters, and the leaf that names the shards.
+/// Defines the part of a plan that a worker runs: its handle, its parameters and its leaves.
 pub mod fragment;
-/// Metadata beside the rows of a worker's stream: keep-alive, end of stream with its statistics, a question for the fragment.
+/// Defines the metadata beside the rows of a worker's stream: keep-alive, end of stream with its
+/// statistics, request for the fragment, and buckets of the rows.
 pub mod frame;
-/// Identifiers as types of their own.
+/// Defines a type for each kind of identifier.
 pub mod ids;
-/// Schemas and rows as bytes.
+/// Encodes schemas and rows as bytes, and decodes them.
 pub mod ipc;
-/// Which history of writes a gateway's catalog belongs to.
+/// Describes the history of writes that a gateway's catalog belongs to.
 pub mod lineage;
-/// How a worker joins a gateway, and says that it leaves.
+/// Defines the messages by which a worker joins a gateway and says that it leaves.
 pub mod membership;
-/// Envelopes with a version, a purpose, an expiry and a MAC.
+/// Seals messages in envelopes with a version, a purpose, an expiry and a MAC.
 pub mod seal;
-/// Flight SQL's session messages, which arrow-flight does not define.
+/// Defines Flight SQL's session messages, which arrow-flight does not define.
 pub mod session;
-/// Which writes a query sees.
+/// Defines which writes a query sees.
 pub mod snapshot;
-/// Which rows a shard holds, as one number.
+/// Computes one number that says which rows a shard holds.
 pub mod tally;
-/// What a client's DoGet redeems at a gateway, and a gateway's DoGet at a worker.
+/// Defines the tickets that a client redeems at a gateway, and that a gateway redeems at a worker
+/// (DoGet).
 pub mod ticket;
-/// Rows on their way to a worker's shards (DoPut).
+/// Defines the messages for rows on their way to a worker's shards (DoPut).
 pub mod write;
 
 pub use error::{Error, ErrorCode, Result};

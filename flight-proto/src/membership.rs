@@ -1,24 +1,26 @@
-/// DoAction type of [`JoinRequest`], at a gateway.
+/// DoAction type of a [`JoinRequest`] to a gateway.
 pub const JOIN_ACTION: &str = "volary.join";
-/// DoAction type of [`LeaveRequest`], at a gateway.
+/// DoAction type of a [`LeaveRequest`] to a gateway.
 pub const LEAVE_ACTION: &str = "volary.leave";
 
-/// A worker that starts asks a gateway to take it in; so does one that no gateway has asked for its report for long.
+/// Asks a gateway to let a worker join the cluster. A worker sends it when it starts, and when no
+/// gateway has asked for its report for a long time.
 ///
-/// The request is sealed with the key of the configured secret, or, where no secret is configured, with the key of an empty
-/// one: a gateway without a secret takes workers from the same machine only.
+/// The request is sealed with the key of the configured secret. If no secret is configured, it is
+/// sealed with the key of an empty secret: a gateway without a secret accepts only workers on its
+/// own machine.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct JoinRequest {
-    /// The id in the worker's data directory; none on its first join.
+    /// Id from the worker's data directory. `None` on the worker's first join.
     #[prost(uint64, optional, tag = "1")]
     pub worker_id: Option<u64>,
-    /// The cluster that the data directory belongs to; none on its first join.
+    /// Id of the cluster that the data directory belongs to. `None` on the worker's first join.
     #[prost(string, optional, tag = "2")]
     pub cluster_id: Option<String>,
-    /// `host:port` at which gateways reach the worker.
+    /// Address at which gateways reach the worker, as `host:port`.
     #[prost(string, tag = "3")]
     pub address: String,
-    /// Differs between two starts of the same worker.
+    /// Name of this start of the worker. It differs between two starts of the same worker.
     #[prost(string, tag = "4")]
     pub instance: String,
     /// The release that the worker runs.
@@ -26,16 +28,18 @@ pub struct JoinRequest {
     pub version: String,
 }
 
-/// The gateway's answer, sealed like the request.
+/// A gateway's answer to a [`JoinRequest`]. It is sealed with the same key, for
+/// [`Purpose::MembershipAnswer`](crate::seal::Purpose::MembershipAnswer).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct JoinResponse {
-    /// The worker's id, to be kept in its data directory before anything else is done.
+    /// Id of the worker. The worker stores it in its data directory before it does anything else.
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
-    /// The cluster.
+    /// Id of the cluster.
     #[prost(string, tag = "2")]
     pub cluster_id: String,
-    /// The key that the cluster's messages are sealed with; empty where it follows from the configured secret.
+    /// The key that the cluster's messages are sealed with. Empty if it follows from the configured
+    /// secret.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: bytes::Bytes,
     /// How often the worker is asked for its report at first, in milliseconds.
@@ -43,17 +47,17 @@ pub struct JoinResponse {
     pub heartbeat_ms: u32,
 }
 
-/// A worker that is going to stop says so, sealed like [`JoinRequest`].
+/// Says that a worker is going to stop. It is sealed like a [`JoinRequest`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LeaveRequest {
-    /// The worker.
+    /// Id of the worker.
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
-    /// The start that ends.
+    /// Name of the start of the worker that ends.
     #[prost(string, tag = "2")]
     pub instance: String,
 }
 
-/// The gateway's answer, sealed like the request.
+/// A gateway's answer to a [`LeaveRequest`]. It is sealed like a [`JoinResponse`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LeaveResponse {}

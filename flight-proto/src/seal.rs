@@ -8,39 +8,41 @@ use crate::error::{Error, ErrorCode, Result};
 
 const MAGIC: [u8; 2] = *b"VL";
 const VERSION: u8 = 2;
-/// 128 bits cannot be guessed, and thousands of tickets of one query carry them.
+/// Length of the MAC. 128 bits cannot be guessed. The MAC is no longer than that, because thousands
+/// of tickets of one query carry one.
 const MAC_BYTES: usize = 16;
-/// magic, version, purpose, expiry (seconds since 1970, big-endian)
+/// Length of the magic, the version, the purpose and the expiry (seconds since 1970, big-endian).
 const HEADER_BYTES: usize = 2 + 1 + 1 + 8;
 
-/// What a sealed message may be used for: a ticket cannot be replayed as a command.
+/// What a sealed message may be used for. For example, a ticket cannot be replayed as a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
     /// A fragment that a worker runs (DoGet).
     Fragment = 1,
-    /// Rows that a worker keeps (DoPut).
+    /// Rows that a worker stores (DoPut).
     Write = 2,
     /// A small command to a worker (DoAction).
     Control = 3,
-    /// What a worker tells its gateway.
+    /// A message of a worker to its gateway.
     Membership = 4,
-    /// A query's rows, redeemed at a gateway (DoGet).
+    /// The rows of a query, redeemed at a gateway (DoGet).
     Query = 5,
     /// A prepared statement.
     PreparedStatement = 6,
-    /// A session of a user's.
+    /// A user's session.
     Session = 7,
-    /// A worker's part of a query's rows, which a client fetches there itself, or at a gateway (DoGet).
+    /// A worker's part of a query's rows, which a client fetches from that worker or from a gateway
+    /// (DoGet).
     Direct = 8,
-    /// What a worker asks a gateway of a client.
+    /// A worker's question to a gateway about a client.
     Introduction = 9,
-    /// A header by which a node shows that it is one of the cluster.
+    /// A header by which a node shows that it belongs to the cluster.
     Node = 10,
-    /// What a gateway answers to what a worker tells it. A worker would take its own message for it otherwise, if
-    /// somebody sent that back.
+    /// A gateway's answer to a message of a worker. It has a purpose of its own: otherwise a worker
+    /// would take its own message for the answer if somebody sent it back.
     MembershipAnswer = 11,
-    /// What a gateway answers to a worker that asks of a client.
+    /// A gateway's answer to a worker's question about a client.
     IntroductionAnswer = 12,
 }
 
@@ -63,12 +65,14 @@ impl Purpose {
     }
 }
 
-/// The key that a cluster's nodes share. Whoever holds it can run fragments on the workers.
+/// A key that seals messages. Whoever holds the key that a cluster's nodes share can run fragments
+/// on the workers.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// A key of a cluster's configured secret (any text): the secret itself is never used as a key.
+    /// Derives a key from a cluster's configured secret (any text). The secret itself is never used
+    /// as a key.
     pub fn from_secret(secret: &str) -> Self {
         Self(blake3::derive_key(
             "volary 2026-11 sealed messages v1",
@@ -76,14 +80,14 @@ impl Key {
         ))
     }
 
-    /// A new key from the operating system's randomness.
+    /// Creates a new key from the operating system's randomness.
     pub fn random() -> Self {
         let mut key = [0; 32];
         rand::rng().fill_bytes(&mut key);
         Self(key)
     }
 
-    /// The raw bytes, for the catalog of a gateway that made its own key.
+    /// Returns the raw bytes, for the catalog of a gateway that made its own key.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -103,20 +107,22 @@ impl std::fmt::Debug for Key {
 
 /// Seals and opens messages.
 ///
-/// Layout: magic `VL`, version (1 byte), purpose (1 byte), expiry (8 bytes, seconds since 1970, big-endian), protobuf
-/// payload, the first 16 bytes of the BLAKE3 keyed hash of all before it. The payload is not encrypted.
+/// Layout: magic `VL`, version (1 byte), purpose (1 byte), expiry (8 bytes, seconds since 1970,
+/// big-endian), protobuf payload, and the first 16 bytes of the BLAKE3 keyed hash of all bytes
+/// before it. The payload is not encrypted.
 #[derive(Debug, Clone)]
 pub struct Sealer {
     key: Key,
 }
 
 impl Sealer {
-    /// With the cluster's key.
+    /// Creates a sealer with this key.
     pub fn new(key: Key) -> Self {
         Self { key }
     }
 
-    /// Seals `message` so that it opens as `purpose` for `valid_for` from now on (whole seconds, rounded up).
+    /// Seals `message` so that it opens for `purpose`, for `valid_for` from now on (in whole
+    /// seconds, rounded up).
     pub fn seal(&self, purpose: Purpose, message: &impl Message, valid_for: Duration) -> Bytes {
         let expiry = now_s()
             .saturating_add(valid_for.as_secs())
@@ -136,32 +142,34 @@ impl Sealer {
         out.freeze()
     }
 
-    /// Whether the message says of itself that it has this purpose; whoever opens it finds out.
+    /// Returns whether the message claims to have this purpose. Only opening it shows whether that
+    /// is true.
     pub fn claims(purpose: Purpose, sealed: &[u8]) -> bool {
         sealed.get(3) == Some(&(purpose as u8))
     }
 
-    /// The last second (since 1970) in which the message opens, as it says of itself; whoever opens it finds out whether that is true.
-    /// `None` if it is too short to say it.
+    /// Returns the last second (since 1970) in which the message claims to open. Only opening it
+    /// shows whether that is true. Returns `None` if the message is too short to say it.
     pub fn expires_s(sealed: &[u8]) -> Option<u64> {
         let expiry = sealed.get(4..HEADER_BYTES)?;
         Some(u64::from_be_bytes(expiry.try_into().ok()?))
     }
 
-    /// Opens what [`Sealer::seal`] made.
+    /// Opens a message that [`Sealer::seal`] sealed.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for what is not a sealed message, is cut short or has another version; `PERMISSION_DENIED` for one
-    /// that this cluster's key did not seal, that was altered, or that has another purpose; `DEADLINE_EXCEEDED` for one
-    /// that has expired.
+    /// `INVALID_ARGUMENT` if the bytes are not a sealed message, are cut short, have another
+    /// version or cannot be decoded. `PERMISSION_DENIED` if this key did not seal the message, if
+    /// the message was altered, or if it has another purpose. `DEADLINE_EXCEEDED` if the message
+    /// has expired.
     pub fn open<M: Message + Default>(&self, purpose: Purpose, sealed: &[u8]) -> Result<M> {
         self.open_at(purpose, sealed, now_s())
     }
 
-    /// The same of a message that may have expired.
+    /// Opens a message like [`Sealer::open`], even if it has expired.
     ///
     /// # Errors
-    /// Those of [`Sealer::open`], but for the last one.
+    /// The errors of [`Sealer::open`], except `DEADLINE_EXCEEDED`.
     pub fn open_expired<M: Message + Default>(&self, purpose: Purpose, sealed: &[u8]) -> Result<M> {
         self.open_at(purpose, sealed, 0)
     }
@@ -225,7 +233,7 @@ impl Sealer {
     }
 }
 
-/// Now, as seals count it: in seconds since 1970.
+/// Returns the current time as seals count it, in seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

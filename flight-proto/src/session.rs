@@ -1,40 +1,42 @@
-//! Field numbers and types are those of Flight.proto (Apache Arrow); the bodies travel raw, not as `Any`.
+//! Defines the session messages of Flight SQL. Their field numbers and types are those of
+//! Flight.proto (Apache Arrow). The bodies travel raw, not as `Any`.
 
 use std::collections::HashMap;
 
-/// DoAction type of [`SetSessionOptionsRequest`].
+/// DoAction type of a [`SetSessionOptionsRequest`].
 pub const SET_SESSION_OPTIONS_ACTION: &str = "SetSessionOptions";
-/// DoAction type of [`GetSessionOptionsRequest`].
+/// DoAction type of a [`GetSessionOptionsRequest`].
 pub const GET_SESSION_OPTIONS_ACTION: &str = "GetSessionOptions";
-/// DoAction type of [`CloseSessionRequest`].
+/// DoAction type of a [`CloseSessionRequest`].
 pub const CLOSE_SESSION_ACTION: &str = "CloseSession";
 
-/// Whose a session is: what a bearer token of a gateway says, sealed. It is Volary's own, not one of Flight's.
+/// The content of a gateway's bearer token: whose session it is. The token is sealed. This message
+/// is Volary's own and not part of Flight.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SessionClaims {
-    /// The user.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub user: String,
-    /// Which version of what the user logs in with it was made for.
+    /// Version of the user's credentials that the session was made with.
     #[prost(uint64, tag = "2")]
     pub generation: u64,
-    /// The session.
+    /// The token that names the session.
     #[prost(string, tag = "3")]
     pub session: String,
-    /// When it was made, in seconds since 1970.
+    /// Time when the bearer token was made, in seconds since 1970.
     #[prost(uint64, tag = "4")]
     pub issued_at_s: u64,
 }
 
-/// A session option's value.
+/// Value of a session option.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SessionOptionValue {
-    /// The value; none unsets the option.
+    /// The value. `None` unsets the option.
     #[prost(oneof = "session_option_value::OptionValue", tags = "1, 2, 3, 4, 5")]
     pub option_value: Option<session_option_value::OptionValue>,
 }
 
-/// The types of [`SessionOptionValue`].
+/// Defines the types of [`SessionOptionValue`].
 pub mod session_option_value {
     /// A list of strings.
     #[derive(Clone, PartialEq, prost::Message)]
@@ -44,10 +46,10 @@ pub mod session_option_value {
         pub values: Vec<String>,
     }
 
-    /// One value.
+    /// A value of one of the types.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum OptionValue {
-        /// Text.
+        /// A text.
         #[prost(string, tag = "1")]
         StringValue(String),
         /// True or false.
@@ -59,7 +61,7 @@ pub mod session_option_value {
         /// A double.
         #[prost(double, tag = "4")]
         DoubleValue(f64),
-        /// Several texts.
+        /// A list of texts.
         #[prost(message, tag = "5")]
         StringListValue(StringListValue),
     }
@@ -68,32 +70,32 @@ pub mod session_option_value {
 /// Sets options of the session.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SetSessionOptionsRequest {
-    /// By name.
+    /// The options, by name.
     #[prost(map = "string, message", tag = "1")]
     pub session_options: HashMap<String, SessionOptionValue>,
 }
 
-/// Names the options that were not set, and why.
+/// Names the options that were not set, and says why.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SetSessionOptionsResult {
-    /// By name; empty if all were set.
+    /// The errors, by the name of the option. Empty if all options were set.
     #[prost(map = "string, message", tag = "1")]
     pub errors: HashMap<String, set_session_options_result::Error>,
 }
 
-/// Parts of [`SetSessionOptionsResult`].
+/// Defines the parts of [`SetSessionOptionsResult`].
 pub mod set_session_options_result {
-    /// Why an option was not set.
+    /// The reason why an option was not set.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
     #[repr(i32)]
     pub enum ErrorValue {
         /// No reason is given.
         Unspecified = 0,
-        /// There is no such option.
+        /// No option has this name.
         InvalidName = 1,
         /// The option does not take this value.
         InvalidValue = 2,
-        /// The server could not set it.
+        /// The server could not set the option.
         Error = 3,
     }
 
@@ -113,7 +115,7 @@ pub struct GetSessionOptionsRequest {}
 /// The session's options.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetSessionOptionsResult {
-    /// By name.
+    /// The options, by name.
     #[prost(map = "string, message", tag = "1")]
     pub session_options: HashMap<String, SessionOptionValue>,
 }
@@ -125,24 +127,24 @@ pub struct CloseSessionRequest {}
 /// Says what became of the session.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CloseSessionResult {
-    /// The state.
+    /// State of the session.
     #[prost(enumeration = "close_session_result::Status", tag = "1")]
     pub status: i32,
 }
 
-/// Parts of [`CloseSessionResult`].
+/// Defines the parts of [`CloseSessionResult`].
 pub mod close_session_result {
-    /// What became of the session.
+    /// The state of a session that a client wants to close.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
     #[repr(i32)]
     pub enum Status {
-        /// Nothing is said.
+        /// No state is given.
         Unspecified = 0,
-        /// It is closed.
+        /// The session is closed.
         Closed = 1,
-        /// It is being closed.
+        /// The session is being closed.
         Closing = 2,
-        /// It cannot be closed.
+        /// The session cannot be closed.
         NotCloseable = 3,
     }
 }

@@ -1,14 +1,16 @@
 use crate::ids::WriteId;
 
-/// Says which rows a shard holds: the sum, over its rows, of a hash of the write that added the row.
+/// Says which rows a shard holds: the sum, over its rows, of a hash of the write that added the
+/// row.
 ///
-/// The catalog adds a write to the tallies of its shards when it commits the write. A worker sums up the segments of a
-/// shard that a snapshot sees. The two are equal if the worker holds exactly the rows that were acknowledged. A tally
-/// does not depend on the order of writes, nor on how many segments a write made. Shards with different rows have equal
-/// tallies with a probability of 2⁻³².
+/// The catalog adds a write to the tallies of its shards when it commits the write. A worker sums
+/// up the segments of a shard that a snapshot sees. The two tallies are equal if the worker holds
+/// exactly the rows that were acknowledged. A tally depends neither on the order of writes nor on
+/// the number of segments that a write made. Shards with different rows have equal tallies with a
+/// probability of 2⁻³².
 ///
-/// The hash is the finalizer of MurmurHash3 (`fmix64`), of which the low half is used. Tallies are stored, so the hash
-/// never changes.
+/// The hash is the finalizer of MurmurHash3 (`fmix64`). Only its low half is used. Tallies are
+/// stored, so the hash never changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally(pub u32);
 
@@ -30,7 +32,8 @@ impl FromIterator<(WriteId, u64)> for Tally {
     }
 }
 
-/// Source: MurmurHash3.cpp of Austin Appleby's smhasher, public domain.
+/// Hashes the number of a write. Source: MurmurHash3.cpp of Austin Appleby's smhasher, public
+/// domain.
 fn fmix64(mut key: u64) -> u64 {
     key ^= key >> 33;
     key = key.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -39,7 +42,7 @@ fn fmix64(mut key: u64) -> u64 {
     key ^ key >> 33
 }
 
-/// A sum modulo 2⁶⁴ and a sum modulo 2³² agree in their low halves.
+/// Returns the low 32 bits of a number. A sum modulo 2⁶⁴ and a sum modulo 2³² agree in these bits.
 fn low_half(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).unwrap_or_default()
 }
@@ -55,7 +58,7 @@ mod tests {
 
     #[test]
     fn tallies_never_change() {
-        // fmix64(1), as the reference implementation computes it.
+        // The expected value is what the reference implementation computes for fmix64(1).
         assert_eq!(fmix64(1), 0xb456_bcfc_34c2_cb2c);
         assert_eq!(tally(&[(1, 1)]), Tally(0x34c2_cb2c));
         assert_eq!(tally(&[]), Tally(0));

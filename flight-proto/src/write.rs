@@ -4,95 +4,103 @@ use bytes::Bytes;
 
 use crate::lineage::Lineage;
 
-/// How often a worker that takes a write says that it lives: with an empty answer. Gateways wait for many times as long.
+/// How often a worker that takes a write sends a sign of life, which is an empty answer. Gateways
+/// wait for many times as long.
 pub const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
-/// How long the descriptor of a DoPut opens a stream.
+/// How long the descriptor of a DoPut can open a stream.
 pub const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);
 
-/// The descriptor of a DoPut at a worker: whose rows follow. The rows have the table's columns and, unless the table is a
-/// reference table, a last column [`SHARD_COLUMN`].
+/// The descriptor of a DoPut at a worker. It says to which write and table the following rows
+/// belong. The rows have the table's columns and, unless the table is a reference table, a last
+/// column [`SHARD_COLUMN`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WriteRequest {
-    /// The statement, for logs and errors.
+    /// Id of the statement, for logs and errors.
     #[prost(string, tag = "1")]
     pub query_id: String,
-    /// The worker that the rows are for.
+    /// Id of the worker that the rows are for.
     #[prost(uint64, tag = "2")]
     pub worker_id: u64,
-    /// The write that the rows belong to: they are unseen until the catalog commits it.
+    /// Id of the write that the rows belong to. No query sees the rows until the catalog commits
+    /// the write.
     #[prost(uint64, tag = "3")]
     pub write_id: u64,
-    /// The table.
+    /// The table that the rows are for.
     #[prost(message, optional, tag = "4")]
     pub table: Option<TableDescription>,
-    /// The cluster.
+    /// Id of the cluster.
     #[prost(string, tag = "5")]
     pub cluster_id: String,
-    /// The start of the worker that the rows are for: it alone knows which streams have come.
+    /// The start of the worker that the rows are for. Only this start knows which streams have
+    /// already come.
     #[prost(string, tag = "6")]
     pub instance: String,
-    /// Of this stream alone: a worker takes it once.
+    /// Unique id of this stream. A worker takes each stream once.
     #[prost(string, tag = "7")]
     pub stream_id: String,
-    /// Which history of writes the gateway's catalog belongs to.
+    /// The history of writes that the gateway's catalog belongs to.
     #[prost(message, optional, tag = "8")]
     pub lineage: Option<Lineage>,
 }
 
-/// What a worker must know of a table to keep its rows.
+/// What a worker must know of a table to store its rows.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TableDescription {
-    /// The table.
+    /// Id of the table.
     #[prost(uint64, tag = "1")]
     pub table_id: u64,
-    /// Its name, for errors.
+    /// Name of the table, for errors.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Its schema, as an Arrow IPC message.
+    /// Schema of the table, as an Arrow IPC message.
     #[prost(bytes = "bytes", tag = "3")]
     pub schema: Bytes,
-    /// Position of the shard key in the schema; none for a reference table, and for one whose rows are in any shard.
+    /// Position of the shard key in the schema. `None` for a reference table, and for a table whose
+    /// rows may be in any shard.
     #[prost(uint32, optional, tag = "4")]
     pub shard_key: Option<u32>,
-    /// Columns that segments are sorted by.
+    /// Positions of the columns that segments are sorted by.
     #[prost(uint32, repeated, tag = "5")]
     pub sort_key: Vec<u32>,
-    /// Number of shards; 1 for a reference table.
+    /// Number of shards. It is 1 for a reference table.
     #[prost(uint32, tag = "6")]
     pub shards: u32,
-    /// Whether rows come with [the shard that they go to](SHARD_COLUMN): not those of a reference table.
+    /// Whether each row comes with [the shard that it goes to](SHARD_COLUMN). The rows of a
+    /// reference table do not.
     #[prost(bool, tag = "7")]
     pub is_sharded: bool,
 }
 
-/// The name of the column (UInt32, not null) that says to which shard a row goes.
+/// Name of the column (UInt32, not null) that says to which shard a row goes.
 pub const SHARD_COLUMN: &str = "__volary_shard";
 
-/// The `app_metadata` of the DoPut's answer: the rows are durable and unseen.
+/// The `app_metadata` of the answer to a DoPut. It says that the rows are durable. No query sees
+/// them yet.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WriteResult {
-    /// What each shard got.
+    /// What was written to each shard.
     #[prost(message, repeated, tag = "1")]
     pub shards: Vec<ShardWritten>,
-    /// What the columns hold, in the table's order: the catalog's statistics grow by it.
+    /// What each column of the write holds, in the order of the table's columns. The catalog adds
+    /// it to its statistics.
     #[prost(message, repeated, tag = "2")]
     pub columns: Vec<ColumnWritten>,
 }
 
-/// The rows that one shard got.
+/// The rows that were written to one shard.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ShardWritten {
-    /// The shard.
+    /// Number of the shard.
     #[prost(uint32, tag = "1")]
     pub shard: u32,
-    /// Rows.
+    /// Number of rows.
     #[prost(uint64, tag = "2")]
     pub rows: u64,
-    /// Bytes of its segments.
+    /// Size of the segments, in bytes.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
-    /// Segments.
+    /// Number of segments.
     #[prost(uint32, tag = "4")]
     pub segments: u32,
 }
@@ -100,10 +108,11 @@ pub struct ShardWritten {
 /// What one column of a write holds.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ColumnWritten {
-    /// NULLs.
+    /// Number of NULLs.
     #[prost(uint64, tag = "1")]
     pub nulls: u64,
-    /// Smallest and largest value: two rows, one column, as an Arrow IPC stream; empty if unknown.
+    /// The smallest and the largest value: two rows of one column, as an Arrow IPC stream. Empty if
+    /// they are unknown.
     #[prost(bytes = "bytes", tag = "2")]
     pub min_max: Bytes,
 }

@@ -1,4 +1,5 @@
-//! The bytes of messages that nodes of two releases may exchange: fields are added, and never change.
+//! Tests the bytes of messages that nodes of two releases may exchange. Fields are added, and never
+//! change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
@@ -22,7 +23,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
 
-/// The message has these bytes, and these bytes are the message.
+/// Asserts that the message encodes to these bytes, and that these bytes decode to the message.
 fn assert_bytes<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, golden: &str) {
     let bytes = message.encode_to_vec();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -203,7 +204,8 @@ fn lineage() -> Lineage {
     }
 }
 
-/// As a gateway and its workers exchange it for each query: small, however long the plan is.
+/// A gateway and its workers exchange such a ticket for each query. It is small, however long the
+/// plan is.
 #[test]
 fn a_sealed_ticket_with_a_handle_is_small() {
     let ticket = FragmentTicket {

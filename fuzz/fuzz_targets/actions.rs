@@ -1,6 +1,7 @@
-//! The actions of clients at a gateway: session options, prepared statements, cancellation, renewal.
+//! Fuzzes the actions that clients call at a gateway: session options, prepared statements,
+//! cancellation and renewal.
 //!
-//! Input: the action's message.
+//! Input: the message of the action.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};

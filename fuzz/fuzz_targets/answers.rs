@@ -1,6 +1,8 @@
-//! What workers answer a gateway that asks for rows: batches, and the frames beside them.
+//! Fuzzes the answers of workers to a gateway that asks for rows: batches, and the frames with
+//! them.
 //!
-//! Input: which query asks, and a list of the messages that each of its workers answers.
+//! Input: a byte that chooses the gateway's query, and a list of the messages that each of its
+//! workers answers with.
 #![no_main]
 
 use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
@@ -10,7 +12,8 @@ use tonic::codegen::http::HeaderMap;
 use volary_fuzz::gateway::Reached;
 use volary_fuzz::wire;
 
-/// Rows as they come, rows that are sorted, rows by bucket, and rows that others have merged.
+/// The queries make the gateway read plain rows, sorted rows, rows by bucket, and rows that other
+/// workers have merged.
 const QUERIES: [&str; 4] = [
     "SELECT k, s, d FROM t",
     "SELECT k, at FROM t ORDER BY at LIMIT 5",

@@ -1,7 +1,7 @@
-//! What clients ask a gateway for: descriptors with messages of Flight SQL, with SQL or with a path, the descriptor of a query that is
-//! polled, and the criteria of a list.
+//! Fuzzes the requests of clients to a gateway: descriptors with Flight SQL messages, with SQL or
+//! with a path, the descriptor of a polled query, and the criteria of ListFlights.
 //!
-//! Input: what is called, and its message.
+//! Input: a byte that chooses the call, and its message.
 #![no_main]
 
 use arrow_flight::sql::Any;
@@ -21,7 +21,7 @@ fuzz_target!(init: volary_fuzz::guard::start("commands", volary_fuzz::seeds::cli
         0 => _ = gateway.call("GetSchema", headers, [message]),
         1 => _ = gateway.call("ListFlights", headers, [message]),
         2 => {
-            // What the gateway has told a client that polls.
+            // Builds the descriptor that the gateway gives to a client that polls.
             let any = Any {
                 type_url: "type.googleapis.com/volary.PollQuery".to_owned(),
                 value: message.to_vec().into(),

@@ -1,7 +1,8 @@
-//! What a worker is to run: fragments, their parameters, and the tickets that bring them.
+//! Fuzzes what a worker runs: fragments, their parameters, and the tickets that contain them.
 //!
-//! Input: a ticket. The target addresses it to the worker, names the fragment by its hash, and seals it, so that what it says is looked
-//! at; other workers whose rows it wants are not there.
+//! Input: a ticket. The target addresses the ticket to the worker, names the fragment by its hash,
+//! and seals the ticket, so that the worker reads its content. The addresses of other workers in
+//! the ticket are replaced by one where nobody listens.
 #![no_main]
 
 use arrow_flight::Ticket;

@@ -1,6 +1,7 @@
-//! Handles of prepared statements, as a gateway takes them from clients.
+//! Fuzzes the handles of prepared statements that a gateway gets from clients.
 //!
-//! Input: what is done with it, and what it says; the target seals it. Unsealed, it is refused.
+//! Input: a byte that chooses what is done with the handle, and the content of the handle. The
+//! target seals the handle. An unsealed handle must be refused.
 #![no_main]
 
 use arrow_flight::sql::{
@@ -25,7 +26,7 @@ fuzz_target!(init: volary_fuzz::guard::start("handles", volary_fuzz::seeds::clie
         FlightDescriptor::new_cmd(command.as_any().encode_to_vec())
     };
     let call = |rpc: &str, message: Vec<u8>| gateway.call(rpc, HeaderMap::new(), [message]);
-    // Without rows: what is bound is what the handle says.
+    // The message has no rows, so the bound parameters are those that the handle contains.
     let put = |descriptor: FlightDescriptor| FlightData::new().with_descriptor(descriptor).encode_to_vec();
     let sealed = Raw::sealed(message, Purpose::PreparedStatement);
     match what % 5 {

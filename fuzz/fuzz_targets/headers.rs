@@ -1,7 +1,9 @@
-//! The headers of a call: credentials, cookies, options, timeouts.
+//! Fuzzes the headers of a call: credentials, cookies, options and timeouts.
 //!
-//! Input: whether the cluster has users, whether the token of a session is a cookie, too, and what it says; then headers, one in a line: the
-//! first character says which, the rest is its value.
+//! Input: a byte with two flags, the length of the session's claims, the claims, and lines. The
+//! first flag says whether the cluster has users. The second flag says whether the token of the
+//! session is also sent as a cookie. Each line is a header: its first byte chooses the name, and
+//! the rest is the value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -50,7 +52,8 @@ fuzz_target!(init: volary_fuzz::guard::start("headers", volary_fuzz::seeds::clie
             continue;
         };
         let name = NAMES[usize::from(*name) % NAMES.len()];
-        // A password that is none takes a twentieth of a second, and soon longer.
+        // Passwords are left out: checking a wrong one takes a twentieth of a second, and further
+        // failures slow the login down.
         if has_users & 1 == 1 && value.trim_ascii_start().to_ascii_lowercase().starts_with(b"basic") {
             continue;
         }
@@ -58,7 +61,7 @@ fuzz_target!(init: volary_fuzz::guard::start("headers", volary_fuzz::seeds::clie
             headers.append(HeaderName::from_static(name), value);
         }
     }
-    // What is without a body is answered by the headers alone.
+    // Calls without a body are answered from their headers alone.
     for rpc in ["Handshake", "DoPut", "DoExchange"] {
         gateway.call::<&[u8]>(rpc, headers.clone(), []);
     }

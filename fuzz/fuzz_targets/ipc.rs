@@ -1,7 +1,9 @@
-//! Schemas and rows inside of messages, as Arrow IPC: see `flight-proto/src/ipc.rs`.
+//! Fuzzes schemas and rows that are contained in messages, as Arrow IPC: see
+//! `flight-proto/src/ipc.rs`.
 //!
-//! Input: which of the two, and its bytes. What was read and written once is written again as bytes that are read as the same. (What was read
-//! first may be another: a time zone without a name is read as none.)
+//! Input: a byte that chooses between the two, and the encoded bytes. What was read and written
+//! once must be the same when it is written and read again. The first reading may differ from it:
+//! for example, a time zone without a name is read as no time zone.
 #![no_main]
 
 use arrow::array::RecordBatch;
@@ -36,7 +38,7 @@ fuzz_target!(init: volary_fuzz::guard::start("ipc", volary_fuzz::seeds::nodes::i
 
 type Stream = (SchemaRef, Vec<RecordBatch>);
 
-/// An error if it cannot be written.
+/// Encodes the rows and decodes them again. Returns an error if they cannot be encoded.
 fn written_and_read((schema, batches): &Stream) -> Result<Stream> {
     let encoded = batches_to_bytes(schema, batches)?;
     Ok(batches_from_bytes(&encoded).expect("what was encoded can be decoded"))

@@ -1,6 +1,8 @@
-//! What workers say to a gateway: that they join, that they leave, and who wants rows of them.
+//! Fuzzes what workers send a gateway: that they join, that they leave, and which client wants rows
+//! of them.
 //!
-//! Input: which of them, and what it says; the target seals it. Unsealed, it is refused.
+//! Input: a byte that chooses the message, and its content. The target seals the message. An
+//! unsealed message must be refused.
 #![no_main]
 
 use arrow_flight::Action;
@@ -26,7 +28,7 @@ fuzz_target!(init: volary_fuzz::guard::start("membership", volary_fuzz::seeds::n
         1 => _ = act(LEAVE_ACTION, &Raw::sealed(message, Purpose::Membership)),
         2 => _ = act(INTRODUCE_ACTION, &Raw::sealed(message, Purpose::Introduction)),
         3 => {
-            // With a ticket that is one.
+            // Seals the ticket in the message as well, so that the gateway reads its content.
             if let Ok(mut introduction) = Introduction::decode(message) {
                 introduction.ticket = Raw::sealed(&introduction.ticket, Purpose::Direct);
                 let sealed = sealer().seal(Purpose::Introduction, &introduction, VALID_FOR);

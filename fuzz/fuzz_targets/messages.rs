@@ -1,6 +1,7 @@
-//! The messages of nodes and of sessions, as bytes: see `flight-proto/src`.
+//! Fuzzes the encoding of the messages of nodes and of sessions: see `flight-proto/src`.
 //!
-//! Input: which message, and its encoding. What can be read is written as bytes that are read as the same message.
+//! Input: a byte that chooses the message, and its encoding. A message that can be decoded must be
+//! the same after it is encoded and decoded again.
 #![no_main]
 
 use std::fmt::Debug;
@@ -83,14 +84,14 @@ fn same<M: Message + Default + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
     let encoded = message.encode_to_vec();
     assert_eq!(encoded.len(), message.encoded_len());
     let again = M::decode(encoded.as_slice()).expect("what was encoded can be decoded");
-    // NaN is not equal to itself.
+    // A message with NaN is not equal to itself.
     #[expect(clippy::eq_op, reason = "a message with NaN in it differs from itself")]
     let has_nan = message != message;
     assert!(has_nan || again == message, "{message:?} became {again:?}");
     Some(message)
 }
 
-/// An error of another node's, and as it is handed on.
+/// Decodes an error of another node and passes it on. Its code must stay the same.
 fn refusal(bytes: &[u8]) {
     let Some((code, text)) = bytes.split_first() else {
         return;

@@ -1,7 +1,9 @@
-//! Rows that clients send a gateway, with a DoPut or a DoExchange: parameters, and what is ingested.
+//! Fuzzes the rows that clients send a gateway with a DoPut or a DoExchange: parameters and
+//! ingested rows.
 //!
-//! Input: which of the two calls it is, and whether its body follows or a list of its messages. In these, handles of prepared statements are what
-//! they say; the target seals them.
+//! Input: a byte that chooses the call and the form of the input, and then the whole body or a list
+//! of messages. In a list, the handle of a prepared statement is given by its content, and the
+//! target seals it.
 #![no_main]
 
 use arrow_flight::FlightData;
@@ -41,7 +43,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     wire::mutate(data, size, max_size, seed, 1)
 });
 
-/// The message with a sealed handle, if it has a handle.
+/// Returns the message with its handle sealed. Returns `None` if the message has no handle.
 fn with_handle(message: &[u8]) -> Option<Vec<u8>> {
     let mut message = FlightData::decode(message).ok()?;
     let descriptor = message.flight_descriptor.as_mut()?;

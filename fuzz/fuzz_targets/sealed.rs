@@ -1,7 +1,9 @@
-//! The envelope of what nodes and clients are handed: see `flight-proto/src/seal.rs`.
+//! Fuzzes the seals around everything that nodes and clients are given: see
+//! `flight-proto/src/seal.rs`.
 //!
-//! Input: a purpose, a place, and a plaintext. The whole of it is presented as it is, and nothing opens that was not sealed. The
-//! plaintext is sealed; it opens as itself, and not if a bit of it is altered, if it is cut, for another purpose, or with another key.
+//! Input: a purpose, a position and a plaintext. First, the whole input is opened as if it were
+//! sealed, which must fail. Then the plaintext is sealed and must open unchanged. It must not open
+//! if a bit is altered, if it is truncated or extended, for another purpose, or with another key.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
-//! The text of a statement, as a gateway reads it, before anything is planned: the parser, what stands in front of it, and what statements
-//! are listed as.
+//! Fuzzes how a gateway reads the text of a statement before planning: the parser, the code that
+//! runs before the parser, and the text that lists of statements show.
 //!
-//! Input: the text. It is a password, too, of which nothing is listed.
+//! Input: the text. It is also used as a password, which no list and no error may show.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,10 +9,10 @@ use volary_fuzz::guard::on_large_stack;
 use volary_gateway::engine::parse::parse;
 use volary_gateway::engine::without_passwords;
 
-/// A shorter password may be a part of any word.
+/// Shortest password that is checked, in bytes. A shorter one may be a part of any word.
 const SHORTEST_PASSWORD: usize = 8;
 
-/// What stands before a password.
+/// Texts that come before a password.
 const BEFORE: [&str; 4] = [
     "CREATE USER kea PASSWORD ",
     "ALTER USER kea WITH password=",
@@ -31,7 +31,7 @@ fuzz_target!(init: volary_fuzz::guard::start("sql", volary_fuzz::seeds::statemen
 });
 
 fn check_hidden(password: &str) {
-    // As it should be written, with its own quotes not doubled, and without quotes around it.
+    // Writes the password correctly quoted, with its own quotes not doubled, and without quotes.
     for written in [
         format!("'{}'", password.replace('\'', "''")),
         format!("'{password}'"),
@@ -39,9 +39,10 @@ fn check_hidden(password: &str) {
     ] {
         for before in BEFORE {
             let sql = format!("{before}{written}");
-            // The quotes of what is shown in its place are nobody's.
+            // The quotes around the placeholder do not belong to the password.
             let shown = without_passwords(&sql).replace("'…'", "…");
-            // The words of the advice are in every such error.
+            // The advice is part of every such error, so a password that occurs in the advice is
+            // not a leak.
             let advice = parse(&format!("{before}()"))
                 .map_or_else(|error| error.to_string(), |_| String::new());
             let is_secret = is_secret(password, before) && !advice.contains(password);
@@ -63,8 +64,8 @@ fn check_hidden(password: &str) {
 fn is_secret(password: &str, before: &str) -> bool {
     password.len() >= SHORTEST_PASSWORD
         && !before.contains(password)
-        // What stands for a password is one, too.
+        // The placeholder for a password can also occur in the given password.
         && !password.contains('…')
-        // No password is there without quotes.
+        // Without quotes, a text of spaces and semicolons is no password.
         && password.contains(|character: char| !character.is_whitespace() && character != ';')
 }

@@ -1,5 +1,5 @@
-//! A statement as it is planned on a gateway: tables, views and saved queries are found, and DataFusion makes a plan of it. Queries do not
-//! run, and what would change the catalog does not.
+//! Fuzzes the planning of a statement on a gateway: tables, views and saved queries are resolved,
+//! and DataFusion plans the statement. Queries do not run, and the catalog is not changed.
 //!
 //! Input: the text.
 #![no_main]

@@ -1,6 +1,8 @@
-//! Tickets of queries and of their parts, as a gateway takes them from clients: to be redeemed, renewed and cancelled.
+//! Fuzzes the tickets of queries and of their parts that a gateway gets from clients. The tickets
+//! are redeemed, renewed and cancelled.
 //!
-//! Input: what is done with it, and what it says; the target seals it. Unsealed, it is refused.
+//! Input: a byte that chooses what is done with the ticket, and the content of the ticket. The
+//! target seals the ticket. An unsealed ticket must be refused.
 #![no_main]
 
 use arrow_flight::{

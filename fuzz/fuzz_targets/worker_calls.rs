@@ -1,6 +1,7 @@
-//! What else a worker takes: commands, rows to keep, and the tickets of clients.
+//! Fuzzes the other calls of a worker: commands, rows to store, and the tickets of clients.
 //!
-//! Input: which of them, and what it says; the target seals it. Unsealed, it is refused.
+//! Input: a byte that chooses the call, and its content. The target seals the content. An unsealed
+//! message must be refused.
 #![no_main]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,11 @@ use volary_fuzz::seal::{Raw, VALID_FOR, sealer};
 use volary_fuzz::wire;
 use volary_fuzz::worker::{INSTANCE, Worker};
 
-/// Tables that writes go to: not so many that their directories are.
+/// Number of tables that writes go to. It is small, so that few directories are created.
 const TABLES: u64 = 8;
 
-/// Each write is aborted, and no number is used again; nor is a stream's.
+/// Number of the next write. Each write is aborted, and its number is not used again. The numbers
+/// of streams are not used again either.
 static NEXT_WRITE: AtomicU64 = AtomicU64::new(1_000);
 static NEXT_STREAM: AtomicU64 = AtomicU64::new(0);
 
@@ -65,7 +67,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     wire::mutate(data, size, max_size, seed, 1)
 });
 
-/// A list: what is written, and the messages with its rows.
+/// Writes rows. `list` has the write request and then the messages with the rows.
 fn write(worker: &Worker, list: &[u8]) {
     let mut messages = wire::list(list);
     if messages.len() < 2 {

@@ -13,37 +13,39 @@ use volary_node::gate::{CallHeaders, Gate};
 
 use crate::guard;
 
-/// Of the answer no more is read: what follows is the query's, not the reader's.
+/// Maximum number of messages of an answer that are read. Later messages depend on the query, and
+/// no longer on how the input is read.
 const MOST_MESSAGES: usize = 8;
 
-/// As long is waited for it.
+/// Maximum time that a caller waits for the end of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A Flight service as its listener calls it: with bytes.
+/// A Flight service that is called with bytes, as its listener calls it.
 pub struct Server<S: FlightService> {
     service: FlightServiceServer<S>,
     gate: Option<Arc<dyn Gate>>,
     runtimes: Runtimes,
 }
 
-/// What came back.
+/// The answer to a call.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// How the call ended; `None` if the rest of it was not waited for.
+    /// How the call ended, or `None` if its end was not waited for.
     pub code: Option<Code>,
     /// The messages, undecoded.
     pub messages: Vec<Bytes>,
 }
 
 impl Answer {
-    /// Whether it ended well, or went on.
+    /// Returns whether the call has not failed. It ended without an error or was still going on.
     pub fn is_ok(&self) -> bool {
         matches!(self.code, None | Some(Code::Ok))
     }
 }
 
 impl<S: FlightService> Server<S> {
-    /// Calls are polled on the I/O runtime, as the listener's are. `gate`: what the listener asks first.
+    /// Creates a server. Calls are polled on the I/O runtime, like those of the listener. `gate` is
+    /// what the listener asks before each call.
     pub fn new(service: S, gate: Option<Arc<dyn Gate>>, runtimes: Runtimes) -> Self {
         Self {
             service: FlightServiceServer::new(service),
@@ -52,7 +54,7 @@ impl<S: FlightService> Server<S> {
         }
     }
 
-    /// Sends these messages.
+    /// Makes a call with these messages.
     pub fn call<T: AsRef<[u8]>>(
         &self,
         rpc: &str,
@@ -69,7 +71,7 @@ impl<S: FlightService> Server<S> {
         self.call_with_body(rpc, headers, body.freeze())
     }
 
-    /// Sends this body, whatever it is.
+    /// Makes a call with this body, which may have any content.
     pub fn call_with_body(&self, rpc: &str, headers: HeaderMap, body: Bytes) -> Answer {
         let body = Full::new(body).map_err(|_| Status::internal("memory does not fail"));
         let mut request = Request::new(Body::new(body));
@@ -83,7 +85,9 @@ impl<S: FlightService> Server<S> {
         guard::begins();
         let mut answer = Answer::default();
         let reading = self.read(request, &mut answer);
-        // Whoever waits longer is not answered; what is still computed, the next input would wait for. The timer belongs to the runtime.
+        // After the timeout, the answer is no longer read. The next input waits until the
+        // computation of this one has ended. The timer is created within the runtime that it
+        // belongs to.
         let reading = async { tokio::time::timeout(PATIENCE, reading).await };
         let _ended = self.runtimes.io().block_on(reading);
         let idle = self.runtimes.cpu().spawn(std::future::ready(()));

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-/// A node's directory. The fuzzer ends a process without dropping anything: directories of processes that have ended are removed by the next
-/// one.
+/// The data directory of a node. The fuzzer ends its process without dropping anything, so the next
+/// process removes the directories of processes that have ended.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 

@@ -33,8 +33,8 @@ use crate::stub_worker::StubWorker;
 /// An address at which nobody listens.
 pub const NOBODY: &str = "127.0.0.1:1";
 
-/// What the catalog holds. The first columns have the types that keys may have; further types are those that casts and
-/// encodings are about.
+/// The content of the catalog. The first columns have the types that keys may have. The other types
+/// are those that casts and encodings handle specially.
 const DEFINITIONS: [&str; 6] = [
     "CREATE TABLE t (k BIGINT NOT NULL, s VARCHAR, d DOUBLE, at TIMESTAMP, amount DECIMAL(15, 2), day DATE, flag BOOLEAN)
      WITH (shard_key = 'k', shards = 4, sort_key = 'at')",
@@ -45,17 +45,18 @@ const DEFINITIONS: [&str; 6] = [
     "CREATE QUERY q(a BIGINT, b VARCHAR DEFAULT 'x') AS SELECT k, s FROM t WHERE k = $a AND s <> $b",
 ];
 
-/// Rows that the tables are said to have: so many that the planner thinks about them.
+/// Number of rows that each table is said to have. With so many rows, the planner optimises its
+/// plans.
 const ROWS: u64 = 1_000_000;
 
-/// The password of the user `admin`, where there are users.
+/// The password of the user `admin`, in a cluster with users.
 const PASSWORD: &str = "a password of the fuzzed cluster";
 
-/// A gateway whose workers have joined and do not answer. Nothing changes its catalog.
+/// A gateway whose workers have joined but do not answer. Its catalog cannot be changed.
 pub struct Gateway {
-    /// As its listener calls it.
+    /// The service, as its listener calls it.
     server: Server<FlightSql>,
-    /// Its catalog.
+    /// The catalog of the gateway.
     pub catalog: Catalog,
     contained: AtomicUsize,
     _runtimes: OwnedRuntimes,
@@ -72,12 +73,12 @@ enum Users {
 }
 
 impl Gateway {
-    /// One whose cluster has no users: everybody may do everything.
+    /// Returns the gateway of a cluster without users, where everybody has all rights.
     pub fn open() -> &'static Self {
         &OPEN
     }
 
-    /// One that asks who calls.
+    /// Returns the gateway of a cluster with users, who must log in.
     pub fn with_users() -> &'static Self {
         &WITH_USERS
     }
@@ -154,15 +155,15 @@ impl Gateway {
         (service, gate, catalog)
     }
 
-    /// Seals the tokens of its sessions.
+    /// Returns the sealer of the session tokens.
     pub fn token_sealer(&self) -> Sealer {
         Sealer::new(self.catalog.state().token_key().expect("there is a key"))
     }
 
-    /// Calls it with these messages.
+    /// Calls the gateway with these messages.
     ///
     /// # Panics
-    /// If it does not serve any more because a dependency has panicked.
+    /// If the gateway no longer serves because a dependency has panicked.
     pub fn call<T: AsRef<[u8]>>(
         &self,
         rpc: &str,
@@ -174,10 +175,10 @@ impl Gateway {
         answer
     }
 
-    /// Calls it with this body.
+    /// Calls the gateway with this body.
     ///
     /// # Panics
-    /// As [`Self::call`].
+    /// If the gateway no longer serves because a dependency has panicked.
     pub fn call_with_body(&self, rpc: &str, headers: HeaderMap, body: Bytes) -> Answer {
         let answer = self.server.call_with_body(rpc, headers, body);
         self.check_serves();
@@ -194,13 +195,13 @@ impl Gateway {
         let schema = self
             .server
             .call("GetSchema", HeaderMap::new(), [descriptor.encode_to_vec()]);
-        // Who is not let in is told so.
+        // A gateway with users refuses this call, which also shows that it serves.
         let serves = schema.is_ok() || schema.code == Some(tonic::Code::Unauthenticated);
         assert!(serves, "no service after a panic: {schema:?}");
     }
 }
 
-/// As small as can be, and never patient.
+/// Returns a configuration with small limits and short timeouts.
 fn config() -> Config {
     let mut config = Config {
         secret: Some(SECRET.to_owned()),
@@ -225,7 +226,7 @@ fn config() -> Config {
     config
 }
 
-/// Says of a table that its workers hold rows.
+/// Commits a write that says that the workers hold rows of a table.
 async fn fill(catalog: &Catalog, table: &str) {
     let state = catalog.state();
     let table = state.table(table).expect("it was defined");
@@ -252,11 +253,11 @@ async fn fill(catalog: &Catalog, table: &str) {
     committed.expect("a write is committed");
 }
 
-/// A gateway whose workers are one stub.
+/// A gateway whose workers are all the same stub.
 pub struct Reached {
     /// The gateway.
     pub gateway: Gateway,
-    /// What answers for its workers.
+    /// The stub that answers for the gateway's workers.
     pub stub: StubWorker,
     _runtimes: OwnedRuntimes,
 }
@@ -273,7 +274,7 @@ static REACHED: LazyLock<Reached> = LazyLock::new(|| {
 });
 
 impl Reached {
-    /// It, and what answers.
+    /// Returns the gateway with its stub.
     pub fn get() -> &'static Self {
         &REACHED
     }

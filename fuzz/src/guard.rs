@@ -7,31 +7,35 @@ use std::time::{Duration, Instant};
 
 use crate::seeds::{Seed, write_if_asked};
 
-/// The largest single allocation. libFuzzer's `-malloc_limit_mb` needs a sanitizer.
+/// Maximum size of a single allocation, in bytes. libFuzzer's `-malloc_limit_mb` needs a sanitizer.
 const MOST_BYTES: usize = 512 << 20;
 
-/// As the nodes' own threads have it.
+/// Stack size of a node's own threads, in bytes.
 const STACK_BYTES: usize = 16 << 20;
 
-/// The most processor time that one input takes. libFuzzer's `-timeout` is a signal, which it hears only if the fuzzing thread is the one that gets it.
+/// Maximum processor time for one input. libFuzzer's own `-timeout` uses a signal, which works only
+/// if the fuzzing thread receives it.
 const MOST_TIME: Duration = Duration::from_secs(20);
 
-/// And the most time by the clock, for one that only waits.
+/// Maximum elapsed time for one input, which also ends an input that only waits.
 const MOST_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Inputs so far that may take long.
+/// Number of inputs so far that may take long.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Panics of dependencies so far.
+/// Number of panics in dependencies so far.
 static CONTAINED: AtomicUsize = AtomicUsize::new(0);
 
-/// Where they were.
+/// The source positions of the panics in dependencies so far.
 static PLACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// To be called once, before the first input. `target`: its name; `seeds`: what it begins with.
+/// Prepares the process. Call it once, before the first input. `target` is the name of the target,
+/// and `seeds` makes the inputs that it starts with.
 ///
-/// A panic in our own code ends the run. One in a dependency (arrow, DataFusion, sqlparser) ends it unless the node contains it, as
-/// a failed call: it is told here once for each place, and counted, so that the target can ask whether the node still serves.
+/// A panic in our own code ends the run. A panic in a dependency (arrow, DataFusion, sqlparser)
+/// ends it unless the node contains the panic as a failed call. Such a panic is printed once for
+/// each source position. It is also counted, so that the target can check whether the node still
+/// serves.
 pub fn start(target: &str, seeds: fn() -> Vec<Seed>) {
     let ends_the_run = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -44,12 +48,12 @@ pub fn start(target: &str, seeds: fn() -> Vec<Seed>) {
     write_if_asked(target, seeds);
 }
 
-/// So many panics of dependencies were contained so far.
+/// Returns the number of panics in dependencies that were contained so far.
 pub fn contained() -> usize {
     CONTAINED.load(Ordering::SeqCst)
 }
 
-/// Something begins that must end in time.
+/// Starts the time limit of an input.
 pub(crate) fn begins() {
     INPUTS.fetch_add(1, Ordering::SeqCst);
 }
@@ -70,17 +74,19 @@ fn watch() {
     }
 }
 
-/// Processor time of this process, from `/proc` (proc(5): utime and stime, in hundredths of a second).
+/// Returns the processor time of this process from `/proc` (proc(5): utime and stime, in hundredths
+/// of a second).
 fn time_used() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name before them may have spaces, and ends with the last parenthesis.
+    // The process name comes before these fields. It may contain spaces, and ends at the last
+    // parenthesis.
     let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
     let fields = fields.split_ascii_whitespace().skip(11).take(2);
     let ticks: u64 = fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Duration::from_millis(10 * ticks)
 }
 
-/// Does `work` on a stack as large as those of a node's threads.
+/// Runs `work` on a stack as large as the stacks of a node's threads.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     begins();
     std::thread::scope(|scope| {
@@ -92,7 +98,8 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Crates of registries and the standard library say where they are; whatever else panics is ours.
+/// Returns the position of a panic if it is in a dependency. The paths of crates from registries
+/// and of the standard library are recognised. Every other panic is in our own code.
 fn place_in_dependency(panic: &PanicHookInfo<'_>) -> Option<String> {
     let location = panic.location()?;
     let file = location.file();
@@ -113,7 +120,7 @@ fn note(place: String, panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// The system's allocator, which refuses what no message can justify.
+/// The system's allocator with a limit. It refuses allocations that no message can justify.
 struct Limited;
 
 #[global_allocator]
@@ -126,7 +133,7 @@ fn check(bytes: usize) {
     }
 }
 
-// SAFETY: all is the system's allocator's.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         check(layout.size());

@@ -1,26 +1,26 @@
-//! What the fuzz targets share. A target takes bytes as they may come from the network, and hands them to what reads them:
-//! to a node's Flight service, as its listener would, or to a function of `flight-proto`.
+//! The code that the fuzz targets share. A target takes bytes as they may come from the network. It
+//! gives them to a node's Flight service, as a listener would, or to a function of `flight-proto`.
 //!
-//! What must hold: our own code never panics, no allocation is absurd, and a node whose dependencies panic goes on serving
-//! ([`guard`]). `README.md` says how targets are run.
+//! Our own code must never panic, no allocation may be absurdly large, and a node whose
+//! dependencies panic must go on serving ([`guard`]). `README.md` says how to run the targets.
 
-/// Calls as they arrive at a node's listener.
+/// Calls a node's service in the way that its listener does.
 pub mod call;
-/// Where nodes keep files.
+/// Creates the directories in which nodes keep files.
 mod directory;
-/// A gateway in this process.
+/// Runs a gateway in this process.
 pub mod gateway;
-/// What no input may cause.
+/// Checks for what no input may cause.
 pub mod guard;
-/// Sealed messages with any content.
+/// Seals messages with any content.
 pub mod seal;
-/// The inputs that fuzzing starts from.
+/// Makes the inputs that fuzzing starts from.
 pub mod seeds;
-/// A catalog's store in memory.
+/// Keeps a catalog's store in memory.
 mod store;
-/// What stands in for workers.
+/// Stands in for the workers of a gateway.
 pub mod stub_worker;
-/// Mutation of protobuf messages.
+/// Mutates protobuf messages.
 pub mod wire;
-/// A worker in this process.
+/// Runs a worker in this process.
 pub mod worker;

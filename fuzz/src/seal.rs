@@ -5,13 +5,13 @@ use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 
-/// The secret of the cluster that is fuzzed.
+/// The secret of the fuzzed cluster.
 pub const SECRET: &str = "the secret of the fuzzed cluster";
 
-/// Everything is valid for longer than a run.
+/// Lifetime of everything that is sealed. It is longer than a run.
 pub const VALID_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// All purposes.
+/// All purposes of seals.
 pub const PURPOSES: [Purpose; 12] = [
     Purpose::Fragment,
     Purpose::Write,
@@ -27,17 +27,17 @@ pub const PURPOSES: [Purpose; 12] = [
     Purpose::IntroductionAnswer,
 ];
 
-/// With the key of the cluster that is fuzzed.
+/// Returns a sealer with the key of the fuzzed cluster.
 pub fn sealer() -> Sealer {
     Sealer::new(Key::from_secret(SECRET))
 }
 
-/// Bytes as a message that has them as its encoding: a seal around any plaintext.
+/// A message whose encoding is exactly these bytes. With it, any plaintext can be sealed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Raw(pub Bytes);
 
 impl Raw {
-    /// Sealed with the cluster's key.
+    /// Seals the plaintext with the cluster's key.
     pub fn sealed(plaintext: &[u8], purpose: Purpose) -> Bytes {
         sealer().seal(purpose, &Self(Bytes::copy_from_slice(plaintext)), VALID_FOR)
     }

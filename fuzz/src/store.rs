@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use volary_flight_proto::{Error, Result};
 use volary_catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
 
-/// Keeps a catalog in memory, until it is frozen: from then on no change gets through, so that inputs know nothing of each other.
+/// A catalog store in memory. Once it is frozen, it refuses all changes, so that no input affects
+/// another one.
 #[derive(Debug, Default)]
 pub(crate) struct Store(Mutex<Inner>);
 

@@ -15,10 +15,10 @@ use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
 
-/// The largest message that it takes.
+/// Maximum size of a message that the stub accepts, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Takes every ticket for rows, and answers what it is told to.
+/// A worker that accepts every ticket and answers with the messages that were set.
 #[derive(Debug, Clone)]
 pub struct StubWorker {
     address: SocketAddr,
@@ -32,7 +32,7 @@ struct Told {
 }
 
 impl StubWorker {
-    /// Serves until the process ends.
+    /// Starts a stub, which serves until the process ends.
     pub fn start(io: &Handle) -> Self {
         let _io = io.enter();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -55,17 +55,17 @@ impl StubWorker {
         stub
     }
 
-    /// Where it listens.
+    /// Returns the address at which the stub listens.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// What it answers from now on, to each ticket.
+    /// Sets the messages that the stub answers every ticket with.
     pub fn answer(&self, messages: Vec<FlightData>) {
         self.told().answer = messages;
     }
 
-    /// The tickets that have come since this was last asked, sealed.
+    /// Returns the sealed tickets that have come since the last call of this function.
     pub fn take_tickets(&self) -> Vec<Bytes> {
         std::mem::take(&mut self.told().tickets)
     }

@@ -1,13 +1,14 @@
-//! libFuzzer changes bytes, and most changes of a nested message leave lengths around it that are wrong: the message is refused before
-//! anything looks at it. So messages are taken apart into their fields, one of which is changed, and put together again. No schema is
-//! needed: what is length-delimited and can be read as a message is taken for one.
+//! Mutates messages field by field. libFuzzer changes single bytes. In a nested message, most such
+//! changes make the lengths around them wrong, and the message is refused before anything reads it.
+//! So this module splits messages into their fields, changes one of them, and joins them again. It
+//! needs no schema: a length-delimited field that can be read as a message is treated as one.
 
 use prost::encoding::{decode_varint, encode_varint};
 
-/// Messages within each other that are taken apart. Readers stop at 100.
+/// Maximum nesting depth of messages that are split. Decoders stop at 100 levels.
 const MOST_LEVELS: usize = 110;
 
-/// One in so many changes is libFuzzer's own.
+/// Share of plain mutations: one change in this number is left to libFuzzer.
 const PLAIN_ONE_IN: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +26,8 @@ enum Value {
     Message(Vec<Field>),
 }
 
-/// The mutator of a target whose input is a message after `head` bytes that say what to do with it. For `fuzz_mutator!`, with its arguments.
+/// Mutates the input of a target, whose input is a message after `head` bytes that say what to do
+/// with it. Call it in `fuzz_mutator!`, with its arguments.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32, head: usize) -> usize {
     let mut random = Random(u64::from(seed) << 1 | 1);
     if size > head
@@ -48,7 +50,8 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32, head: us
     libfuzzer_sys::fuzzer_mutate(data, size, max_size)
 }
 
-/// The length-delimited fields of a message, as far as it can be read: what a target takes as a list of messages.
+/// Returns the length-delimited fields of a message, up to the first unreadable one. Targets take
+/// them as a list of messages.
 pub fn list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     while let Some(field) = field(&mut bytes, 0) {
@@ -59,7 +62,7 @@ pub fn list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     items
 }
 
-/// What [`list`] reads.
+/// Encodes items so that [`list`] can read them.
 pub fn of_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     let fields = items.into_iter().map(|item| Field {
         number: 1,
@@ -135,7 +138,7 @@ fn encode(fields: &[Field], out: &mut Vec<u8>) {
     }
 }
 
-/// All fields, at any depth.
+/// Counts the fields of a message at all depths.
 fn count(fields: &[Field]) -> usize {
     let within = |field: &Field| match &field.value {
         Value::Message(fields) => count(fields),
@@ -144,7 +147,7 @@ fn count(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + within(field)).sum()
 }
 
-/// The field at a position among all of them.
+/// Returns the field at a position among the fields of all depths.
 fn nth<'a>(fields: &'a [Field], nth_left: &mut usize) -> Option<&'a Field> {
     for field in fields {
         if *nth_left == 0 {
@@ -165,7 +168,7 @@ fn donor(fields: &[Field], random: &mut Random) -> Option<Field> {
     nth(fields, &mut position).cloned()
 }
 
-/// Changes the field at a position among all of them, or the list that it is in.
+/// Changes the field at a position among the fields of all depths, or the list that contains it.
 fn change(
     fields: &mut Vec<Field>,
     mut position: usize,
@@ -195,9 +198,9 @@ fn change_at(fields: &mut Vec<Field>, index: usize, donor: Option<Field>, random
         }
         (3, Some(donor)) => fields.insert(index, donor),
         (4, Some(donor)) => fields[index].value = donor.value,
-        // The choices of a message have small numbers, one after the other.
+        // The alternatives of a message have small, consecutive numbers.
         (5, _) => fields[index].number = 1 + random.below(40) as u64,
-        // Within itself, once more.
+        // Puts a copy of the field into the field itself.
         (6, _) => {
             let field = fields[index].clone();
             if let Value::Message(within) = &mut fields[index].value {
@@ -238,7 +241,7 @@ fn change_value(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// xorshift64
+/// The xorshift64 random number generator.
 struct Random(u64);
 
 impl Random {

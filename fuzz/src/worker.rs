@@ -46,21 +46,21 @@ use crate::gateway::{Gateway, NOBODY};
 use crate::guard;
 use crate::seal::{VALID_FOR, sealer};
 
-/// Fragments and parts that run or are being dropped.
+/// Number of fragments and of parts that may run or be in the process of being dropped.
 const PLACES: usize = 64;
 
-/// Which start of the worker it is.
+/// The name that the worker has for its present start. Writes are addressed to it.
 pub const INSTANCE: &str = "the first start";
 
-/// The write whose rows the worker holds: the first one of each table.
+/// The write whose rows the worker holds. It is the first write of each table.
 const WRITE: u64 = 1;
 
-/// A worker that holds a few rows of the gateway's tables, and whose gateway does not answer.
+/// A worker that holds a few rows of the gateway's tables. Its own gateway does not answer.
 pub struct Worker {
     server: Server<WorkerService>,
-    /// Its cluster.
+    /// The cluster of the worker.
     pub cluster: ClusterId,
-    /// Its id.
+    /// The id of the worker.
     pub id: WorkerId,
     contained: AtomicUsize,
     _runtimes: OwnedRuntimes,
@@ -70,7 +70,7 @@ pub struct Worker {
 static WORKER: LazyLock<Worker> = LazyLock::new(Worker::start);
 
 impl Worker {
-    /// The worker.
+    /// Returns the worker.
     pub fn get() -> &'static Self {
         &WORKER
     }
@@ -141,10 +141,10 @@ impl Worker {
         worker
     }
 
-    /// Calls it with these messages.
+    /// Calls the worker with these messages.
     ///
     /// # Panics
-    /// If it does not serve any more because a dependency has panicked.
+    /// If the worker no longer serves because a dependency has panicked.
     pub fn call<T: AsRef<[u8]>>(&self, rpc: &str, messages: impl IntoIterator<Item = T>) -> Answer {
         let answer = self.server.call(rpc, HeaderMap::new(), messages);
         let contained = guard::contained();
@@ -158,7 +158,7 @@ impl Worker {
         answer
     }
 
-    /// A command as an action.
+    /// Encodes a command as a sealed action.
     pub fn control(&self, command: control::Command) -> Vec<u8> {
         let command = Control {
             worker_id: self.id.0,
@@ -170,7 +170,7 @@ impl Worker {
         Action::new(CONTROL_ACTION, sealed).encode_to_vec()
     }
 
-    /// Writes a few rows of a table.
+    /// Writes a few rows into a table.
     fn fill(&self, table: TableDescription) {
         let schema = ipc::schema_from_bytes(&table.schema).expect("it was encoded a moment ago");
         let (is_sharded, name) = (table.is_sharded, table.name.clone());
@@ -190,12 +190,12 @@ impl Worker {
     }
 }
 
-/// The messages of a DoPut of this batch.
+/// Returns the messages of a DoPut with this batch.
 pub fn put(descriptor: Vec<u8>, rows: &RecordBatch) -> Vec<Vec<u8>> {
     put_with(descriptor, rows, IpcWriteOptions::default())
 }
 
-/// The same, encoded otherwise.
+/// Returns the messages of a DoPut with this batch, encoded with these options.
 pub fn put_with(descriptor: Vec<u8>, rows: &RecordBatch, options: IpcWriteOptions) -> Vec<Vec<u8>> {
     let messages = FlightDataEncoderBuilder::new()
         .with_options(options)
@@ -210,7 +210,7 @@ pub fn put_with(descriptor: Vec<u8>, rows: &RecordBatch, options: IpcWriteOption
         .collect()
 }
 
-/// Four rows of any schema, in the shards 0 to 3.
+/// Returns four rows for any schema, in the shards 0 to 3.
 fn rows(schema: &Schema, is_sharded: bool) -> RecordBatch {
     let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
     let mut columns: Vec<ArrayRef> = fields.iter().map(|field| column(field)).collect();

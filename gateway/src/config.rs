@@ -1,4 +1,4 @@
-//! Settings of a gateway. The doc comments are the reference: `docs/configuration.md` is made from them.
+//! Settings of a gateway. `docs/configuration.md` is made from these doc comments.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,139 +20,161 @@ pub use volary_planner::gather::config::{Gather, Relays};
 
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 
-/// The gateway.
+/// Settings of a gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Address that clients and workers connect to. Port 0 takes a free one.
+    /// Address that clients and workers connect to. Port 0 takes a free port.
     pub listen: SocketAddr,
     /// Directory of the catalog. It belongs to this gateway alone.
     pub data_dir: PathBuf,
-    /// Secret that gateways and workers of a cluster share, of 128 bits at least: `volary secret new` prints one. Required as
-    /// soon as the gateway listens on an address that other machines reach, or there are users. Without it, any process of the
-    /// same machine may join as a worker. `volary local` makes one.
+    /// Secret that the gateways and workers of a cluster share. It has at least 128 bits;
+    /// `volary secret new` prints one. It is required if the gateway listens on an address that
+    /// other machines reach, or if there are users. Without a secret, any process of the same
+    /// machine may join as a worker. `volary local` makes a secret.
     pub secret: Option<String>,
-    /// TLS with clients and workers.
+    /// TLS between the gateway, clients and workers.
     pub tls: tls::Config,
-    /// Who is let in.
+    /// Settings for who may use the gateway.
     pub security: Security,
-    /// The workers.
+    /// Settings for the workers of the cluster.
     pub cluster: Cluster,
-    /// Queries.
+    /// Limits for statements.
     pub query: Query,
-    /// Pulling rows from the workers.
+    /// How the gateway reads rows from the workers.
     pub gather: Gather,
-    /// Loading rows.
+    /// Settings for loading rows.
     pub load: Load,
     /// Memory and spill space of queries.
     pub memory: memory::Config,
 }
 
-/// Who is let in. Users and what they may do are in the catalog: `CREATE USER`, `GRANT`.
+/// Settings for who may use the gateway. Users and their rights are in the catalog: `CREATE USER`,
+/// `GRANT`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Security {
-    /// Password of the user `admin`, who is created, made an administrator and given this password when the gateway starts. Without it,
-    /// the first user is created with SQL, from the gateway's own machine.
+    /// Password of the user `admin`. When the gateway starts, it creates this user, makes it an
+    /// administrator and sets this password. Without this setting, the first user is created with
+    /// SQL, from the gateway's own machine.
     pub admin_password: Option<String>,
-    /// Whether clients of other machines are served as long as there are no users: everybody who reaches the gateway may then do everything.
+    /// Whether clients of other machines are served as long as there are no users. Everybody who
+    /// reaches the gateway may then do everything.
     pub allow_anonymous: bool,
-    /// How long the token of a session is valid. A client that goes on is told another one in time. At least 2s.
+    /// How long the token of a session is valid. A client that continues its session is sent a new
+    /// token before the old one expires. At least 2s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub token_lifetime: Duration,
 }
 
-/// The workers.
+/// Settings for the workers of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// How often the gateway asks a worker for its report. It asks at most 500 workers a second: of thousands, each less often.
+    /// How often the gateway asks each worker for its report. It asks at most 500 workers per
+    /// second, so each of thousands of workers is asked less often.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub heartbeat_interval: Duration,
-    /// A worker that was asked for its report and has not answered for so long is shown as lost, and nothing is loaded into it. It is
-    /// waited for longer where workers are asked less often.
+    /// A worker that was asked for its report and has not answered for this time is shown as lost,
+    /// and nothing is loaded into it. If workers are asked less often than `heartbeat_interval`
+    /// says, the gateway waits longer.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub lost_after: Duration,
-    /// CREATE TABLE waits for nobody: it is refused until so many workers are there, so that shards are spread over all.
+    /// Minimum number of workers for CREATE TABLE, so that shards are spread over all of them. With
+    /// fewer workers, CREATE TABLE is refused; it does not wait.
     pub min_workers: usize,
 }
 
-/// Queries.
+/// Limits for statements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Query {
-    /// Parallelism of a query's part that runs on the gateway. Default: one per core.
+    /// Parallelism of the part of a query that runs on the gateway. Default: one per core.
     pub target_partitions: Option<usize>,
-    /// Rows per batch inside operators; 1048576 at the most.
+    /// Number of rows per batch inside operators. At most 1048576.
     pub batch_rows: usize,
-    /// A statement that runs longer is ended with DEADLINE_EXCEEDED. A session makes it shorter with `SET statement_timeout`.
+    /// A statement that runs longer than this time is ended with DEADLINE_EXCEEDED. A session can
+    /// choose a shorter time with `SET statement_timeout`.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub timeout: Duration,
-    /// Memory that one query may hold. What needs more spills to disk, and what cannot spill fails with RESOURCE_EXHAUSTED. A session
-    /// makes it less with `SET query_memory`.
+    /// Memory that one query may hold. An operator that needs more spills to disk; an operator that
+    /// cannot spill fails with RESOURCE_EXHAUSTED. A session can choose less memory with
+    /// `SET query_memory`.
     pub memory: MemorySize,
-    /// Statements that run at the same time.
+    /// Maximum number of statements that run at the same time.
     pub max_running: usize,
-    /// Statements of one user that run at the same time; further ones wait, also where places are free. As long as there are no
-    /// users, each session counts as one. Default: three quarters of `max_running`.
+    /// Maximum number of statements of one user that run at the same time. Any further statement of
+    /// the user waits, even if places are free. As long as there are no users, each session counts
+    /// as a user. Default: three quarters of `max_running`.
     pub max_running_per_user: Option<usize>,
-    /// Places beside `max_running` that are kept for administrators, and for queries that only list what is in the schema
-    /// `system`: what runs is found and ended also where all other places are taken.
+    /// Number of places in addition to `max_running`, for administrators and for queries that read
+    /// only the schema `system`. So running statements can be found and ended even if all other
+    /// places are taken.
     pub kept_places: usize,
-    /// A stream of rows of which the client takes none for so long is ended if statements wait because all places are taken;
-    /// otherwise after 10 minutes.
+    /// A stream of rows is ended if the client takes no rows for this time while other statements
+    /// wait because all places are taken. If no statement waits, the stream is ended after 10
+    /// minutes.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub unread_timeout: Duration,
-    /// Statements that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Sessions are served in turn.
+    /// Maximum number of statements that wait for a place. Any further statement is refused with
+    /// RESOURCE_EXHAUSTED. Sessions are served in turn.
     pub max_waiting: usize,
-    /// Statements of one session that wait for a place; one more is refused with RESOURCE_EXHAUSTED. Default: a quarter of
-    /// `max_waiting`.
+    /// Maximum number of statements of one session that wait for a place. Any further statement of
+    /// the session is refused with RESOURCE_EXHAUSTED. Default: a quarter of `max_waiting`.
     pub max_waiting_per_session: Option<usize>,
     /// How long a ticket may be redeemed.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub ticket_lifetime: Duration,
-    /// Memory of plans that are kept between GetFlightInfo and DoGet, as estimated from their statements' length; a ticket whose
-    /// plan is gone is planned again.
+    /// Memory for plans that are kept between GetFlightInfo and DoGet. The size of a plan is
+    /// estimated from the length of its statement. If the plan of a ticket is no longer kept, the
+    /// statement is planned again.
     pub kept_plans: MemorySize,
-    /// Memory of plans that are used again, with other values of their parameters, when a statement comes again; as estimated. With 0, each
-    /// statement is planned by itself.
+    /// Memory for plans that are used again when the same statement comes with other values of its
+    /// parameters. The size of a plan is estimated. With 0, each statement is planned by itself.
     pub generic_plans: MemorySize,
-    /// Sessions that are kept, a quarter of them for a user at the most; the one that was not used for the longest time is forgotten first.
+    /// Maximum number of sessions that are kept; one user may have a quarter of them. The session
+    /// that was not used for the longest time is forgotten first.
     pub max_sessions: u64,
-    /// Statements that have ended and are listed in `system.query_log`; the oldest is forgotten first.
+    /// Number of ended statements that `system.query_log` lists. The oldest is forgotten first.
     pub history: usize,
-    /// The most workers that a client is sent to for their parts of a result, if it asks for that (`volary-direct-results`). Of a query on more
-    /// workers the gateway sends all rows; with 0, of all.
+    /// Maximum number of workers from which a client fetches the parts of a result itself, if it
+    /// asks for that (`volary-direct-results`). If a query runs on more workers, the gateway sends
+    /// all rows. With 0, the gateway always sends all rows.
     pub max_direct_workers: usize,
-    /// The largest message that clients may send: statements, parameters, rows.
+    /// Size of the largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
-    /// Memory of messages of clients of which a part has come, all together; one user's may take half of it. A message that has no
-    /// room is refused with RESOURCE_EXHAUSTED, and one that does not go on, with less than 64 KiB in ten seconds, with
-    /// DEADLINE_EXCEEDED.
+    /// Memory for all messages of clients that have arrived only in part. The messages of one user
+    /// may take half of it. A message for which there is no room is refused with
+    /// RESOURCE_EXHAUSTED. A message of which less than 64 KiB arrives in ten seconds is refused
+    /// with DEADLINE_EXCEEDED.
     pub max_unfinished: MemorySize,
-    /// The largest value that a function may make, where it makes large ones of small ones: `repeat`, `lpad`, `||`, `range` and
-    /// others. Those of a batch of rows may take four times that together. Workers have a setting of their own,
+    /// Size of the largest value that a function may make. The limit is for functions that make
+    /// large values from small ones: `repeat`, `lpad`, `||`, `range` and others. Together, the
+    /// values for one batch of rows may take four times this size. Workers have their own setting,
     /// `worker.execution.max_value`.
     pub max_value: MemorySize,
-    /// Columns that a table may have, each field of a nested one counted as one; and that a SELECT may list.
+    /// Maximum number of columns of a table, and of columns that a SELECT may list. Each field of a
+    /// nested column counts as a column.
     pub max_columns: usize,
-    /// How deep the type of a table's column may be: a list of numbers has two levels.
+    /// Maximum number of levels in the type of a table's column. A list of numbers has two levels.
     pub max_type_depth: usize,
 }
 
-/// Loading rows.
+/// Settings for loading rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
-    /// Directories and URLs below which COPY may read ("/data", "s3://bucket/prefix"). None: COPY is refused.
+    /// Directories and URLs below which COPY may read ("/data", "s3://bucket/prefix"). If the list
+    /// is empty, COPY is refused.
     pub allowed_roots: Vec<String>,
-    /// A worker that takes no rows, or gives no sign of life, for so long fails the load. At least 1s.
+    /// A load fails if a worker takes no rows, or sends no sign of life, for this time. At least
+    /// 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
@@ -233,26 +255,26 @@ impl Default for Load {
 }
 
 impl Query {
-    /// Statements of one user that run at the same time.
+    /// Returns how many statements of one user may run at the same time.
     pub fn max_running_per_user(&self) -> usize {
         self.max_running_per_user
             .unwrap_or_else(|| places_of_user(self.max_running))
             .max(1)
     }
 
-    /// Statements of one session that wait for a place.
+    /// Returns how many statements of one session may wait for a place.
     pub fn max_waiting_per_session(&self) -> usize {
         self.max_waiting_per_session
             .unwrap_or(self.max_waiting / 4)
             .max(1)
     }
 
-    /// Sessions of one user that are kept.
+    /// Returns how many sessions of one user are kept.
     pub fn max_sessions_per_user(&self) -> u64 {
         self.max_sessions.div_ceil(4)
     }
 
-    /// The largest value that functions may make.
+    /// Returns the limit on the size of a value that a function makes.
     pub fn value_limit(&self) -> memory::Limit {
         memory::Limit {
             bytes: self.max_value.bytes(),
@@ -260,7 +282,7 @@ impl Query {
         }
     }
 
-    /// The memory of messages that are not whole yet.
+    /// Returns a new budget for messages that have arrived only in part.
     pub fn unfinished(&self) -> Unfinished {
         Unfinished::new(
             self.max_unfinished.bytes(),
@@ -268,7 +290,7 @@ impl Query {
         )
     }
 
-    /// The largest message of a client.
+    /// Returns the limit on the size of a client's message.
     pub fn message_limit(&self) -> MessageLimit {
         MessageLimit {
             bytes: self.max_message.bytes(),
@@ -278,7 +300,7 @@ impl Query {
 }
 
 impl Config {
-    /// Memory that all queries may hold together.
+    /// Returns the limit on the memory of all queries together.
     pub fn memory_limit(&self) -> memory::Limit {
         memory::Limit {
             bytes: self.memory.limit.bytes(),
@@ -286,7 +308,7 @@ impl Config {
         }
     }
 
-    /// Memory that one query may hold whose session does not say less.
+    /// Returns the limit on the memory of one query. A session may set a lower limit.
     pub fn query_memory_limit(&self) -> memory::Limit {
         let query = memory::Limit {
             bytes: self.query.memory.bytes(),
@@ -295,10 +317,10 @@ impl Config {
         query.min(self.memory_limit())
     }
 
-    /// Checks what types cannot say.
+    /// Checks what the types of the settings do not ensure.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    /// `INVALID_ARGUMENT`, with the key and the values that it takes.
     pub fn validate(&self) -> Result<()> {
         let positive = [
             ("gateway.query.batch_rows", self.query.batch_rows),
@@ -335,7 +357,7 @@ impl Config {
                 "gateway.query.batch_rows must be at most {MAX_BATCH_ROWS}"
             )));
         }
-        // Shorter ones give up workers that are only busy.
+        // With a shorter timeout, workers that are only busy would be given up.
         let timeouts = [
             ("gateway.gather.idle_timeout", self.gather.idle_timeout),
             ("gateway.load.idle_timeout", self.load.idle_timeout),
@@ -362,9 +384,10 @@ impl Config {
     }
 }
 
-/// Seals count whole seconds, and clients need time to take another one.
+/// Shortest lifetime of a session's token. Seals count whole seconds, and a client needs time to
+/// take the next token.
 const MIN_TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
-/// Several signs of life must fit in.
+/// Shortest idle timeout. Several signs of life must fit into it.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 const _: () = assert!(MIN_IDLE_TIMEOUT.as_millis() >= 5 * SIGN_OF_LIFE.as_millis());

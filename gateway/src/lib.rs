@@ -1,36 +1,37 @@
 //! The gateway: takes SQL over Flight SQL, plans it, and gathers the rows from the workers.
 //!
-//! The life of a query goes through the modules in this order: [`flight_sql`] takes the statement, [`engine`] parses and
-//! plans it with the [catalog](volary_catalog)'s tables and the rules of the [planner](volary_planner), whose
-//! [gather](volary_planner::gather) pulls the fragments from the workers that [`cluster`] knows. Statements that write
-//! go through [`load`].
+//! A query passes through the modules in this order. [`flight_sql`] takes the statement. [`engine`]
+//! parses and plans it with the tables of the [catalog](volary_catalog) and the rules of the
+//! [planner](volary_planner). The planner's [gather](volary_planner::gather) reads the rows of the
+//! fragments from the workers that [`cluster`] knows. Statements that write rows go through
+//! [`load`].
 
-// Calls are futures within futures, deeper than 128, which newer compilers warn of.
+// The futures of calls are nested more than 128 levels deep, and newer compilers warn about that.
 #![recursion_limit = "256"]
 
-/// The workers: who has joined, who lives, how they are reached.
+/// Knows the workers: which ones have joined, which ones are alive, and how to reach them.
 pub mod cluster;
-/// Settings.
+/// Defines the settings of a gateway.
 pub mod config;
-/// From a statement to rows: parsing, binding, planning, running.
+/// Turns a statement into rows: parses it, binds its parameters, plans it and runs it.
 pub mod engine;
-/// The Flight SQL surface that clients meet.
+/// Serves clients over Flight SQL.
 pub mod flight_sql;
-/// Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
+/// Brings the rows of COPY, INSERT and CREATE TABLE AS to the shards.
 pub mod load;
-/// Who calls: passwords, sessions' tokens, and what slows those down who guess them.
+/// Finds out who calls, by password or by the token of a session, and slows down callers who guess.
 pub mod login;
-/// The process: start, serve, stop.
+/// Starts, runs and stops the gateway.
 pub mod server;
-/// From text to a statement.
+/// Parses statements, and refuses those that nobody should plan.
 pub mod sql;
-/// What types are called in SQL.
+/// Maps Arrow types to their names in SQL.
 mod sql_type;
-/// What this gateway works on.
+/// Lists the statements that this gateway works on.
 pub mod statements;
-/// The tables about the cluster itself.
+/// Provides the tables about the cluster itself, in the schema `system`.
 pub mod system_tables;
-/// URLs as they may be shown.
+/// Hides the credentials in URLs before they are shown.
 mod url_credentials;
 
 pub use config::Config;

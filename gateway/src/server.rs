@@ -1,4 +1,4 @@
-//! The process: start, serve, stop.
+//! Starts, runs and stops the gateway.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,21 +26,23 @@ use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
 
-/// A gateway that serves. Dropping it stops it without draining.
+/// A running gateway. Dropping it stops the gateway without draining.
 #[derive(Debug)]
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: Serving,
-    /// Asks the workers for their reports, and watches the memory; both end by themselves when the server stops.
+    /// The task that asks the workers for their reports, and the task that watches the memory. Both
+    /// end by themselves when the server stops.
     background: JoinSet<()>,
 }
 
 impl Gateway {
-    /// Opens the data directory and the catalog, binds the address and serves.
+    /// Opens the data directory and the catalog, binds the address and starts to serve.
     ///
     /// # Errors
-    /// Those of the settings, the data directory, the catalog and the address.
-    // Boxed, as all that other crates await and that does much: each of them would compile it again.
+    /// The errors of the settings, the data directory, the catalog and the address.
+    // The future is boxed because other crates await it: without the box, each of them would
+    // compile all of it again.
     pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
         async move {
             let start = Self::start_on_io(config, runtimes.clone());
@@ -113,35 +115,36 @@ impl Gateway {
         })
     }
 
-    /// The address it listens on.
+    /// Returns the address that the gateway listens on.
     pub fn address(&self) -> SocketAddr {
         self.serving.address()
     }
 
-    /// Where clients connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    /// Returns the URI that clients connect to: `grpc://host:port`, or `grpc+tls://host:port` with
+    /// TLS.
     pub fn uri(&self) -> String {
         self.serving.uri()
     }
 
-    /// The same, at another address by which it is reached.
+    /// Returns the URI that clients connect to if they reach the gateway at `address`.
     pub fn uri_at(&self, address: SocketAddr) -> String {
         self.serving.uri_at(address)
     }
 
-    /// The cluster's id.
+    /// Returns the id of the cluster.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster.id()
     }
 
-    /// Waits until so many workers have joined and live.
+    /// Waits until at least `workers` workers have joined and are alive.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if they do not within `timeout`.
+    /// `UNAVAILABLE` if that does not happen within `timeout`.
     pub async fn wait_for_workers(&self, workers: usize, timeout: Duration) -> Result<()> {
         self.cluster.wait_for_workers(workers, timeout).await
     }
 
-    /// Stops accepting, lets open calls end for a while, and closes.
+    /// Stops accepting calls, gives open calls some time to end, and closes the gateway.
     pub async fn shutdown(mut self) {
         self.serving.shutdown().await;
         while let Some(ended) = self.background.join_next().await {
@@ -152,11 +155,11 @@ impl Gateway {
     }
 }
 
-/// Lets a gateway with this data directory start although workers have rows of writes that its catalog does not know: see
-/// [`Catalog::recover`]. No gateway may run on the directory.
+/// Lets the gateway of this data directory start although workers have rows of writes that its
+/// catalog does not know: see [`Catalog::recover`]. No gateway may run on the directory meanwhile.
 ///
 /// # Errors
-/// Those of the directory and the catalog.
+/// The errors of the directory and the catalog.
 pub async fn recover(directory: &Path) -> Result<()> {
     let data_dir = DataDir::open_existing(directory, Role::Gateway)?;
     open_catalog(&data_dir).await?.recover().await
@@ -164,7 +167,8 @@ pub async fn recover(directory: &Path) -> Result<()> {
 
 async fn open_catalog(data_dir: &DataDir) -> Result<Catalog> {
     let file = RedbStore::path_in(data_dir.path());
-    // A new one would know nothing of the workers' tables.
+    // A data directory that belongs to a cluster must have its catalog. A new catalog would know
+    // nothing of the workers' tables.
     if data_dir.identity().cluster_id.is_some() && !file.exists() {
         return Err(Error::new(
             ErrorCode::DataLoss,

@@ -1,8 +1,9 @@
-//! What types are called in SQL.
+//! Maps Arrow types to their names in SQL.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 
-/// The type's name in SQL, as CREATE TABLE takes it where it can.
+/// Returns the SQL name of a type. It is the name that CREATE TABLE takes, where CREATE TABLE has a
+/// name for the type.
 pub(crate) fn sql_type_name(data_type: &DataType) -> String {
     let fixed = match data_type {
         DataType::Null => "NULL",

@@ -1,16 +1,17 @@
-//! URLs as they may be shown: without what logs in.
+//! Hides the credentials in URLs before they are shown.
 //!
-//! A URL may carry a name and a password before its host, and a signature behind a question mark. Both would otherwise stand
-//! in errors, in logs and in the list of statements.
+//! A URL may have a user name and a password before its host, and a signature after a question
+//! mark. Without this module, both would appear in errors, in logs and in the list of statements.
 
 use std::borrow::Cow;
 
 const HIDDEN: &str = "***";
 const COPY: &[u8] = b"COPY";
-/// What a URL in a statement ends with.
+/// Characters that end a URL in a statement, in addition to white space.
 const ENDS: [char; 4] = ['\'', '"', ';', '\\'];
 
-/// A statement as it is listed: a COPY without what logs in to where it reads. In other statements a URL is a value.
+/// Returns the text of a statement as lists show it. In a COPY, the credentials for the place that
+/// it reads are hidden. In other statements a URL is a value, and stays as it is.
 pub(crate) fn listed(sql: &str) -> Cow<'_, str> {
     let is_copy = || {
         let mut words = sql.as_bytes().windows(COPY.len());
@@ -23,7 +24,8 @@ pub(crate) fn listed(sql: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text, in which each URL has neither a name and a password nor what comes behind a question mark.
+/// Returns the text with the credentials of each URL hidden: the user name and the password before
+/// the host, and everything after a question mark.
 pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
     if !text.contains("://") {
         return Cow::Borrowed(text);

@@ -1,19 +1,20 @@
-//! What a client was announced to whom rows of workers are passed on as they come.
+//! Holds the schema that was announced to a client whose rows come from workers unchanged.
 
 use bytes::Bytes;
 use volary_flight_proto::{Error, Result};
 
-/// The schema that a client was announced. Workers send their rows in it.
+/// The schema that was announced to a client. Workers send their rows in it.
 #[derive(Debug, Clone)]
 pub struct Announced {
-    /// For them, as Arrow IPC.
+    /// The schema as Arrow IPC, for the workers.
     pub schema: Bytes,
-    /// The header of the message that the client was sent. A worker's is the same, or its rows are not what the client expects.
+    /// Header of the schema message that the client was sent. A worker must send the same header,
+    /// or its rows are not what the client expects.
     pub header: Bytes,
 }
 
 impl Announced {
-    /// Whether a worker that begins with this header sends what the client expects.
+    /// Checks that a worker whose stream begins with this header sends what the client expects.
     ///
     /// # Errors
     /// `INTERNAL` if it does not.

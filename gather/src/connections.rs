@@ -1,4 +1,5 @@
-//! Connections to the workers: one per worker and window, made when it is first used, shared by all queries.
+//! Keeps the connections to the workers. There is one per worker and window. It is made when it is
+//! first used, and all queries share it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,34 +16,36 @@ use volary_node::channel::{ChannelOptions, Channels, NodeClient};
 use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
-/// HTTP/2's limit of a window.
+/// HTTP/2's limit of a window, in bytes.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// The windows of streams, but for the widest. A window is refilled when half of it was read: what a narrow one carries costs both sides
-/// a round trip, with all that wakes, for each 8 KiB.
+/// Size of a narrow window. A window is refilled when half of it was read, so each 8 KiB that a
+/// narrow window carries cost both sides a round trip and wake-ups.
 const NARROW_WINDOW_BYTES: u32 = 16 << 10;
 const MIDDLE_WINDOW_BYTES: u32 = 256 << 10;
-/// Connections are closed when nobody has asked for them for so long: thousands of them take as much memory as a query. Those over which a
-/// gateway asks workers for their reports stay.
+/// A connection is closed if nobody has asked for it for this time. Thousands of connections take
+/// as much memory as a query. The connections over which a gateway asks workers for their reports
+/// stay open.
 const CLOSED_AFTER: Duration = Duration::from_secs(300);
 
-/// What a worker may send ahead in one stream. All streams of a connection have the same window, so that each has its own
-/// connection.
+/// How much a worker may send ahead in one stream. All streams of a connection have the same
+/// window, so each window has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// Streams of a gather from many workers in little memory, and all whose answers are small: a connection takes about 50 KiB of a
-    /// gateway's memory, and most workers need no second one.
+    /// For streams of a gather from many workers in little memory, and for all streams whose
+    /// answers are small. A connection takes about 50 KiB of a gateway's memory, and most workers
+    /// need no second one.
     Narrow,
-    /// Streams of a gather from many workers.
+    /// For streams of a gather from many workers.
     Middle,
-    /// As wide as is allowed: streams of a few workers.
+    /// For streams of a few workers: as wide as is allowed.
     Wide,
 }
 
 impl Window {
-    /// All of them.
+    /// All windows, the widest one first.
     pub const WIDEST_FIRST: [Self; 3] = [Self::Wide, Self::Middle, Self::Narrow];
 
-    /// Its size, where the widest has so many bytes.
+    /// Returns the size of the window in bytes, if the widest window has `widest` bytes.
     pub fn bytes(self, widest: usize) -> usize {
         self.of(widest) as usize
     }
@@ -58,18 +61,18 @@ impl Window {
     }
 }
 
-/// How connections are made.
+/// Options of the connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionOptions {
-    /// Until a connection stands.
+    /// Deadline for making a connection.
     pub connect_timeout: Duration,
-    /// The widest window, in bytes.
+    /// Size of the widest window, in bytes.
     pub stream_window_bytes: usize,
-    /// The largest message that is taken, in bytes.
+    /// Size of the largest message that is accepted, in bytes.
     pub max_message_bytes: usize,
 }
 
-/// The connections.
+/// The connections of a node to the workers.
 #[derive(Debug)]
 pub struct Connections {
     narrow: Channels,
@@ -85,7 +88,8 @@ struct Known {
 }
 
 impl Connections {
-    /// They are made, and served, on the `io` runtime. `tls`: see [`ChannelOptions`]. `sealer` has the cluster's key.
+    /// Creates the connections. They are made, and served, on the `io` runtime. For `tls`, see
+    /// [`ChannelOptions`]. `sealer` has the cluster's key.
     pub fn new(
         options: &ConnectionOptions,
         tls: Option<ClientTls>,
@@ -97,7 +101,8 @@ impl Connections {
             let options = ChannelOptions {
                 connect_timeout: options.connect_timeout,
                 stream_window_bytes: window.of(options.stream_window_bytes),
-                // What a stream that nobody reads holds back must not stop the others: each is bounded by itself.
+                // A stream that nobody reads must not stop the others of its connection. Each
+                // stream has a limit of its own.
                 connection_window_bytes: MAX_WINDOW_BYTES,
                 max_message_bytes: options.max_message_bytes,
                 closed_after: Some(CLOSED_AFTER),
@@ -114,10 +119,10 @@ impl Connections {
         }
     }
 
-    /// A client of a worker at this address.
+    /// Returns a client of the worker at this address.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the address is none.
+    /// `INVALID_ARGUMENT` if the address is not valid.
     pub fn get(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.get(&(worker, window))
@@ -140,8 +145,9 @@ impl Connections {
     }
 }
 
-/// What a worker says, or the way to it. A connection that breaks is reported by tonic under several codes, none of which a worker
-/// uses by itself.
+/// Converts a status into an error of the worker, or of the connection to it. tonic reports a
+/// broken connection under several codes. Such a status has a source, and the status that a worker
+/// sends has none.
 pub fn worker_error(status: Status) -> Error {
     let broken = std::error::Error::source(&status).is_some()
         && matches!(

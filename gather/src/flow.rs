@@ -1,8 +1,9 @@
-//! How much of a gather's rows is on its way at a time.
+//! Limits how much of a gather's rows is on its way at a time.
 //!
-//! A worker sends ahead what the HTTP/2 window of its stream takes, whether anybody reads it or not: with the default window, the
-//! streams of 2,160 workers park 4.2 GiB at a gateway. Therefore the window, and the size of messages, follow from the number
-//! of streams and the memory of the query, and what they may take is reserved in the memory pool before anything is asked for.
+//! A worker sends as much ahead as the HTTP/2 window of its stream takes, whether anybody reads it
+//! or not. With the default window, the streams of 2,160 workers park 4.2 GiB at a gateway.
+//! Therefore the window and the size of messages follow from the number of streams and the memory
+//! of the query. What they may take is reserved in the memory pool before any worker is asked.
 
 use std::sync::Arc;
 
@@ -14,31 +15,34 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::connections::Window;
 use crate::limits::Limits;
 
-/// The part of a query's memory that may be on its way; operators above the gather need the rest.
+/// Rows on their way may take a query's memory divided by this number. The operators above the
+/// gather need the rest.
 const SHARE_OF_MEMORY: usize = 2;
-/// A worker sends as much as its window takes until it is read again: a message takes at most so many reads.
+/// Maximum size of a batch, as a multiple of the window. A worker sends as much as its window
+/// takes, and more only when the stream is read. So a message takes at most this many reads.
 const WINDOWS_PER_BATCH: usize = 8;
-/// Smaller messages cost more than they carry.
+/// Minimum size of a batch that workers aim at. Smaller messages cost more than they carry.
 const MIN_BATCH_BYTES: usize = 8 << 10;
 
-/// What the streams of one gather may have on their way.
+/// How much the streams of one gather may have on their way.
 #[derive(Debug)]
 pub struct Flow {
-    /// What workers may send ahead.
+    /// How much a worker may send ahead in a stream.
     pub window: Window,
-    /// Bytes of a batch that workers aim at.
+    /// Target size of a batch that a worker sends, in bytes.
     pub batch_bytes: usize,
     bytes_per_stream: usize,
     reserved: Mutex<MemoryReservation>,
 }
 
 impl Flow {
-    /// The widest that so many streams of one of the gathers of a query with `memory` bytes may have, and that is free in the pool. All
-    /// of it is reserved until
-    /// streams take their shares.
+    /// Reserves memory for `streams` streams. Chooses the widest window for which both the query
+    /// and the pool have enough memory. The query may use `memory` bytes, which its `gathers`
+    /// gathers divide among themselves. All reserved memory stays here until streams take their
+    /// shares.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if even the narrowest does not fit.
+    /// `RESOURCE_EXHAUSTED` if not even the narrowest window fits.
     pub fn reserve(
         streams: usize,
         gathers: usize,
@@ -54,7 +58,7 @@ impl Flow {
         let mut narrowest = 0;
         for window in Window::WIDEST_FIRST {
             let ahead = window.bytes(limits.stream_window_bytes);
-            // In powers of two, so that like queries ask for the same.
+            // Sizes are powers of two, so that similar queries ask for the same size.
             let room = per_stream.saturating_sub(ahead);
             let sized = (1 << room.max(1).ilog2())
                 .min(batch)
@@ -88,17 +92,18 @@ impl Flow {
         ))
     }
 
-    /// So many bytes of rows by bucket come at once; of more than that, a worker says first how much it has, and then waits until the
-    /// others have said so, too. They fit into what is reserved for its stream.
+    /// Returns the maximum size, in bytes, of rows by bucket that come all at once. A worker with
+    /// more rows first says how much it has, and then waits until the other workers have said so,
+    /// too. The rows fit into the memory that is reserved for the worker's stream.
     pub fn small_bytes(&self, limits: &Limits) -> usize {
         let window = self.window.bytes(limits.stream_window_bytes);
         self.batch_bytes.max(window / 2)
     }
 
-    /// The share of one stream, to be held as long as it is open.
+    /// Returns the share of one stream. The stream holds it as long as it is open.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the gather is run once more, and there is no memory for that.
+    /// `RESOURCE_EXHAUSTED` if the gather is run once more and there is no memory for that.
     pub fn share(&self) -> Result<MemoryReservation> {
         let reserved = self.reserved.lock();
         if reserved.size() < self.bytes_per_stream {

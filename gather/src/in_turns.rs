@@ -1,4 +1,4 @@
-//! Streams read in turns.
+//! Reads several streams in turns.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,19 +6,20 @@ use std::task::{Context, Poll, ready};
 use futures::Stream;
 use futures::stream::{FuturesUnordered, StreamExt, StreamFuture};
 
-/// Items of one stream before others have their turn.
+/// Maximum number of items of one stream before the other streams have their turn.
 const MOST_IN_A_ROW: usize = 16;
 
-/// The items of all streams, as they come. A stream that has more to give is read on for a while: what belongs to it is in the processor's
-/// caches, and has left them when thousands of others were read meanwhile.
+/// The items of several streams, as they come. A stream that has more items is read on for a while:
+/// its data is in the processor's caches, and would be gone from them after thousands of other
+/// streams were read.
 pub struct InTurns<S> {
     waiting: FuturesUnordered<StreamFuture<S>>,
-    /// The stream that was read last, and how many items in a row.
+    /// The stream that was read last, and the number of its items that were read in a row.
     reading: Option<(S, usize)>,
 }
 
 impl<S: Stream + Unpin> InTurns<S> {
-    /// Of these streams; they are first polled in their order.
+    /// Creates the merged stream. The streams are first polled in their order.
     pub fn new(streams: impl IntoIterator<Item = S>) -> Self {
         Self {
             waiting: streams.into_iter().map(StreamExt::into_future).collect(),

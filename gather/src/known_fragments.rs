@@ -1,6 +1,7 @@
-//! Which workers know which fragments, as far as this node remembers.
+//! Remembers which workers know which fragments.
 //!
-//! No more than a hint: a worker that was started again, or has forgotten a fragment for others, asks for it.
+//! This is only a hint: a worker that was restarted, or that has dropped a fragment in favour of
+//! others, asks for it.
 
 use std::sync::Arc;
 
@@ -10,12 +11,14 @@ use parking_lot::Mutex;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::WorkerId;
 
-/// Fragments that are remembered; the one that was not used for the longest time is forgotten first.
+/// Maximum number of fragments that are remembered. The one that was not used for the longest time
+/// is forgotten first.
 const MOST_FRAGMENTS: u64 = 1024;
-/// Workers with larger numbers are sent every fragment. It bounds a fragment's bits to 8 KiB.
+/// Workers with this number or a larger one are sent every fragment. This limits the bits of a
+/// fragment to 8 KiB.
 const MOST_WORKERS: u64 = 1 << 16;
 
-/// The workers by fragment.
+/// The workers that know each fragment.
 #[derive(Debug)]
 pub struct KnownFragments(Cache<FragmentId, Arc<KnownBy>>);
 
@@ -26,7 +29,7 @@ impl Default for KnownFragments {
 }
 
 impl KnownFragments {
-    /// None so far.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self(
             Cache::builder()
@@ -36,18 +39,18 @@ impl KnownFragments {
         )
     }
 
-    /// Those that know a fragment.
+    /// Returns the workers that know a fragment.
     pub fn get(&self, fragment: FragmentId) -> Arc<KnownBy> {
         self.0.get_with(fragment, Arc::default)
     }
 }
 
-/// The workers that know a fragment: a bit for each, by its number.
+/// The workers that know a fragment. Each worker has one bit, at the position of its number.
 #[derive(Debug, Default)]
 pub struct KnownBy(Mutex<Vec<u64>>);
 
 impl KnownBy {
-    /// Whether the worker knows it.
+    /// Returns whether the worker knows the fragment.
     pub fn contains(&self, worker: WorkerId) -> bool {
         place(worker).is_some_and(|(word, bit)| {
             let words = self.0.lock();
@@ -55,7 +58,7 @@ impl KnownBy {
         })
     }
 
-    /// The worker has been sent it.
+    /// Notes that the worker has been sent the fragment.
     pub fn insert(&self, worker: WorkerId) {
         if let Some((word, bit)) = place(worker) {
             let mut words = self.0.lock();
@@ -66,7 +69,7 @@ impl KnownBy {
         }
     }
 
-    /// The worker does not know it any more.
+    /// Notes that the worker does not know the fragment any more.
     pub fn remove(&self, worker: WorkerId) {
         if let Some((word, bit)) = place(worker)
             && let Some(bits) = self.0.lock().get_mut(word)
@@ -76,7 +79,7 @@ impl KnownBy {
     }
 }
 
-/// The word and the bit within it.
+/// Returns the index of the worker's word, and the worker's bit within it.
 fn place(worker: WorkerId) -> Option<(usize, u64)> {
     if worker.0 >= MOST_WORKERS {
         return None;
@@ -105,7 +108,7 @@ mod tests {
         known.get(fragment).remove(WorkerId(64));
         assert!(!known.get(fragment).contains(WorkerId(64)));
         assert!(known.get(fragment).contains(WorkerId(63)));
-        // Also if nothing was noted so far.
+        // A worker that was never noted can be removed, too.
         known.get(other).remove(WorkerId(64));
     }
 

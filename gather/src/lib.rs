@@ -1,40 +1,42 @@
 //! Pulls the rows of many workers, and merges partial results bucket by bucket.
 //!
-//! A gateway gathers for its clients, and a worker that relays gathers from other workers for a gateway. What both do is here; how they
-//! know the workers is theirs ([`peers::Peers`]), and so is what they ask for ([`request::Request`]).
+//! A gateway gathers rows for its clients. A worker that relays gathers rows from other workers for
+//! a gateway. This crate contains what both of them do. Each of them supplies how it knows the
+//! workers ([`peers::Peers`]) and what it asks them for ([`request::Request`]).
 //!
-//! All streams ([`stream::WorkerStream`]) of a gather are opened at once when it is first polled, and read inline by the task that polls
-//! it: no queue, no hand-over and no task per stream.
+//! All streams ([`stream::WorkerStream`]) of a gather are opened at once, when the gather is first
+//! polled. The task that polls the gather reads them inline: a stream has no queue, no hand-over
+//! and no task of its own.
 
-/// What a client was announced to whom rows of workers are passed on as they come.
+/// Holds the schema that was announced to a client whose rows come from workers unchanged.
 pub mod announced;
-/// Connections to workers: one per worker and window.
+/// Keeps the connections to workers: one per worker and window.
 pub mod connections;
-/// How much of a gather's rows is on its way at a time.
+/// Limits how much of a gather's rows is on its way at a time.
 pub mod flow;
-/// Streams read in turns.
+/// Reads several streams in turns.
 pub mod in_turns;
-/// Which workers know which fragments.
+/// Remembers which workers know which fragments.
 pub mod known_fragments;
-/// Deadlines and sizes.
+/// Defines the deadlines and sizes of a gather.
 pub mod limits;
-/// The rows of other workers, on one that relays.
+/// Reads the rows of other workers, on a worker that relays.
 pub mod members;
-/// The partial results of many workers, merged piece by piece.
+/// Merges the partial results of many workers piece by piece.
 pub mod merge;
-/// The rows in a message of another node.
+/// Decodes the rows in a message of another node.
 pub mod message_rows;
-/// Messages of workers that are a client's, too.
+/// Passes messages of workers on to a client undecoded.
 pub mod passed_on;
-/// How a node reaches the workers of its cluster.
+/// Defines how a node reaches the workers of its cluster.
 pub mod peers;
-/// What a gather learned of its workers: rows, bytes, time.
+/// Records what a gather learned of its workers: rows, bytes, time.
 pub mod report;
-/// What the streams of one gather ask their workers for.
+/// Defines what the streams of one gather ask their workers for.
 pub mod request;
-/// The rows of one worker: opening, retrying, deadlines, decoding.
+/// Reads the rows of one worker: opening, retrying, deadlines, decoding.
 pub mod stream;
-/// Who is asked, and for what.
+/// Defines which worker is asked, and for what.
 pub mod target;
 
 pub use connections::{Connections, Window, worker_error};

@@ -1,31 +1,31 @@
-//! Deadlines and sizes of a gather.
+//! Defines the deadlines and sizes of a gather.
 
 use std::time::Duration;
 
 use volary_node::message_limit::MessageLimit;
 
-/// What the operator has set.
+/// The deadlines and sizes of a gather. On a gateway, the operator sets them.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// A worker that sends nothing for so long, not even a sign of life, is given up.
+    /// Time after which a worker is given up if it has sent nothing, not even a sign of life.
     pub idle_timeout: Duration,
-    /// How long a stream that failed before its first row is tried again.
+    /// How long a stream is retried if it failed before its first row.
     pub retry_for: Duration,
-    /// Size of a batch that a worker aims at, in bytes, where there is memory for it.
+    /// Target size of a batch that a worker sends, in bytes, if there is memory for it.
     pub batch_bytes: usize,
-    /// The widest HTTP/2 window of a stream, in bytes.
+    /// Size of the widest HTTP/2 window of a stream, in bytes.
     pub stream_window_bytes: usize,
-    /// The largest message that is taken from a worker.
+    /// Size of the largest message that is accepted from a worker.
     pub message: MessageLimit,
-    /// The settings that say how much memory a gather may take, for errors.
+    /// The settings that say how much memory a gather may take. Errors name them.
     pub memory_setting: &'static str,
 }
 
 impl Limits {
-    /// Workers send a sign of life so many times within the idle timeout.
+    /// Number of signs of life that a worker sends within the idle timeout.
     const SIGNS_OF_LIFE_PER_TIMEOUT: u32 = 4;
 
-    /// How often a worker that has nothing to send says that it lives.
+    /// Returns how often a worker that has nothing to send says that it is alive.
     pub fn keep_alive(&self) -> Duration {
         self.idle_timeout / Self::SIGNS_OF_LIFE_PER_TIMEOUT
     }

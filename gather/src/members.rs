@@ -1,4 +1,4 @@
-//! The rows of other workers, on one that relays.
+//! Reads the rows of other workers, on a worker that relays.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ use crate::request::{Question, Request};
 use crate::stream::{WorkerStream, worker_stream};
 use crate::target::Target;
 
-/// The leaf of what a relay runs: the rows of its members. On a gateway, which plans with it, it has none.
+/// The leaf of the plan that a relay runs. It reads the rows of the relay's members. A gateway
+/// plans with this leaf, too; there it has no members.
 #[derive(Debug)]
 pub struct MembersExec {
     members: Option<Arc<Members>>,
@@ -46,7 +47,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Each of `targets` is asked this. `memory`: bytes that may be on their way, and be merged.
+    /// Creates the members: each of `targets` is asked `question`. `memory` limits both the bytes
+    /// that are on their way and the bytes that are merged.
     pub fn new(targets: Vec<Target>, question: Question, memory: usize) -> Self {
         Self {
             targets,
@@ -56,7 +58,8 @@ impl Members {
         }
     }
 
-    /// Made when the first stream opens, as memory for all of them is reserved with it.
+    /// Returns the request. It is made when the first stream opens, because memory for all streams
+    /// is reserved with it.
     fn request(&self, task: &TaskContext) -> volary_flight_proto::Result<Arc<Request>> {
         let mut made = self.made.lock();
         if let Some(made) = made.as_ref() {
@@ -71,7 +74,8 @@ impl Members {
 }
 
 impl MembersExec {
-    /// Rows of these columns, in so many partitions.
+    /// Creates a leaf whose rows have this schema. It has at most `partitions` partitions, and not
+    /// more partitions than members.
     pub fn new(schema: SchemaRef, members: Option<Arc<Members>>, partitions: usize) -> Self {
         let count = members.as_ref().map_or(1, |members| members.targets.len());
         let properties = PlanProperties::new(

@@ -1,4 +1,4 @@
-//! The rows in a message of another node.
+//! Decodes the rows in a message of another node.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 const UNREADABLE: &str =
     "the rows that a worker has sent cannot be read; run the same release on all nodes";
 
-/// The rows of a message, which has no dictionaries, in this schema.
+/// Decodes the rows of a message in this schema. The message has no dictionaries.
 ///
 /// # Errors
-/// `INTERNAL` if it cannot be read. arrow's reader trusts some lengths in it, and panics: that is caught here.
+/// `INTERNAL` if the message cannot be read. arrow's reader trusts some lengths in the message and
+/// panics if they are wrong; the panic is caught here.
 pub fn rows_of(message: &FlightData, schema: SchemaRef) -> Result<RecordBatch> {
     let read = || flight_data_to_arrow_batch(message, schema, &HashMap::new());
     match catch_unwind(AssertUnwindSafe(read)) {

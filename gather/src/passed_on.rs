@@ -1,4 +1,5 @@
-//! Messages of workers that are a client's, too: where nothing is left to do with their rows, nobody decodes them on their way.
+//! Passes messages of workers on to a client. Nobody decodes the messages on their way if nothing
+//! is left to do with their rows.
 
 use arrow_flight::FlightData;
 use bytes::Bytes;
@@ -9,16 +10,16 @@ use volary_flight_proto::frame::RowsByBucket;
 use crate::request::Request;
 use crate::stream::FromMessage;
 
-/// A message for the client.
+/// A message of a worker that is passed on to the client.
 #[derive(Debug)]
 pub struct PassedOn {
-    /// It has rows, and nothing that nodes say to each other.
+    /// The message. It has rows, and nothing that nodes say to each other.
     pub message: FlightData,
-    /// How many.
+    /// Number of rows in the message.
     pub rows: u64,
 }
 
-/// Messages for a client; see [`crate::WorkerStream`].
+/// The messages for a client. See [`crate::WorkerStream`].
 pub type PassedOnStream = BoxStream<'static, Result<PassedOn>>;
 
 impl FromMessage for PassedOn {

@@ -1,4 +1,4 @@
-//! How a node reaches the workers of its cluster.
+//! Defines how a node reaches the workers of its cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use volary_node::channel::NodeClient;
 use crate::connections::Window;
 use crate::known_fragments::KnownBy;
 
-/// The workers, as the node that gathers from them knows them.
+/// The workers, as they are known to the node that gathers from them.
 pub trait Peers: fmt::Debug + Send + Sync {
-    /// The cluster's id.
+    /// Returns the id of the cluster.
     fn cluster_id(&self) -> ClusterId;
 
-    /// Seals tickets.
+    /// Returns the sealer for tickets.
     fn sealer(&self) -> &Sealer;
 
-    /// A client of a worker; it connects when it is used.
+    /// Returns a client of a worker. The client connects when it is used.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if nothing is known of the worker.
+    /// `UNAVAILABLE` on a gateway, or `INTERNAL` on a relay, if nothing is known of the worker.
     fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient>;
 
-    /// Where a worker listens, `host:port`, as far as is known now.
+    /// Returns the address at which a worker listens (`host:port`), as far as it is known now.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if nothing is known of the worker.
+    /// `UNAVAILABLE` on a gateway, or `INTERNAL` on a relay, if nothing is known of the worker.
     fn address(&self, worker: WorkerId) -> Result<String>;
 
-    /// A worker's name and address, for messages: `worker w3 at 127.0.0.1:7203`.
+    /// Returns a worker's name and address for messages: `worker w3 at 127.0.0.1:7203`.
     fn name(&self, worker: WorkerId) -> String;
 
-    /// What a worker's failure is told as: with the worker's name in front.
+    /// Puts the worker's name in front of an error of the worker.
     fn failure(&self, worker: WorkerId, error: Error) -> Error {
         error.at(self.name(worker))
     }
 
-    /// Puts workers that live before others; otherwise they stay in their order.
+    /// Moves the workers that are alive to the front. The order is otherwise unchanged.
     fn sort_live_first(&self, workers: &mut [WorkerId]);
 
-    /// The workers that have been sent a fragment, and need not be sent it again.
+    /// Returns the workers that have been sent a fragment, and that need not be sent it again.
     fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy>;
 }

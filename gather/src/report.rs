@@ -1,4 +1,4 @@
-//! What a gather learned of its workers: rows, bytes, time.
+//! Records what a gather learned of its workers: rows, bytes, time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,37 +8,38 @@ use parking_lot::Mutex;
 use volary_flight_proto::frame::EndOfStream;
 use volary_flight_proto::ids::WorkerId;
 
-/// One worker's part. Of a stream that was opened again, only the last attempt is told of, except in `total` and `sent_bytes`.
+/// What a gather learned of one worker. If the stream was opened again, only the last attempt
+/// counts, except in `total`, `sent_bytes` and `retries`.
 #[derive(Debug, Clone)]
 pub struct WorkerReport {
-    /// The worker.
+    /// Id of the worker.
     pub worker: WorkerId,
-    /// The workers whose rows it merges; 0 if they are its own.
+    /// Number of workers whose rows the worker merges. It is 0 if the rows are the worker's own.
     pub members: u64,
-    /// Rows that arrived.
+    /// Number of rows that arrived.
     pub rows: u64,
-    /// Messages with rows.
+    /// Number of messages with rows.
     pub batches: u64,
-    /// Bytes that arrived, as encoded.
+    /// Number of bytes that arrived, as encoded.
     pub bytes: u64,
-    /// Bytes of the tickets that were sent.
+    /// Size of the tickets that were sent, in bytes.
     pub sent_bytes: u64,
-    /// Until the stream was open.
+    /// Time until the stream was open.
     pub open: Duration,
-    /// Waiting for messages.
+    /// Time spent waiting for messages.
     pub network: Duration,
-    /// Decoding them.
+    /// Time spent decoding messages.
     pub decode: Duration,
-    /// From the first poll until the last row that was read.
+    /// Time from the first poll to the last row that was read.
     pub total: Duration,
-    /// Streams that failed and were opened again.
+    /// Number of times that the stream failed and was opened again.
     pub retries: u32,
-    /// What the worker said at the end; none if the stream was not read so far.
+    /// What the worker said at the end of its stream. `None` if the stream was not read to its end.
     pub end: Option<EndOfStream>,
 }
 
 impl WorkerReport {
-    /// Of a worker that is asked now.
+    /// Creates the report of a worker that is asked now.
     pub fn new(worker: WorkerId, members: u64) -> Self {
         Self {
             worker,
@@ -56,20 +57,20 @@ impl WorkerReport {
         }
     }
 
-    /// What most of the time went to.
+    /// Returns what most of the time was spent on.
     pub fn slowest_part(&self) -> &'static str {
         let Some(end) = &self.end else {
             return "its reader, which stopped it";
         };
         let on_worker = Duration::from_micros(end.total_us);
         let queued = Duration::from_micros(end.queued_us);
-        // What is neither waiting for messages nor decoding them: others were read first.
+        // In the rest of the time, other streams were read first.
         let read_late = self
             .total
             .saturating_sub(self.open + self.network + self.decode);
         let parts = [
             (queued, "its queue"),
-            // A worker that is read late waits itself.
+            // A worker whose stream is read late has to wait itself. That time is not its own.
             (on_worker.saturating_sub(queued + read_late), "its scan"),
             (
                 self.total
@@ -83,7 +84,7 @@ impl WorkerReport {
         slowest.map_or("nothing", |(_, part)| part)
     }
 
-    /// The same worker, or another copy, is asked again.
+    /// Begins the report anew, because the same worker, or another copy, is asked again.
     pub fn begin_again(&mut self, worker: WorkerId) {
         *self = Self {
             sent_bytes: self.sent_bytes,
@@ -93,7 +94,7 @@ impl WorkerReport {
     }
 }
 
-/// The reports of a gather's workers, filled while it runs.
+/// The reports of a gather's workers. They are filled while the gather runs.
 #[derive(Debug, Clone, Default)]
 pub struct Reports(Arc<Mutex<Learned>>);
 
@@ -101,31 +102,35 @@ pub struct Reports(Arc<Mutex<Learned>>);
 struct Learned {
     workers: Vec<Arc<Mutex<WorkerReport>>>,
     narrowed_to: Option<String>,
-    /// Streams that were read to their end.
+    /// Number of streams that were read to their end.
     ended: usize,
     /// The longest time that passed before a message came.
     longest_wait: Duration,
 }
 
-/// Streams that a gather must have for one of them to be judged by the others.
+/// Minimum number of sibling streams for a stream to be judged by them.
 const FEWEST_SIBLINGS: usize = 3;
-/// How much longer than any of its siblings a stream may be silent.
+/// A stream may be silent for this many times the longest time that any stream was silent.
 const TIMES_LONGEST_WAIT: u32 = 4;
-/// The part of the idle timeout that a stream may be silent in any case: signs of life come in a quarter of it.
+/// A stream may always be silent for the idle timeout divided by this number. Signs of life come
+/// every quarter of the idle timeout.
 const LEAST_PART: u32 = 2;
-/// Machines that are busy, or moved to another host, pause for so long.
+/// A stream may always be silent for this time, unless the idle timeout is shorter. Machines that
+/// are busy, or that are moved to another host, pause for that long.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reports {
-    /// A worker's report, to be filled while its stream is read. It counts from now on: an operator above that has enough rows, such
-    /// as a limit, drops the stream before its end, and some only after the query's last row is out.
+    /// Adds the report of a worker and returns it, to be filled while the worker's stream is read.
+    /// It counts from now on, and not only after the end of the stream. An operator above the
+    /// gather that has enough rows, such as a limit, drops the stream before its end. Some
+    /// operators do so only after the query's last row is out.
     pub fn begin(&self, worker: WorkerId, members: u64) -> Arc<Mutex<WorkerReport>> {
         let report = Arc::new(Mutex::new(WorkerReport::new(worker, members)));
         self.0.lock().workers.push(Arc::clone(&report));
         report
     }
 
-    /// Notes how long a message was waited for.
+    /// Notes how long a stream waited for a message.
     pub fn waited(&self, wait: Duration) {
         let mut learned = self.0.lock();
         learned.longest_wait = learned.longest_wait.max(wait);
@@ -136,8 +141,9 @@ impl Reports {
         self.0.lock().ended += 1;
     }
 
-    /// How long a stream may be silent. When most of its siblings have ended, it is measured by them: one that hangs is noticed
-    /// sooner than by the timeout that all have.
+    /// Returns how long a stream may be silent. When at least half of its siblings have ended, the
+    /// limit follows from the longest wait for a message so far. A stream that hangs is then
+    /// noticed sooner than by the idle timeout, which all streams have.
     pub fn patience(&self, idle_timeout: Duration) -> Duration {
         let learned = self.0.lock();
         let siblings = learned.workers.len().saturating_sub(1);
@@ -149,12 +155,12 @@ impl Reports {
         by_siblings.max(least).min(idle_timeout)
     }
 
-    /// Notes which rows were asked for, of a fragment that joins above narrow.
+    /// Notes which rows a fragment asks for if joins above it narrow it.
     pub fn narrowed_to(&self, rows: String) {
         self.0.lock().narrowed_to = Some(rows);
     }
 
-    /// All of them, by worker.
+    /// Returns all reports, ordered by worker.
     pub fn all(&self) -> Vec<WorkerReport> {
         let learned = self.0.lock();
         let reports = learned.workers.iter().map(|report| report.lock().clone());
@@ -163,8 +169,9 @@ impl Reports {
         all
     }
 
-    /// What each worker said that has ended, and how many it stands for: itself, or the members whose rows it merges. Nothing is copied:
-    /// there may be thousands.
+    /// Calls `visit` for each worker that has ended, with what the worker said and the number of
+    /// workers that it stands for: itself, or the members whose rows it merges. Nothing is copied,
+    /// because there may be thousands of workers.
     pub fn for_each_end(&self, mut visit: impl FnMut(&EndOfStream, u64)) {
         let learned = self.0.lock();
         for report in &learned.workers {
@@ -175,7 +182,7 @@ impl Reports {
         }
     }
 
-    /// What all of them did, as one that relays says it at its end.
+    /// Returns what all workers did together, as a relay says it at the end of its own stream.
     pub fn total(&self) -> EndOfStream {
         let all = self.all();
         let slowest = self.slowest();
@@ -198,15 +205,16 @@ impl Reports {
         })
     }
 
-    /// The worker that took longest.
+    /// Returns the report of the worker that took longest.
     pub fn slowest(&self) -> Option<WorkerReport> {
         self.all().into_iter().max_by_key(|report| report.total)
     }
 }
 
 impl fmt::Display for Reports {
-    /// What was asked for, if joins narrowed it, what the plan took in all tickets, how many streams were not read to their end, the
-    /// spread over the workers, and the slowest one.
+    /// Shows which rows were asked for if joins narrowed them, how many bytes all tickets took, how
+    /// many streams were not read to their end, the spread over the workers, and the slowest
+    /// worker.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rows) = &self.0.lock().narrowed_to {
             writeln!(f, "narrowed to {rows}")?;
@@ -233,7 +241,7 @@ impl fmt::Display for Reports {
     }
 }
 
-/// Of all tickets, those of relays included.
+/// Returns the size of all tickets, including those that relays sent.
 fn sent_bytes(all: &[WorkerReport]) -> u64 {
     let of_relay = |report: &WorkerReport| report.end.as_ref().map_or(0, |end| end.sent_bytes);
     let sent = all
@@ -242,7 +250,8 @@ fn sent_bytes(all: &[WorkerReport]) -> u64 {
     sent.fold(0, u64::saturating_add)
 }
 
-/// Minimum, median and maximum over the workers, of what they measured themselves over those that were read to the end.
+/// Shows the minimum, the median and the maximum over the workers. Values that workers measured
+/// themselves cover only the streams that were read to their end.
 struct Spreads<'a>(&'a [WorkerReport]);
 
 impl fmt::Display for Spreads<'_> {
@@ -264,7 +273,7 @@ impl fmt::Display for Spreads<'_> {
     }
 }
 
-/// Nothing if there are no values.
+/// Writes nothing if `values` is empty.
 fn write_spread(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -416,7 +425,7 @@ mod tests {
         (0..4).for_each(|_| reports.ended());
         assert_eq!(reports.patience(idle), Duration::from_secs(5));
         assert_eq!(reports.patience(LEAST_PATIENCE), LEAST_PATIENCE);
-        // Others were silent for about as long.
+        // Another stream was silent for about as long.
         reports.waited(Duration::from_secs(2));
         assert_eq!(reports.patience(idle), Duration::from_secs(8));
         reports.waited(Duration::from_secs(9));

@@ -1,4 +1,4 @@
-//! What the streams of one gather ask their workers for.
+//! Defines what the streams of one gather ask their workers for.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,46 +20,48 @@ use crate::report::Reports;
 /// A fragment to be run on several workers.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The query.
+    /// Id of the query.
     pub query_id: QueryId,
-    /// Whose it is, as tickets say it.
+    /// Number of the user whose query it is, as tickets carry it.
     pub owner: u32,
-    /// What it sees.
+    /// The writes that the query sees.
     pub snapshot: Snapshot,
-    /// The writes that the tallies of the targets' scans count, where they are others.
+    /// The writes that the tallies of the targets' scans count. `None` if they are the writes of
+    /// the snapshot.
     pub counted: Option<Snapshot>,
-    /// Which history of writes the catalog has.
+    /// The history of writes that the catalog belongs to.
     pub lineage: Lineage,
     /// How workers are reached.
     pub peers: Arc<dyn Peers>,
-    /// Deadlines and sizes.
+    /// The deadlines and sizes.
     pub limits: Limits,
-    /// The fragment's handle.
+    /// Handle of the fragment.
     pub fragment_id: FragmentId,
     /// The encoded fragment (`volary_flight_proto::fragment::Fragment`).
     pub fragment: Bytes,
-    /// The workers that need not be sent it.
+    /// The workers that need not be sent the fragment.
     pub known_by: Arc<KnownBy>,
-    /// The encoded values of its parameters.
+    /// The encoded values of the fragment's parameters.
     pub parameters: Bytes,
-    /// The fragment's columns.
+    /// Schema of the fragment's rows.
     pub schema: SchemaRef,
-    /// What a client was announced to whom the messages of workers are passed on as they are.
+    /// The schema that was announced to a client, if the workers' messages are passed on to the
+    /// client unchanged.
     pub announced: Option<Announced>,
-    /// Where workers are reported.
+    /// Collects the reports on the workers.
     pub reports: Reports,
 }
 
-/// A question that is asked: memory for the answers is reserved.
+/// A question for which memory is reserved, so that it can be asked.
 #[derive(Debug)]
 pub struct Request {
     question: Question,
-    /// What its streams may have on their way.
+    /// How much the streams may have on their way.
     pub flow: Flow,
 }
 
 impl Question {
-    /// With memory for its answers.
+    /// Combines the question with the memory for its answers.
     pub fn with(self, flow: Flow) -> Request {
         Request {
             question: self,

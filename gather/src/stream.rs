@@ -1,4 +1,4 @@
-//! The rows of one worker: opening, retrying, deadlines, decoding.
+//! Reads the rows of one worker: opening, retrying, deadlines, decoding.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,20 +31,23 @@ use crate::target::Target;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
-/// How often a limit is looked at within the idle timeout.
+/// Number of times within the idle timeout that the limit of a stream is checked.
 const LIMIT_CHECKS: u32 = 8;
-/// Workers with the same rows that are asked one after another: each may take the whole idle timeout to fail.
+/// Maximum number of workers with the same rows that are asked one after another. Each of them may
+/// take the whole idle timeout to fail.
 const MAX_COPIES_ASKED: usize = 3;
 
-/// The rows of one worker, whole: the stream ends well only after the worker has said that it sent all.
+/// All rows of one worker. The stream ends without an error only after the worker has said that it
+/// sent all rows.
 pub type WorkerStream = BoxStream<'static, Result<Rows>>;
 
-/// What the reader of a worker is handed of a message with rows.
+/// What the reader of a worker's stream gets for each message with rows.
 pub trait FromMessage: Sized + Send + 'static {
-    /// `rows`: how many the message has. `outline`: which buckets they belong to, if they were asked for by bucket.
+    /// Converts a message that has `rows` rows. `outline` says which buckets the rows belong to, if
+    /// the fragment asked for rows by bucket.
     ///
     /// # Errors
-    /// If the message cannot be decoded.
+    /// Fails if the message cannot be decoded.
     fn from_message(
         message: FlightData,
         rows: u64,
@@ -53,12 +56,12 @@ pub trait FromMessage: Sized + Send + 'static {
     ) -> Result<Self>;
 }
 
-/// A message with rows.
+/// A message with rows, decoded.
 #[derive(Debug)]
 pub struct Rows {
     /// The rows.
     pub batch: RecordBatch,
-    /// Which buckets they belong to, if the fragment was asked for rows by bucket.
+    /// The buckets that the rows belong to, if the fragment asked for rows by bucket.
     pub outline: Option<RowsByBucket>,
 }
 
@@ -75,7 +78,8 @@ impl FromMessage for Rows {
     }
 }
 
-/// Asks when it is first polled; `request` is `None` if no row is of use. Errors name the worker.
+/// Returns a stream that asks the worker when it is first polled. `request` returns `None` if no
+/// row is needed. Errors of the worker name it.
 pub fn worker_stream<T, R>(request: R, target: Target) -> BoxStream<'static, Result<T>>
 where
     T: FromMessage,
@@ -129,33 +133,34 @@ fn read<T: FromMessage>(
 
 struct Reader {
     request: Arc<Request>,
-    /// The one that is asked now.
+    /// The worker that is asked now.
     worker: WorkerId,
-    /// Those that were not asked yet.
+    /// The workers with the same rows that were not asked yet.
     other_copies: std::vec::IntoIter<WorkerId>,
     scans: Vec<ScanShards>,
     members: Vec<Target>,
     report: Arc<Mutex<WorkerReport>>,
     started: Instant,
-    /// What the ticket of `messages` says.
+    /// What the ticket that opened `messages` says of the fragment.
     form: Form,
     messages: Option<Streaming<FlightData>>,
-    /// Its share of what may be on its way, until its end.
+    /// The stream's share of the memory for rows on their way. It is held until the end of the
+    /// stream.
     on_its_way: Option<MemoryReservation>,
 }
 
 /// What a ticket says of its fragment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Which one it is.
+    /// Only the fragment's handle.
     Handle,
-    /// That, and the fragment itself.
+    /// The fragment's handle, and the fragment itself.
     Whole,
 }
 
-/// What a message of a worker is.
+/// What a message of a worker contains.
 enum Received<T> {
-    /// Of the rows that follow: the worker has decoded the fragment.
+    /// The schema of the rows that follow. It shows that the worker has decoded the fragment.
     Schema,
     Rows(T),
     SendFragment,
@@ -198,8 +203,9 @@ impl Reader {
         }
     }
 
-    /// Only what has shown no row can be had again from the start: from another copy, or from the same worker, which may only have
-    /// restarted.
+    /// Returns whether the stream may be opened again. This is possible only if it has handed out
+    /// no row. It is then read from the start: from another copy, or from the same worker, which
+    /// may only have restarted.
     fn may_retry(&self, error: &Error) -> bool {
         let has_other_copy = self.other_copies.len() > 0;
         let may_recover = match error.code() {
@@ -256,7 +262,7 @@ impl Reader {
         let mut client = self.request.peers.client(self.worker, window)?;
         let ticket = self.ticket(form)?;
         self.report.lock().sent_bytes += ticket.len() as u64;
-        // It is large, and needed until the stream is open only.
+        // The future is boxed because it is large, and needed only until the stream is open.
         let opening = Box::pin(async move { client.do_get(Ticket { ticket }).await });
         let response = self.in_time(opening, "opened no stream").await?;
         self.messages = Some(response.map_err(worker_error)?.into_inner());
@@ -268,7 +274,8 @@ impl Reader {
     fn ticket(&self, form: Form) -> Result<Bytes> {
         let request = &self.request;
         let peers = &request.peers;
-        // A worker may have started again since the query was planned, or since a relay could not reach it.
+        // The address is looked up for each ticket: a worker may have started again since the query
+        // was planned, or since a relay could not reach it.
         let members = self.members.iter().map(|member| {
             Ok(Member {
                 worker_id: member.worker.0,
@@ -297,14 +304,16 @@ impl Reader {
             counted: request.counted.clone(),
             owner: request.owner,
         };
-        // Long enough for clocks that differ: a worker opens the ticket before it lets it wait.
+        // The additional minute is for clocks that differ. Time in a queue need not be covered,
+        // because a worker opens the ticket before it lets it wait.
         let limits = &request.limits;
         let valid_for = limits.retry_for + limits.idle_timeout + Duration::from_secs(60);
         let sealer = peers.sealer();
         Ok(sealer.seal(Purpose::Fragment, &ticket, valid_for))
     }
 
-    /// A worker may ask for the fragment once, and before it has sent rows.
+    /// Checks that the worker may ask for the fragment: it may ask once, and only before it has
+    /// sent rows.
     fn check_may_ask(&self) -> Result<()> {
         if self.form == Form::Handle && self.report.lock().rows == 0 {
             return Ok(());
@@ -332,10 +341,11 @@ impl Reader {
     async fn in_time<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
         let idle_timeout = self.request.limits.idle_timeout;
         let mut work = pin!(work);
-        // Time in which somebody waited: a gather that nobody polls, because its client reads nothing, learns of nothing.
+        // Counts only the time in which somebody waited. If a client reads nothing, nobody polls
+        // the gather, and the gather does not learn that messages have come.
         let mut waited = Duration::ZERO;
         loop {
-            // Siblings that end meanwhile shorten the limit.
+            // The limit becomes shorter when sibling streams end meanwhile.
             let limit = self.request.reports.patience(idle_timeout);
             let left = limit.saturating_sub(waited);
             if left.is_zero() {
@@ -351,7 +361,8 @@ impl Reader {
             if let Ok(done) = timeout(check, &mut work).await {
                 return Ok(done);
             }
-            // Late is who was not polled in time.
+            // If the check itself comes late, nobody polled the stream in time, and the worker is
+            // not to blame.
             if asked.elapsed() < check + check / 4 {
                 waited += check;
             }
@@ -401,7 +412,8 @@ impl Reader {
         Ok(Received::Rows(received))
     }
 
-    /// A result is whole or an error.
+    /// Accepts the end of a stream only if all rows and batches arrived: a result is whole or an
+    /// error.
     fn complete<T>(&self, end: EndOfStream) -> Result<Received<T>> {
         let report = self.report.lock();
         if (end.rows, end.batches) == (report.rows, report.batches) {

@@ -1,23 +1,25 @@
-//! Who is asked, and for what.
+//! Defines which worker is asked, and for what.
 
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
-/// A worker, and what it reads of the fragment's scans: from its own shards, or, if it relays, from other workers.
+/// A worker, and what it reads for the scans of a fragment. It reads its own shards or, if it
+/// relays, the rows of other workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// The worker.
+    /// Id of the worker.
     pub worker: WorkerId,
-    /// Others that can do the same, for when it cannot be had.
+    /// The other workers that can do the same, in case the worker does not answer.
     pub others: Vec<WorkerId>,
-    /// The shards that each scan of the fragment covers there, by the scan's ordinal.
+    /// The shards that each scan of the fragment covers on the worker, by the scan's ordinal.
     pub scans: Vec<ScanShards>,
-    /// The workers whose rows it merges; none if it does not relay.
+    /// The workers whose rows the worker merges. Empty if it does not relay.
     pub members: Vec<Self>,
 }
 
 impl Target {
-    /// The part of the workers that one of so many readers has.
+    /// Returns the part of the targets that the reader with the number `reader` has, if there are
+    /// `readers` readers.
     pub fn part_of(targets: &[Self], reader: usize, readers: usize) -> &[Self] {
         let start = reader * targets.len() / readers;
         let end = (reader + 1) * targets.len() / readers;

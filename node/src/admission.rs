@@ -1,8 +1,9 @@
-//! How much runs at the same time, and how much waits.
+//! Limits how much runs at the same time, and queues the rest.
 //!
-//! Those who wait are served in turn: user by user, of a user session by session, and within a session in the order of their
-//! arrival. So who queues hundreds of statements makes another one wait for one of them, not for all. And nobody has all
-//! places: one user's have a limit, above which the user waits although places are free.
+//! Callers that wait are served in turn: one user after the other, for each user one session after
+//! the other, and within a session in the order of arrival. So if a user queues hundreds of
+//! statements, another user waits for one of them, not for all. No user can have all places: above
+//! a limit, a user waits even if places are free.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -14,41 +15,43 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// How much the time that a place was held counts in the mean: about the last ten of them make it.
+/// Weight of the latest place in the mean time that places are held. The last ten places or so
+/// determine the mean.
 const WEIGHT_OF_LATEST: f64 = 0.2;
-/// As long as no place was given back yet.
+/// Assumed mean time in seconds, as long as no place was returned yet.
 const ASSUMED_SECONDS: f64 = 1.0;
-/// When those who are refused are told to come back, at the earliest and at the latest.
+/// Shortest and longest time, in seconds, after which refused callers are told to try again.
 const RETRY_SECONDS: (f64, f64) = (0.1, 60.0);
 
-/// Returns how many of so many places one user may have where nobody says otherwise: three quarters.
+/// Returns how many of the places one user may have if no setting limits it: three quarters.
 pub fn places_of_user(max_running: usize) -> usize {
     max_running.saturating_mul(3).div_ceil(4)
 }
 
-/// Lets so many run, so many more wait for their turn, and refuses the others.
+/// Lets a limited number run, lets a limited number wait for their turn, and refuses the rest.
 #[derive(Debug)]
 pub struct Admission {
     what: &'static str,
     max_waiting: usize,
     max_waiting_per_session: usize,
-    /// Makes the keys of users and sessions. Two with one key would share a queue and a limit, which is no harm.
+    /// Hashes users and sessions to keys. If two of them have the same key, they share a queue and
+    /// a limit, which does no harm.
     keys: RandomState,
     shared: Arc<Shared>,
 }
 
-/// A place; given back when it is dropped.
+/// A place. Dropping it returns it.
 #[derive(Debug)]
 pub struct Place {
-    /// None once it is nobody's.
+    /// The admission that the place belongs to. It is `None` once the place has been taken back.
     of: Option<Arc<Shared>>,
-    /// Whose it is.
+    /// Key of the user who has the place.
     user: u64,
     since: Instant,
 }
 
 impl Admission {
-    /// `what` is what waits, in the plural, for errors: "statements".
+    /// Creates an admission. `what` names in the plural what waits, for errors: "statements".
     pub fn new(what: &'static str, max_running: usize, max_waiting: usize) -> Self {
         Self {
             what,
@@ -63,7 +66,7 @@ impl Admission {
         }
     }
 
-    /// The same, with a limit for those of one user that run.
+    /// Sets a limit on how many of one user run at the same time.
     #[must_use]
     pub fn with_max_running_per_user(self, max_running_per_user: usize) -> Self {
         let shared = Shared {
@@ -77,7 +80,7 @@ impl Admission {
         }
     }
 
-    /// The same, with a limit for those of one session that wait.
+    /// Sets a limit on how many of one session wait.
     #[must_use]
     pub fn with_max_waiting_per_session(self, max_waiting_per_session: usize) -> Self {
         Self {
@@ -86,19 +89,20 @@ impl Admission {
         }
     }
 
-    /// Waits for a place as one of a session, each of which is a user by itself. Dropping the future gives up waiting.
+    /// Waits for a place for a session that counts as a user of its own. Dropping the future gives
+    /// up waiting.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
+    /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
     pub async fn enter_as(&self, session: &impl Hash) -> Result<Place> {
         self.enter_of(session, session, None).await
     }
 
-    /// Waits for a place as one of a user's session. `most_of_user`: so many of the user's run at a time, where that is less than all
-    /// users may have. Dropping the future gives up waiting.
+    /// Waits for a place for a session of a user. `most_of_user` limits how many of the user run at
+    /// the same time, if it is below the limit of all users. Dropping the future gives up waiting.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait already, with when to try again.
+    /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
     pub async fn enter_of(
         &self,
         user: &impl Hash,
@@ -127,7 +131,7 @@ impl Admission {
             .map_err(|_| Error::new(ErrorCode::Cancelled, "the node is shutting down"))
     }
 
-    /// A place for one of a user's, if there is one that nobody waits for.
+    /// Returns a place for the user if one is free that nobody waits for.
     pub fn try_enter_of(&self, user: &impl Hash, most_of_user: Option<usize>) -> Option<Place> {
         let user = self.keys.hash_one(user);
         let most = self.shared.most_of_user(most_of_user);
@@ -138,17 +142,17 @@ impl Admission {
         })
     }
 
-    /// How many run.
+    /// Returns how many run.
     pub fn running(&self) -> usize {
         self.shared.state.lock().running
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().waiting
     }
 
-    /// Whether somebody waits because all places are taken.
+    /// Returns whether somebody waits because all places are taken.
     pub fn is_full(&self) -> bool {
         let state = self.shared.state.lock();
         state.running >= self.shared.max_running && state.waiting > 0
@@ -198,8 +202,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether one of this user's may run at once. Whoever waits may not: then all places are taken, or all of that user's. So
-    /// nobody is overtaken.
+    /// Returns whether the user may take a place at once. This cannot overtake a waiter: somebody
+    /// waits only while all places are taken, or all places of their user.
     fn has_room(&self, state: &State, user: u64, most_of_user: usize) -> bool {
         state.running < self.max_running && state.running_of(user) < most_of_user
     }
@@ -210,7 +214,8 @@ impl Shared {
         })
     }
 
-    /// Gives a place of this user's to the one whose turn it is, or takes it back.
+    /// Passes the user's place on to the waiter whose turn it is, or takes it back if there is
+    /// none.
     fn pass_on(self: &Arc<Self>, mut user: u64) {
         loop {
             let next = {
@@ -221,10 +226,12 @@ impl Shared {
             let Some((next, waiter)) = next else {
                 return;
             };
-            // A place that is on its way to one who gives up is dropped there, and passed on.
+            // If the waiter gives up before it has received the place, the place is dropped there
+            // and passed on.
             match waiter.send(Place::new(self, next)) {
                 Ok(()) => return,
-                // It has given up. Dropping the place that comes back would pass it on from within, again and again.
+                // The waiter has given up. Dropping the returned place would pass it on
+                // recursively, so its drop is disarmed and the loop passes it on.
                 Err(mut place) => {
                     place.of = None;
                     user = next;
@@ -237,15 +244,15 @@ impl Shared {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
-    /// By user, of those who have places.
+    /// Number of places that each user has, for users with at least one.
     running_of: HashMap<u64, usize>,
     waiting: usize,
-    /// Those who wait, by user.
+    /// The waiters of each user.
     users: HashMap<u64, Sessions>,
-    /// The users of `users`, each once, the one that is served next first.
+    /// The keys of `users`, each once, in the order in which they are served.
     turns: VecDeque<u64>,
     last_number: u64,
-    /// Of the last places, in seconds.
+    /// Mean time that the last places were held, in seconds.
     mean_held: Option<f64>,
 }
 
@@ -253,9 +260,9 @@ struct State {
 #[derive(Debug, Default)]
 struct Sessions {
     queues: HashMap<u64, VecDeque<Waiter>>,
-    /// The sessions of `queues`, each once, the one that is served next first.
+    /// The keys of `queues`, each once, in the order in which they are served.
     turns: VecDeque<u64>,
-    /// So many of the user's run at a time, as who came last knows it.
+    /// Limit on how many of the user run at the same time, as given by the latest waiter.
     most: usize,
 }
 
@@ -268,7 +275,7 @@ impl Sessions {
         queue.push_back(waiter);
     }
 
-    /// The one whose turn it is.
+    /// Removes the waiter whose turn it is, and returns it.
     fn take_turn(&mut self) -> Option<Waiter> {
         let session = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&session)?;
@@ -281,7 +288,7 @@ impl Sessions {
         next
     }
 
-    /// Whether there was one of this number.
+    /// Removes the waiter with this number. Returns whether it was there.
     fn remove(&mut self, session: u64, number: u64) -> bool {
         let Some(queue) = self.queues.get_mut(&session) else {
             return false;
@@ -300,7 +307,7 @@ impl Sessions {
 
 #[derive(Debug)]
 struct Waiter {
-    /// Grows with the arrival.
+    /// Number of the waiter. Later waiters have larger numbers.
     number: u64,
     place: oneshot::Sender<Place>,
 }
@@ -353,7 +360,8 @@ impl State {
         (self.last_number, receiver)
     }
 
-    /// Takes a place for the one whose turn it is, among the users who may have more than they have.
+    /// Takes a place for the waiter whose turn it is, among the users who have not reached their
+    /// limit.
     fn take_turn(&mut self) -> Option<(u64, oneshot::Sender<Place>)> {
         let may_have_more = |user: &u64| {
             let most = self.users.get(user).map_or(0, |sessions| sessions.most);
@@ -374,7 +382,7 @@ impl State {
         Some((user, waiter.place))
     }
 
-    /// Does nothing for one who has got a place.
+    /// Removes a waiter. Does nothing if the waiter has got a place.
     fn give_up(&mut self, user: u64, session: u64, number: u64) {
         let Some(sessions) = self.users.get_mut(&user) else {
             return;
@@ -395,7 +403,7 @@ impl State {
         *mean += (held - *mean) * WEIGHT_OF_LATEST;
     }
 
-    /// About how long it takes until one who comes now, behind all who wait, would get a place.
+    /// Estimates how long a new waiter, behind all others, would wait for a place.
     fn time_to_wait(&self, max_running: usize) -> Duration {
         let rounds = (self.waiting + 1) as f64 / max_running as f64;
         let seconds = self.mean_held.unwrap_or(ASSUMED_SECONDS) * rounds;
@@ -404,7 +412,8 @@ impl State {
     }
 }
 
-/// One who waits. Dropping it gives up; a place that was sent meanwhile is in the receiver, which is dropped too.
+/// Removes a waiter when it is dropped. If a place was sent to it meanwhile, the place is in the
+/// receiver, which is dropped, too.
 struct Waiting<'a> {
     shared: &'a Shared,
     user: u64,
@@ -430,7 +439,7 @@ mod tests {
 
     type Entering<'a> = Pin<Box<dyn Future<Output = Result<Place>> + Send + 'a>>;
 
-    /// Those who wait, in the order of their arrival, by the name of their session.
+    /// The waiters in the order of their arrival, with the names of their sessions.
     struct Queue<'a> {
         admission: &'a Admission,
         waiting: Vec<(char, Entering<'a>)>,
@@ -456,7 +465,7 @@ mod tests {
             self.waiting.push((session, entering));
         }
 
-        /// Who has got a place; nobody if all wait.
+        /// Returns the first waiter that has got a place, or `None` if all wait.
         fn served(&mut self) -> Option<(char, Place)> {
             for position in 0..self.waiting.len() {
                 let (session, entering) = &mut self.waiting[position];
@@ -469,7 +478,8 @@ mod tests {
             None
         }
 
-        /// Gives the one place back again and again: the sessions that got it.
+        /// Gives the place back again and again. Returns the names of the sessions that got it, in
+        /// this order.
         fn served_one_after_another(&mut self, mut place: Place) -> String {
             let mut order = String::new();
             while !self.waiting.is_empty() {
@@ -542,7 +552,7 @@ mod tests {
         let place = admission.enter_as(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aab");
         drop(place);
-        // It was sent a place, and has not looked.
+        // A place was sent to this waiter, which has not looked yet.
         drop(queue.waiting.remove(0));
         assert_eq!(admission.running(), 1);
         let (session, place) = queue.served().unwrap();
@@ -648,13 +658,14 @@ mod tests {
         let mut third = enter('a', 3);
         assert!(third.as_mut().now_or_never().is_none());
         assert!(admission.try_enter_of(&'a', None).is_none());
-        // One place is free all the same.
+        // One place is free nevertheless.
         assert!(!admission.is_full());
         let of_other = enter('b', 1).await;
         let mut waits = enter('b', 2);
         assert!(waits.as_mut().now_or_never().is_none());
         assert!(admission.is_full());
-        // What the other one gives back is for the other one: the first has as many as it may.
+        // The place that the other user returns goes to the other user, because the first user has
+        // reached its limit.
         drop(of_other);
         assert!(third.as_mut().now_or_never().is_none());
         let of_other = waits.await;
@@ -675,7 +686,7 @@ mod tests {
         let mut waits = enter(1);
         assert!(waits.as_mut().now_or_never().is_none());
         assert!(admission.try_enter_of(&'a', Some(1)).is_none());
-        // Others have the limit of all.
+        // Other users have the common limit.
         let _other = admission.try_enter_of(&'b', None).unwrap();
         drop(first);
         let _first = waits.await;

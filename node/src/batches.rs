@@ -1,4 +1,4 @@
-//! Batches of a size that suits the network.
+//! Joins and splits batches to a size that suits the network.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,24 +14,28 @@ use futures::{Stream, StreamExt};
 
 use crate::linger::Linger;
 
-/// Rows below which a batch is not split, whatever its size.
+/// The fewest rows that a split aims at, however large they are.
 const MIN_ROWS: usize = 1;
-/// Rows of a batch at the most, however small they are.
+/// The most rows of a batch, however small they are.
 const MAX_ROWS: usize = 256 * 1024;
 
-/// Not worth a copy.
+/// Unused bytes of a buffer that are not worth a copy.
 const SPARE_BYTES: usize = 1024;
 
-/// Joins small batches and splits large ones so that each has half of `target_bytes` to all of it, about. The first batch goes out as soon as
-/// the input has nothing more at hand, so that a small answer does not wait; later ones wait a few milliseconds.
+/// A stream that joins small batches and splits large ones. Each batch then has about half of
+/// `target_bytes` to all of it. The first batch is sent as soon as the input has nothing more
+/// ready, so that a small answer does not wait. Later batches wait a few milliseconds for more
+/// rows.
 ///
-/// Batches are copied where they are joined, and where that saves bytes: a filtered view array drags all its buffers along otherwise.
+/// Batches are copied where they are joined. They are also copied where that saves bytes: a
+/// filtered view array would otherwise keep all its buffers.
 pub struct CoalesceBytes<S> {
     input: S,
     schema: SchemaRef,
     target_bytes: usize,
     coalescer: Option<BatchCoalescer>,
-    /// Rows that are aimed at, by the first batch that the coalescer was given.
+    /// Target number of rows of a batch. It follows from the first batch that the coalescer was
+    /// given.
     target_rows: usize,
     input_ended: bool,
     linger: Linger,
@@ -49,7 +53,7 @@ impl<S> CoalesceBytes<S>
 where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
 {
-    /// Over `input`, whose batches have this schema.
+    /// Creates the stream over `input`, whose batches have this schema.
     pub fn new(input: S, schema: SchemaRef, target_bytes: usize) -> Self {
         Self {
             input,
@@ -69,7 +73,7 @@ where
                 let rows = target_rows(batch, self.target_bytes);
                 self.target_rows = rows;
                 let coalescer = BatchCoalescer::new(self.schema.clone(), rows);
-                // A batch of that size is not worth being copied to be joined with others.
+                // Joining a batch of at least that size to others is not worth the copy.
                 let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows / 2));
                 self.coalescer.insert(coalescer)
             }
@@ -91,7 +95,8 @@ where
         Ok(Some(compact(batch)?))
     }
 
-    /// What is buffered, whole; the next batch sets a new target of rows.
+    /// Returns all buffered rows as one batch. The next batch of the input sets a new target of
+    /// rows.
     fn flush(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let Some(mut coalescer) = self.coalescer.take() else {
             return Ok(None);
@@ -135,11 +140,11 @@ where
     }
 }
 
-/// The same rows without what their buffers hold beside them. A part of a batch of views has all buffers of the batch, and all of
-/// them would be sent with each part.
+/// Copies the rows of a batch if its buffers hold much more than these rows. A slice of a batch of
+/// views keeps all buffers of that batch, and each slice would be sent with all of them.
 ///
 /// # Errors
-/// None that is known: the columns stay as long as they are, and of their types.
+/// No error is known: the columns keep their lengths and their types.
 pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let held = batch.columns().iter().map(compacted);
     let columns: Vec<Option<ArrayRef>> = held.collect();
@@ -152,7 +157,7 @@ pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(batch.schema(), columns.collect())
 }
 
-/// None if the array is compact enough as it is.
+/// Returns a compact copy of the array, or `None` if the array is compact enough.
 fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
     fn gc<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Option<ArrayRef> {
         let held: usize = array.data_buffers().iter().map(Buffer::len).sum();
@@ -166,14 +171,15 @@ fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
     }
 }
 
-/// Rows that make about `target_bytes`, by the rows of `batch`.
+/// Returns the number of rows that take about `target_bytes`, judged by the rows of `batch`.
 pub fn target_rows(batch: &RecordBatch, target_bytes: usize) -> usize {
     let rows = batch.num_rows();
-    // rows / bytes * target, without a division by zero
+    // This is rows / bytes * target, without a division by zero.
     (target_bytes.saturating_mul(rows) / used_bytes(batch).max(1)).clamp(MIN_ROWS, MAX_ROWS)
 }
 
-/// Bytes that the rows of a batch use; unlike the memory it holds, which may be shared with other rows.
+/// Returns the bytes that the rows of a batch use. The memory that the batch holds may be larger,
+/// because other rows may share it.
 pub fn used_bytes(batch: &RecordBatch) -> usize {
     let columns = batch.columns().iter();
     columns.map(|column| bytes_of_rows(column)).sum()

@@ -1,7 +1,9 @@
-//! Hash buckets: how a worker divides the rows of a fragment so that a gateway can merge those of all workers piece by piece.
+//! Divides rows into hash buckets: a worker orders the rows of a fragment by bucket, so that a
+//! gateway can merge the rows of all workers piece by piece.
 //!
-//! A row's hash gives its *partition*, the one that DataFusion's own repartitioning would put it into, and its *round*. A gateway
-//! whose partitions have merged a round of all workers is done with its groups, and frees them.
+//! A row's hash determines its *partition*, which is the one that DataFusion's own repartitioning
+//! would choose, and its *round*. Once a partition of the gateway has merged a round of all
+//! workers, the groups of that round are complete and their memory is freed.
 
 use std::ops::Range;
 
@@ -11,12 +13,14 @@ use datafusion::common::hash_utils::create_hashes;
 use datafusion::error::Result;
 use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
-/// Buckets at the most that [`Buckets::for_partitions`] aims at: with more of them, a batch has a few rows of each.
+/// The most buckets that [`Buckets::for_partitions`] aims at. With more buckets, a batch has only a
+/// few rows of each.
 const MANY_BUCKETS: usize = 4096;
-/// Rounds: the smaller a round, the less memory its groups take; the more rounds, the smaller the pieces.
+/// Range of the number of rounds. Smaller rounds need less memory for their groups, but more rounds
+/// make smaller pieces.
 const ROUNDS: Range<usize> = 16..128;
 
-/// Which bucket a row belongs to.
+/// The division of rows into buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buckets {
     columns: Vec<usize>,
@@ -24,12 +28,12 @@ pub struct Buckets {
     rounds: usize,
 }
 
-/// Rows that follow each other, of one bucket.
+/// Consecutive rows of one bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Its number: `round * partitions + partition`.
+    /// Number of the bucket: `round * partitions + partition`.
     pub bucket: usize,
-    /// How many there are; never zero.
+    /// Number of rows. It is never zero.
     pub rows: usize,
 }
 
@@ -38,12 +42,13 @@ pub struct Piece {
 pub struct Divided {
     /// The rows.
     pub batch: RecordBatch,
-    /// Where their buckets are; by ascending number.
+    /// The pieces that the rows consist of, by ascending bucket number.
     pub pieces: Vec<Piece>,
 }
 
 impl Buckets {
-    /// Rows are told apart by these columns, as an aggregate's groups are. Counts of zero are taken for one.
+    /// Creates a division by the hash of these columns. Rows with equal values in them belong
+    /// together, like the rows of an aggregate's group. Counts of zero are replaced by one.
     pub fn new(columns: Vec<usize>, partitions: usize, rounds: usize) -> Self {
         Self {
             columns,
@@ -52,55 +57,56 @@ impl Buckets {
         }
     }
 
-    /// As many rounds as suit so many partitions.
+    /// Creates a division with a number of rounds that suits the number of partitions.
     pub fn for_partitions(columns: Vec<usize>, partitions: usize) -> Self {
         let rounds = (MANY_BUCKETS / partitions.max(1)).clamp(ROUNDS.start, ROUNDS.end);
         Self::new(columns, partitions, rounds)
     }
 
-    /// The same partitions in a single round.
+    /// Returns a division with the same partitions and a single round.
     #[must_use]
     pub fn in_one_round(&self) -> Self {
         Self::new(self.columns.clone(), self.partitions, 1)
     }
 
-    /// The columns that are hashed, by position.
+    /// Returns the positions of the columns that are hashed.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> usize {
         self.partitions
     }
 
-    /// How many rounds there are.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn count(&self) -> usize {
         self.partitions * self.rounds
     }
 
-    /// The round that a bucket belongs to.
+    /// Returns the round that a bucket belongs to.
     pub fn round_of(&self, bucket: usize) -> usize {
         bucket / self.partitions
     }
 
-    /// The partition that a bucket belongs to.
+    /// Returns the partition that a bucket belongs to.
     pub fn partition_of(&self, bucket: usize) -> usize {
         bucket % self.partitions
     }
 
-    /// The rows of a batch in the order of their buckets; those of one bucket stay in their order.
+    /// Sorts the rows of a batch by bucket. The rows of one bucket keep their order.
     ///
     /// # Errors
-    /// If a column is not there, or cannot be hashed.
+    /// Fails if a column does not exist or cannot be hashed.
     pub fn divide(&self, batch: &RecordBatch) -> Result<Divided> {
         let buckets = self.buckets_of(batch)?;
-        // A counting sort: how many rows come before those of a bucket, and then, while rows are placed, before its next one.
+        // This is a counting sort. An element of `next` is first the number of rows before those of
+        // its bucket, and then, while rows are placed, the place of the bucket's next row.
         let mut next = vec![0_u32; self.count() + 1];
         for bucket in &buckets {
             next[bucket + 1] += 1;
@@ -128,14 +134,15 @@ impl Buckets {
     fn buckets_of(&self, batch: &RecordBatch) -> Result<Vec<usize>> {
         let columns: Vec<ArrayRef> = batch.project(&self.columns)?.columns().to_vec();
         let mut hashes = vec![0; batch.num_rows()];
-        // DataFusion's own repartitioning hashes like this: other inputs of a join are divided by it.
+        // DataFusion's own repartitioning uses the same hash, which divides the other inputs of a
+        // join.
         create_hashes(
             &columns,
             REPARTITION_RANDOM_STATE.random_state(),
             &mut hashes,
         )?;
         let count = self.count() as u64;
-        // hash % (partitions * rounds) keeps hash % partitions; the remainder is below a usize.
+        // The value hash % (partitions * rounds) preserves hash % partitions. It fits into a usize.
         Ok(hashes
             .into_iter()
             .map(|hash| (hash % count) as usize)
@@ -187,7 +194,7 @@ mod tests {
                 let part = divided.batch.slice(at, piece.rows);
                 let of_part = buckets.buckets_of(&part).unwrap();
                 assert!(of_part.iter().all(|bucket| *bucket == piece.bucket));
-                // Within a bucket the order stays; NULLs are left out here.
+                // Rows keep their order within a bucket. This check leaves NULLs out.
                 let numbers = part.column(0).as_primitive::<Int64Type>();
                 assert!(numbers.iter().flatten().is_sorted());
                 at += piece.rows;
@@ -233,7 +240,8 @@ mod tests {
         assert_eq!(theirs.iter().sum::<usize>(), 1_000);
     }
 
-    /// Workers and gateways of one cluster must agree, whatever machine each was built for.
+    /// Workers and gateways of one cluster must compute the same hash, whatever machine each was
+    /// built for.
     #[test]
     fn the_hash_is_the_same_everywhere() {
         let buckets = Buckets::new(vec![0], 16, 64);

@@ -1,6 +1,7 @@
-//! Connections to other nodes.
+//! Makes connections to other nodes.
 //!
-//! One per address, made when it is first used, again when it was lost, and shared by all that is asked: HTTP/2 carries many streams.
+//! There is one connection for each address. It is made at its first use, made again if it was
+//! lost, and shared by all calls: HTTP/2 carries many streams.
 
 use std::io;
 use std::pin::Pin;
@@ -29,20 +30,26 @@ use crate::node_header::NodeHeader;
 use crate::stream::NodeStream;
 use crate::tls::ClientTls;
 
+/// Idle time before a connection is probed by TCP, and interval of HTTP/2 pings while a call is
+/// open.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time that a node has to answer an HTTP/2 ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which nothing happens is probed again so often, and so many times, before it is given up.
+/// Time between two TCP probes of a connection that does not answer.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of unanswered TCP probes after which a connection is given up.
 const PROBES: u32 = 2;
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 
 /// A Flight client of a node.
 pub type NodeClient = FlightServiceClient<Transport>;
 
-/// What carries a client's calls. tonic's own channel has a queue in front of each connection, which takes 11 KiB of memory.
+/// Carries the calls of a client. tonic's own channel has a queue in front of each connection,
+/// which takes 11 KiB of memory.
 ///
-/// A call begins on the I/O runtime: the one that finds no connection makes it, for all others that wait for it meanwhile, and who
-/// asked may not look at its answer for a long time.
+/// Each call begins on the I/O runtime. A call that finds no connection makes one, also for all
+/// other calls that wait for it meanwhile. If the caller's own task made the connection, the other
+/// calls would have to wait as long as the caller does not poll its answer.
 #[derive(Debug, Clone)]
 pub struct Transport {
     client: Client<Connector, Body>,
@@ -88,22 +95,23 @@ impl Drop for Call {
     }
 }
 
-/// How connections are made.
+/// Options for making connections.
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
-    /// Until a connection stands.
+    /// Time limit for making a connection.
     pub connect_timeout: Duration,
-    /// HTTP/2 window of one stream, in bytes: what a sender may send ahead.
+    /// HTTP/2 window of one stream, in bytes: what a sender may send before the reader has read it.
     pub stream_window_bytes: u32,
-    /// HTTP/2 window of all streams of the connection, in bytes.
+    /// HTTP/2 window of all streams of a connection together, in bytes.
     pub connection_window_bytes: u32,
-    /// The largest message that is taken, in bytes.
+    /// Size of the largest message that is accepted, in bytes.
     pub max_message_bytes: usize,
-    /// A connection that nobody has asked for so long is closed, when its streams have ended; `None` keeps it.
+    /// Time without a new call after which a connection is closed, once its streams have ended.
+    /// With `None`, connections are kept.
     pub closed_after: Option<Duration>,
-    /// How connections are encrypted; `None` for not at all.
+    /// TLS settings for connections. With `None`, connections are not encrypted.
     pub tls: Option<ClientTls>,
-    /// What calls show where a node of the cluster makes them.
+    /// Header that is added to each call if a node of the cluster makes the calls.
     pub node_header: Option<Arc<NodeHeader>>,
 }
 
@@ -121,7 +129,7 @@ impl Default for ChannelOptions {
     }
 }
 
-/// Connections with the same options. Clones share them.
+/// The connections with the same options. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct Channels {
     transport: Transport,
@@ -129,7 +137,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Connections are made, and served, on the I/O runtime.
+    /// Creates the pool of connections, which are made and served on the I/O runtime.
     pub fn new(options: &ChannelOptions, io: &Handle) -> Self {
         let client = Client::builder(OnHandle(io.clone()))
             .timer(TokioTimer::new())
@@ -140,13 +148,15 @@ impl Channels {
             .http2_initial_stream_window_size(options.stream_window_bytes)
             .http2_initial_connection_window_size(options.connection_window_bytes)
             .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-            // That a peer is gone is found out by the system while nothing is asked: pings would wake both nodes for each of thousands of
-            // connections. A node that hangs answers the system, so that what is asked is watched by pings.
+            // While no call is open, the operating system detects that a peer is gone: pings would
+            // wake both nodes for each of thousands of connections. The operating system of a node
+            // that hangs still answers, so open calls are watched by pings.
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .http2_keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            // Each piece of a stream that is dropped while it arrives counts as an error of the peer's, and after 1024 of them the connection
-            // is closed, with all that others read over it. Here the peers are nodes of the cluster, and streams are dropped every
-            // day: by limits, by clients that go away.
+            // Each piece that arrives for a stream that was dropped counts as an error of the peer.
+            // After 1024 errors hyper would close the connection, and with it all other streams.
+            // Here the peers are nodes of the cluster, and streams are dropped all the time:
+            // because of limits, or because clients go away.
             .http2_max_local_error_reset_streams(None)
             .build(Connector::new(options));
         Self {
@@ -159,10 +169,10 @@ impl Channels {
         }
     }
 
-    /// A client of the node at `address` (`host:port`).
+    /// Returns a client of the node at `address` (`host:port`).
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the address is none.
+    /// `INVALID_ARGUMENT` if `address` is not an address.
     pub fn client(&self, address: &str) -> Result<NodeClient> {
         let origin: Uri = format!("http://{address}").parse().map_err(|source| {
             Error::with_source(
@@ -179,15 +189,15 @@ impl Channels {
     }
 }
 
-/// A Flight client with connections of its own: see [`Channels`].
+/// Returns a Flight client with connections of its own: see [`Channels`].
 ///
 /// # Errors
-/// Those of [`Channels::client`].
+/// The errors of [`Channels::client`].
 pub fn flight_client(address: &str, options: &ChannelOptions, io: &Handle) -> Result<NodeClient> {
     Channels::new(options, io).client(address)
 }
 
-/// Runs the tasks of connections.
+/// Spawns the tasks of connections on a runtime.
 #[derive(Debug, Clone)]
 struct OnHandle(Handle);
 
@@ -200,7 +210,8 @@ where
     }
 }
 
-/// Connects over TCP, and TLS if it is told to. What it says of a failure is what gRPC calls UNAVAILABLE.
+/// Connects over TCP, and over TLS if configured. It reports failures as `ConnectError`, which gRPC
+/// maps to UNAVAILABLE.
 #[derive(Debug, Clone)]
 struct Connector {
     http: HttpConnector,

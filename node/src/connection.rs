@@ -1,4 +1,4 @@
-//! One connection to a node's server: TLS if there is, HTTP/2, and the Flight service behind it.
+//! Serves one connection to a node's server: TLS if configured, HTTP/2, and the Flight service.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,35 +28,37 @@ use crate::reset::with_resets_as_errors;
 use crate::tls::{PeerKind, ServerTls};
 use crate::undecided::Undecided;
 
-/// Header lists above this are refused; the default of 16 KiB is too small for large bearer tokens.
+/// Largest size of a header list, in bytes. The default of 16 KiB is too small for large bearer
+/// tokens.
 pub const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Windows of what clients and gateways upload. Downloads use the reader's windows. Who is not
-/// known yet cannot fill them ([`HeldBack`]).
+/// HTTP/2 windows for the uploads of clients and gateways, in bytes. Downloads use the reader's
+/// windows. Senders that are not identified yet cannot fill these windows ([`HeldBack`]).
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-/// Calls on one connection at the same time; further ones wait at the client.
+/// Number of calls on one connection at the same time. Further calls wait at the client.
 pub const MAX_CALLS: u32 = 16 * 1024;
 
-/// Who connects by TLS must have shown by then who it is.
+/// Time limit for the TLS handshake, in which the peer shows who it is.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// And must have called something by then: whoever says nothing holds a file.
+/// Time limit for the first call on a connection: a silent peer occupies a file descriptor.
 pub const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How callers come in.
+/// Settings for how callers connect.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The largest message that is taken.
+    /// The limit on the size of a message.
     pub limit: MessageLimit,
-    /// What is shown to those who connect; `None` where they do so without TLS.
+    /// Certificates that are shown to those who connect. With `None`, they connect without TLS.
     pub tls: Option<ServerTls>,
-    /// Who is let in; `None` for everybody, where each message says for itself who has sent it.
+    /// Decides which calls are let in. With `None`, all calls are let in, because each message
+    /// shows by itself who has sent it.
     pub gate: Option<Arc<dyn Gate>>,
 }
 
 impl Access {
-    /// Of everybody, without TLS.
+    /// Lets everybody in, without TLS.
     pub fn open(limit: MessageLimit) -> Self {
         Self {
             limit,
@@ -66,7 +68,7 @@ impl Access {
     }
 }
 
-/// How connections are served, and by what.
+/// Settings of the connections, and the service that serves them.
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     http2: http2::Builder<TokioExecutor>,
@@ -76,7 +78,7 @@ pub(crate) struct Connections<S> {
 }
 
 impl<S: FlightService> Connections<S> {
-    /// `stopping`: when no more calls are taken.
+    /// Creates the settings. No more calls are accepted once `stopping` is cancelled.
     pub(crate) fn new(
         service: FlightServiceServer<S>,
         access: Access,
@@ -91,8 +93,9 @@ impl<S: FlightService> Connections<S> {
             .max_concurrent_streams(MAX_CALLS)
             .initial_stream_window_size(UPLOAD_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(UPLOAD_CONNECTION_WINDOW_BYTES)
-            // Each piece of an upload that was refused while it arrived counts as an error of the client's, and after 1024 of them the
-            // connection is closed, with all other calls on it.
+            // Each piece that arrives for an upload that was refused counts as an error of the
+            // client. After 1024 errors hyper would close the connection, and with it all other
+            // calls on it.
             .max_local_error_reset_streams(None);
         Self {
             http2,
@@ -102,7 +105,8 @@ impl<S: FlightService> Connections<S> {
         }
     }
 
-    /// Serves until the client closes it, or until its calls have ended after the server was told to stop.
+    /// Serves a connection until the client closes it. After the server was told to stop, serves it
+    /// until its calls have ended.
     pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let peer = stream.connect_info();
         let peer_address = peer.remote_addr();
@@ -114,10 +118,11 @@ impl<S: FlightService> Connections<S> {
         let held_back_by = Arc::clone(&undecided);
         let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
-            // At once: when this task gets to the call, more of the connection has been read.
+            // This happens at once: when the task below reaches the call, more of the connection
+            // has been read.
             let mut undecided = undecided.begin();
             let mut request = with_resets_as_errors(request.map(Body::new));
-            // What `tonic::Request::remote_addr` reads.
+            // `tonic::Request::remote_addr` reads this extension.
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(kind);
             let (mut service, gate) = (service.clone(), gate.clone());
@@ -180,7 +185,7 @@ async fn silent(called: &AtomicBool) {
 
 type Secured = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// The connection, with the certificates that are there at the moment, and what its peer has shown to be.
+/// Accepts the connection with the current certificates, and returns what kind of peer it has.
 async fn secured(stream: TcpStream, tls: Option<ServerTls>) -> io::Result<(Secured, PeerKind)> {
     let Some(tls) = tls else {
         return Ok((Either::Left(stream), PeerKind::Unknown));

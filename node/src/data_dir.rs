@@ -1,4 +1,4 @@
-//! The directory that a node keeps its state in.
+//! Opens and locks the directory that a node keeps its state in, and records which node owns it.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use crate::disk::LocalDisk;
 use crate::durable;
 use crate::private;
 
-/// The format of the files below a data directory. A node refuses a directory of a newer one.
+/// Format of the files in a data directory. A node refuses a directory with a newer format.
 const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
 const IDENTITY_FILE: &str = "volary.json";
 const LOCK_FILE: &str = "lock";
 
-/// Which kind of node a directory belongs to.
+/// The kind of node that a directory belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// A gateway: the directory holds its catalog.
+    /// A gateway. The directory holds its catalog.
     Gateway,
-    /// A worker: the directory holds its shards.
+    /// A worker. The directory holds its shards.
     Worker,
 }
 
@@ -37,38 +37,41 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// Whose directory it is.
+/// The node that a directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The format of the files.
+    /// Format of the files.
     pub format: u32,
-    /// The kind of node.
+    /// Kind of the node.
     pub role: Role,
-    /// The cluster; none before a worker's first join.
+    /// Id of the cluster. It is `None` before a worker's first join.
     pub cluster_id: Option<ClusterId>,
-    /// The worker; none for a gateway, and before a worker's first join.
+    /// Id of the worker. It is `None` for a gateway, and before a worker's first join.
     pub worker_id: Option<WorkerId>,
-    /// The incarnations of the catalog that the worker's rows were written under, the oldest first.
+    /// The incarnations of the catalog under which the worker's rows were written, the oldest
+    /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incarnations: Vec<Incarnation>,
 }
 
-/// An open data directory: no other process uses it while this value lives.
+/// An open data directory. No other process can use it while this value lives.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
     identity: Mutex<Identity>,
-    // The lock ends when the file is closed, also when the process is killed.
+    // The lock is released when the file is closed, even if the process is killed.
     _lock: File,
 }
 
 impl DataDir {
-    /// Opens the directory at `path` and creates it if it does not exist. From then on, other users cannot read it.
+    /// Opens the directory at `path`, and creates it if it does not exist. From then on, other
+    /// users cannot read it.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` if another process uses it; `INVALID_ARGUMENT` if it belongs to another kind of node or cannot be
-    /// closed to other users, has a newer format, or holds files that are not Volary's; `DATA_LOSS` if its identity cannot be
-    /// read.
+    /// `ALREADY_EXISTS` if another process uses the directory. `INVALID_ARGUMENT` if it belongs to
+    /// another kind of node, cannot be closed to other users, has a newer format, or holds files
+    /// that are not Volary's. `DATA_LOSS` if its identity cannot be read. Also the errors of the
+    /// file system.
     pub fn open(path: &Path, role: Role) -> Result<Self> {
         durable::create_directory(&LocalDisk, path)?;
         let lock = lock(path)?;
@@ -91,7 +94,8 @@ impl DataDir {
                 identity
             }
         };
-        // Not before it is known to be a node's: somebody may have given the directory of something else.
+        // This happens only after the directory is known to be a node's: somebody may have named
+        // the directory of something else by mistake.
         private::close_directory(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -103,7 +107,7 @@ impl DataDir {
     /// Opens the directory at `path`, which a node has used before.
     ///
     /// # Errors
-    /// As [`Self::open`]; `NOT_FOUND` if no node has.
+    /// The errors of [`Self::open`], and `NOT_FOUND` if no node has used the directory.
     pub fn open_existing(path: &Path, role: Role) -> Result<Self> {
         if !path.join(IDENTITY_FILE).exists() {
             return Err(Error::not_found(format!(
@@ -114,20 +118,21 @@ impl DataDir {
         Self::open(path, role)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Returns the node that the directory belongs to.
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
 
-    /// Keeps, durably, which node of which cluster the directory belongs to from now on. May block.
+    /// Records durably which node of which cluster owns the directory from now on. May block.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if it belongs to another one already.
+    /// `INVALID_ARGUMENT` if the directory already belongs to another node or cluster, and the
+    /// errors of the file system.
     pub fn claim(&self, cluster_id: ClusterId, worker_id: Option<WorkerId>) -> Result<()> {
         let mut identity = self.identity.lock();
         let other_cluster = identity.cluster_id.is_some_and(|id| id != cluster_id);
@@ -154,10 +159,10 @@ impl DataDir {
         self.replace(&mut identity, claimed)
     }
 
-    /// Keeps, durably, which incarnations of the catalog the worker has adopted. May block.
+    /// Records durably which incarnations of the catalog the worker has adopted. May block.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn keep_incarnations(&self, incarnations: Vec<Incarnation>) -> Result<()> {
         let mut identity = self.identity.lock();
         let kept = Identity {
@@ -216,7 +221,8 @@ fn write_identity(path: &Path, identity: &Identity) -> Result<()> {
     durable::replace_file(&LocalDisk, path, &durable::to_json(identity)?)
 }
 
-/// A directory with other files in it is most likely a mistake, and garbage collection would look into it.
+/// Refuses a directory with other files in it. Such a directory is most likely a mistake, and
+/// garbage collection would look into it.
 fn refuse_foreign_files(path: &Path) -> Result<()> {
     let entries = fs::read_dir(path)
         .map_err(|source| Error::io(format!("cannot list {}", path.display()), source))?;
@@ -224,7 +230,8 @@ fn refuse_foreign_files(path: &Path) -> Result<()> {
         let entry =
             entry.map_err(|source| Error::io(format!("cannot list {}", path.display()), source))?;
         let name = entry.file_name();
-        // lost+found is what a fresh file system has; the temporary identity is what a crash leaves.
+        // A fresh file system contains lost+found, and a crash may leave the temporary identity
+        // file behind.
         if name != LOCK_FILE && name != "lost+found" && name != "volary.tmp" {
             return Err(Error::invalid(format!(
                 "{} is not empty ({} is in it) and has no volary.json, so it is no data directory of Volary; give an empty or a new one, or restore the file",
@@ -314,7 +321,7 @@ mod tests {
         DataDir::open(&path, Role::Gateway).unwrap();
         assert_eq!(mode(&path), 0o700);
         assert_eq!(mode(&path.join(IDENTITY_FILE)), 0o600);
-        // What belongs to somebody else stays as it is.
+        // A directory that belongs to something else is not changed.
         let foreign = dir.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
         fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,7 +1,9 @@
-//! How long a call of a client may take: the client's `grpc-timeout` or the session's `statement_timeout`, at most `gateway.query.timeout`.
+//! Limits how long a call of a client may take: the client's `grpc-timeout` or the session's
+//! `statement_timeout`, at most `gateway.query.timeout`.
 //!
-//! The server of tonic would enforce `grpc-timeout` itself, but only until the response's headers are sent, and then say CANCELLED, which
-//! clients do not show as a timeout ([`crate::serving`] does without it).
+//! tonic's server would enforce `grpc-timeout` itself, but only until the headers of the response
+//! are sent. It would then answer with CANCELLED, which clients do not show as a timeout.
+//! [`crate::serving`] does not use tonic's server.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,14 +14,15 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// The client's own timer started before this one: to be heard first, with what was ended and why, this one is set so much earlier (at
-/// most; short timeouts are cut by a tenth).
+/// Time by which this timer ends before the client's own timer, which started earlier. So the
+/// client receives our error, which says what was ended and why. For short timeouts, a tenth of the
+/// timeout is used if that is less.
 const HEAD_START: Duration = Duration::from_millis(5);
 
-/// A deadline later than that is none.
+/// Time after which a deadline counts as none.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// When a call has to end.
+/// The time at which a call has to end.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     at: Instant,
@@ -27,18 +30,20 @@ pub struct Deadline {
     set_by: SetBy,
 }
 
-/// Who says how long a call may take.
+/// The origin of a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SetBy {
     Client,
     Session,
     Gateway,
-    /// Of the two the shorter one, for a part of a result.
+    /// The ticket for a part of a result. It carries the shorter of the session's and the gateway's
+    /// limit.
     Ticket,
 }
 
 impl Deadline {
-    /// Of a call that starts now and may take `limit` at most.
+    /// Creates the deadline of a call that starts now and may take at most `limit`, or less if the
+    /// client's `grpc-timeout` is shorter.
     pub fn of(metadata: &MetadataMap, limit: Duration) -> Self {
         let wanted = metadata
             .get(GRPC_TIMEOUT)
@@ -56,12 +61,12 @@ impl Deadline {
         }
     }
 
-    /// How long it is until then, from when it was set.
+    /// Returns how long the call may take, counted from when the deadline was set.
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// The same, or that of a session's `statement_timeout`, which begins now, if it passes earlier.
+    /// Returns the earlier deadline: this one, or a session's `statement_timeout` that starts now.
     #[must_use]
     pub fn within(self, statement_timeout: Option<Duration>) -> Self {
         let session = statement_timeout.map(|limit| Self {
@@ -75,7 +80,8 @@ impl Deadline {
         }
     }
 
-    /// The same, or `limit` from now on, which the ticket for a part of a result sets, if that passes earlier.
+    /// Returns the earlier deadline: this one, or `limit` from now on. The ticket for a part of a
+    /// result sets `limit`.
     #[must_use]
     pub fn within_part(self, limit: Duration) -> Self {
         let part = Self {
@@ -86,23 +92,23 @@ impl Deadline {
         if part.at < self.at { part } else { self }
     }
 
-    /// Does `work` until the deadline, and drops it then.
+    /// Runs `work` until the deadline, and drops it then.
     ///
     /// # Errors
-    /// Those of the work; `DEADLINE_EXCEEDED`.
+    /// The errors of the work, and `DEADLINE_EXCEEDED` if the deadline passes.
     pub async fn bound<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         timeout_at(self.at, work)
             .await
             .unwrap_or_else(|_| Err(self.error()))
     }
 
-    /// Completes when it passes, with what the call is ended with.
+    /// Completes when the deadline passes, with the error that the call ends with.
     pub async fn passes(self) -> Error {
         sleep_until(self.at).await;
         self.error()
     }
 
-    /// What a call is ended with.
+    /// Returns the error that a call ends with when the deadline passes.
     pub fn error(&self) -> Error {
         let limit = self.limit;
         let advice = match self.set_by {
@@ -118,7 +124,8 @@ impl Deadline {
     }
 }
 
-/// `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, "Requests").
+/// Parses the value of `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2,
+/// "Requests").
 fn parse(header: &str) -> Option<Duration> {
     let unit = header.chars().next_back()?;
     let digits = &header[..header.len() - unit.len_utf8()];

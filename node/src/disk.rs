@@ -1,4 +1,5 @@
-//! The calls that make files durable, so that a test can put a disk that fails or forgets in their place.
+//! Defines the calls that make files durable as a trait, so that a test can replace them by a disk
+//! that fails or forgets.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -8,38 +9,39 @@ use std::sync::Arc;
 
 use crate::private;
 
-/// What the storage of a node needs of a file system beyond `std::fs`.
+/// The file system operations that the storage of a node needs beyond `std::fs`.
 ///
-/// Whoever is told that a call failed must not conclude anything from what it reads afterwards: after a failed `fsync`,
-/// the page cache may show what will never be on the disk.
+/// After a call has failed, the caller must not conclude anything from what it reads. After a
+/// failed `fsync`, the page cache may show content that will never be on the disk.
 pub trait Disk: Debug + Send + Sync {
-    /// Makes the content of an open file durable. `path` is where it is.
+    /// Makes the content of an open file durable. `path` is the path of the file.
     ///
     /// # Errors
-    /// Those of the file system. Parts of the content may be durable, and a later success says nothing about the rest.
+    /// The errors of the file system. After an error, parts of the content may be durable, and a
+    /// later success says nothing about the rest.
     fn sync_file(&self, file: &File, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a file with this content, durably, or replaces the content of one. Nobody but its owner reads a new file. Its
-    /// name is not durable yet.
+    /// Creates a file with this content, or replaces the content of an existing one, and makes the
+    /// content durable. Only its owner can read a new file. The file's name is not durable yet.
     ///
     /// # Errors
-    /// Those of the file system, a full disk among them.
+    /// The errors of the file system, including a full disk.
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()>;
 
-    /// Removes a file, which gives its room back. After a crash it may be there again.
+    /// Removes a file and frees its space. After a crash the file may exist again.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 }
 
-/// A disk that several parts of a node use.
+/// A disk that several parts of a node share.
 pub type SharedDisk = Arc<dyn Disk>;
 
 /// The file systems of this machine.
@@ -48,7 +50,7 @@ pub struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn sync_file(&self, file: &File, _: &Path) -> io::Result<()> {
-        // Its times need not be durable.
+        // The timestamps of the file need not be durable.
         file.sync_data()
     }
 

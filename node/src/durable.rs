@@ -1,4 +1,4 @@
-//! Files that survive a crash.
+//! Writes and reads files that survive a crash.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,11 +11,12 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::disk::Disk;
 use crate::private;
 
-/// Replaces `path` by `content`: after a crash the file has its old or its new content, whole.
+/// Replaces the content of `path` by `content`. After a crash, the file has either its whole old
+/// content or its whole new content.
 ///
 /// # Errors
-/// Those of the file system, with the path; a full disk is `RESOURCE_EXHAUSTED`. The content may be replaced nevertheless, and
-/// not durably.
+/// The errors of the file system, with the path. A full disk is `RESOURCE_EXHAUSTED`. After an
+/// error the content may still have been replaced, but not durably.
 pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> {
     let temporary = path.with_extension("tmp");
     let failed = |source| Error::io(format!("cannot write {}", path.display()), source);
@@ -27,7 +28,7 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> 
 /// Makes the names in a directory durable: a file is only as durable as its name.
 ///
 /// # Errors
-/// Those of the file system, with the path.
+/// The errors of the file system, with the path.
 pub fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_directory(path)
         .map_err(|source| not_synced(path, source))
@@ -38,10 +39,10 @@ fn not_synced(directory: &Path, source: io::Error) -> Error {
     Error::io(what, source)
 }
 
-/// Removes a file, if it is there. After a crash it may be there again.
+/// Removes a file if it exists. After a crash the file may exist again.
 ///
 /// # Errors
-/// Those of the file system, with the path.
+/// The errors of the file system, with the path.
 pub fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove_file(path) {
         Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -52,10 +53,10 @@ pub fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Creates a directory and the parents that it lacks, durably. Nobody but their owner reads them.
+/// Creates a directory and its missing parents, durably. Only their owner can read them.
 ///
 /// # Errors
-/// Those of the file system, with the path.
+/// The errors of the file system, with the path.
 pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     let parent = parent(path);
     let made = match private::create_directory(path) {
@@ -74,14 +75,17 @@ pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
         }
     };
     match disk.sync_directory(parent) {
-        // This process could not have made anything there: it is the parent of a mounted volume, for example.
+        // This process could not have created the directory there. The parent is, for example, the
+        // mount point of a volume.
         Err(source) if was_there && is_refusal(&source) => Ok(()),
-        // Also if it was there: whoever made it may have been killed before its name was durable.
+        // An existing directory is synced, too: the process that created it may have been killed
+        // before the name was durable.
         synced => synced.map_err(|source| not_synced(parent, source)),
     }
 }
 
-/// Whether a directory may not be read, or lies where nothing is ever written.
+/// Returns whether the error means that the directory may not be read, or that its file system does
+/// not support writes or syncs.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -92,7 +96,7 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// The directory that a path's name stands in.
+/// Returns the directory that holds the name of the path.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -101,16 +105,17 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// What the line before the last one of a JSON file with a checksum begins with.
+/// The text between the body of a JSON file and its checksum. It begins the line of the checksum.
 const CHECKSUM: &str = ",\n  \"checksum\": \"";
-/// And the file's end behind the checksum.
+/// The text between the checksum and the end of the file.
 const AFTER_CHECKSUM: &str = "\"\n}";
 
-/// A value as the text of a file that [`read_json`] reads: JSON that a person can read, with a checksum in its last line. The
-/// value is an object that is not empty, and its `format` is [`FIRST_WITH_CHECKSUM`] or a later one.
+/// Encodes a value as the text of a file that [`read_json`] reads: JSON that people can read, with
+/// a checksum in its last field. The value must be an object that is not empty, and its `format`
+/// must be [`FIRST_WITH_CHECKSUM`] or later.
 ///
 /// # Errors
-/// `INTERNAL` if the value has no JSON form.
+/// `INTERNAL` if the value has no such JSON form.
 pub fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(value).map_err(|source| {
         Error::with_source(ErrorCode::Internal, "a file cannot be encoded", source)
@@ -122,17 +127,19 @@ pub fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(format!("{body}{CHECKSUM}{checksum}{AFTER_CHECKSUM}").into_bytes())
 }
 
-/// The first format of JSON files that have a checksum: the one after the very first.
+/// First format of JSON files with a checksum, which is the second format of all.
 pub const FIRST_WITH_CHECKSUM: u32 = 2;
 
 fn checksum(body: &str) -> String {
     blake3::hash(body.as_bytes()).to_hex().to_string()
 }
 
-/// Reads a JSON file whose object says in `format` which release can read it; none if there is no such file.
+/// Reads a JSON file. The field `format` of its object says which releases can read it. Returns
+/// `None` if the file does not exist.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if its format is newer than `newest_format`, `DATA_LOSS` if it is damaged, and those of the file system.
+/// `INVALID_ARGUMENT` if the file's format is newer than `newest_format`, `DATA_LOSS` if the file
+/// is damaged, and the errors of the file system.
 pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result<Option<T>> {
     #[derive(Deserialize)]
     struct Format {
@@ -148,7 +155,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
     };
     let damaged =
         |source: serde_json::Error| Error::with_source(ErrorCode::DataLoss, damaged(path), source);
-    // The format first and alone: what a newer release writes beside it need not be understood.
+    // The format is read first and alone: this release need not understand what a newer release
+    // wrote beside it.
     let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
     if format > newest_format {
         return Err(Error::invalid(format!(
@@ -190,7 +198,7 @@ mod tests {
         create_directory(&LocalDisk, &path).unwrap();
         assert!(path.is_dir());
         create_directory(&LocalDisk, &path).unwrap();
-        // A path without a parent, and names that stand in the current directory.
+        // One path has no parent, and one stands for the current directory.
         create_directory(&LocalDisk, Path::new("/")).unwrap();
         create_directory(&LocalDisk, Path::new(".")).unwrap();
         assert_eq!(parent(Path::new("data")), Path::new("."));
@@ -230,7 +238,8 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             fs::write(&file, &flipped).unwrap();
             let read = read_json::<Nest>(&file, FIRST_WITH_CHECKSUM);
-            // The format is looked at first: it may say that a newer release wrote the file.
+            // The format is checked first, so the error may say that a newer release wrote the
+            // file.
             let error = read.expect_err("a flipped bit is not noticed");
             assert!(error.message().contains("nest.json"), "{error}");
         }

@@ -1,7 +1,8 @@
-//! Who is let in, before anything of a call is read but its headers.
+//! Decides whether a call is let in before anything but its headers is read.
 //!
-//! tonic reads a call's message before the service sees the call: whoever connects could make a node hold as much as the largest message,
-//! again and again, without showing who it is.
+//! tonic reads a call's message before the service sees the call. So anybody who connects could
+//! make a node hold as much memory as the largest message takes, again and again, without showing
+//! who they are.
 
 use std::net::SocketAddr;
 
@@ -19,31 +20,31 @@ use crate::whole_messages::{Introduction, WholeMessages};
 
 /// Decides about calls by their headers.
 pub trait Gate: std::fmt::Debug + Send + Sync + 'static {
-    /// Who calls, or why it is not let in.
+    /// Returns how the call is let in, or the status with which it is refused.
     fn admit<'a>(&'a self, call: &'a CallHeaders<'a>) -> BoxFuture<'a, Result<Admission, Status>>;
 
-    /// The memory that messages take before they are whole.
+    /// Returns the memory budget of messages that are not complete yet.
     fn unfinished(&self) -> &Unfinished;
 }
 
-/// What is known of a call before its message.
+/// The facts about a call that are known before its message is read.
 #[derive(Debug)]
 pub struct CallHeaders<'a> {
-    /// The method's path: `/arrow.flight.protocol.FlightService/DoGet`.
+    /// Path of the method, such as `/arrow.flight.protocol.FlightService/DoGet`.
     pub path: &'a str,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// Where the caller is.
+    /// Address of the caller.
     pub peer: Option<SocketAddr>,
-    /// Whether its certificate is one of a node.
+    /// Kind of the caller, according to its certificate.
     pub peer_kind: PeerKind,
 }
 
-/// What HTTP/2 counts for a header beside its name and its value, in bytes (RFC 9113, 6.5.2).
+/// Bytes that HTTP/2 counts for a header beside its name and its value (RFC 9113, 6.5.2).
 const HEADER_BYTES: usize = 32;
 
 impl CallHeaders<'_> {
-    /// How large the headers are, as HTTP/2 counts them.
+    /// Returns the size of the headers in bytes, as HTTP/2 counts them.
     fn bytes(&self) -> usize {
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| HEADER_BYTES + name.as_str().len() + value.len());
@@ -51,19 +52,22 @@ impl CallHeaders<'_> {
     }
 }
 
-/// How a call is let in.
+/// The decision to let a call in.
 pub struct Admission {
-    /// What the service is told, as an extension of the request.
+    /// Value that the service receives as an extension of the request.
     pub told: Box<dyn Told>,
-    /// Whose share of the memory for unfinished messages it takes.
+    /// The sender of the call. The call's incomplete messages count towards the sender's share of
+    /// memory.
     pub sender: Sender,
-    /// Finds out who sends more than [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES); `None` for one who is known.
+    /// Identifies a sender that sends more than
+    /// [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES). It is `None` if the sender is
+    /// known.
     pub introduction: Option<Introduction>,
 }
 
-/// Puts itself among the extensions of a request.
+/// A value that can add itself to the extensions of a request.
 pub trait Told: std::fmt::Debug + Send {
-    /// Does so.
+    /// Adds the value to the extensions.
     fn tell(self: Box<Self>, extensions: &mut tonic::codegen::http::Extensions);
 }
 
@@ -73,8 +77,8 @@ impl<T: std::fmt::Debug + Clone + Send + Sync + 'static> Told for T {
     }
 }
 
-/// The request, if the gate lets it in. As long as the gate does not know the sender, `undecided`
-/// waits.
+/// Returns the request if the gate lets it in. As long as the gate does not know the sender, the
+/// call counts as waiting in `undecided`.
 pub(crate) async fn admitted(
     gate: &dyn Gate,
     request: Request<Body>,
@@ -112,7 +116,8 @@ async fn admission(
         let share = gate.unfinished().share(Sender::stranger(call.peer));
         undecided.wait(share, call.bytes())
     };
-    // Whoever is known at once, as by a token, takes no place of those who wait.
+    // A sender that is known at once, for example by a token, takes no place among the waiting
+    // calls.
     let mut admitting = gate.admit(call);
     let admission = match (&mut admitting).now_or_never() {
         Some(admission) => admission?,
@@ -143,7 +148,7 @@ mod tests {
         bytes: 1 << 20,
         setting: "a setting",
     };
-    /// Of 6000 bytes.
+    /// Head of a message of 6000 bytes.
     const HEAD: [u8; 5] = [0, 0, 0, 0x17, 0x70];
 
     #[derive(Debug)]

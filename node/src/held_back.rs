@@ -1,4 +1,4 @@
-//! A connection's bytes, read only as far as its calls let.
+//! Reads the bytes of a connection only as far as its calls allow.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,20 +9,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::undecided::{UNREAD_BYTES, Undecided};
 
-/// Bytes that are read only as far as [`Undecided`] says. They are written as ever.
+/// A connection that is read only as far as [`Undecided`] allows. Writing is not limited.
 ///
-/// While it is not read, no answers to our pings come. That takes less time than a ping may take:
-/// the checks of passwords and the introductions that a connection waits for end within 15 seconds.
+/// While the connection is not read, answers to our pings do not arrive either. This pause is
+/// shorter than the time limit of a ping: the checks of passwords and the introductions that a
+/// connection waits for end within 15 seconds.
 #[derive(Debug)]
 pub(crate) struct HeldBack<S> {
     inner: S,
     calls: Arc<Undecided>,
-    /// What was read since others had their turn, in bytes.
+    /// Number of bytes that were read since other tasks last had their turn.
     read_in_turn: u64,
 }
 
 impl<S: Unpin> HeldBack<S> {
-    /// The bytes of `inner`, on which `calls` are made.
+    /// Wraps `inner`, the connection that `calls` are made on.
     pub(crate) fn new(inner: S, calls: Arc<Undecided>) -> Self {
         Self {
             inner,
@@ -35,8 +36,8 @@ impl<S: Unpin> HeldBack<S> {
         Pin::new(&mut self.get_mut().inner)
     }
 
-    /// Completes unless it is others' turn. h2 tells hyper of calls only after it has read all that
-    /// there is, which would be kept before anybody knew of the calls.
+    /// Completes unless it is the turn of other tasks. h2 reports calls to hyper only after it has
+    /// read all available bytes. Those bytes would be kept in memory before the calls are known.
     fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.read_in_turn < UNREAD_BYTES {
             return Poll::Ready(());
@@ -111,20 +112,21 @@ mod tests {
     const SENT: usize = 256 << 10;
     const AT_ONCE: usize = 8 << 10;
 
-    /// What a client has sent at once, and that client.
+    /// Returns a connection with all bytes that a client has sent at once, and the client.
     async fn sent(calls: &Arc<Undecided>) -> (HeldBack<DuplexStream>, DuplexStream) {
         let (ours, mut theirs) = duplex(SENT);
         theirs.write_all(&vec![7; SENT]).await.unwrap();
         (HeldBack::new(ours, Arc::clone(calls)), theirs)
     }
 
-    /// Reads until there is nothing more, or it is held back: how much that was.
+    /// Reads until nothing more is available or the connection is held back. Returns the number of
+    /// bytes that were read.
     async fn read_all(stream: &mut HeldBack<DuplexStream>) -> usize {
         let (mut read, mut buffer, mut turns) = (0, vec![0; AT_ONCE], 0);
         while turns < 2 {
             match stream.read(&mut buffer).now_or_never() {
                 Some(bytes) => (read, turns) = (read + bytes.unwrap(), 0),
-                // It may have been others' turn.
+                // The read may be pending only because it was the turn of other tasks.
                 None => turns += 1,
             }
         }

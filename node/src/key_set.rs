@@ -1,7 +1,9 @@
-//! An expression that gateways and workers share: whether a key is one of many.
+//! Defines an expression that gateways and workers share: it tests whether a key is in a set of
+//! values.
 //!
-//! An `IN` list is an expression for each of its values: with thousands of them it costs more to send, and to rewrite for
-//! every file that is opened, than to evaluate. A set is one array.
+//! An `IN` list has one expression for each of its values. With thousands of values, sending the
+//! list and rewriting it for each opened file costs more than evaluating it. A key set is one
+//! array.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,7 +20,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, InListExpr};
 use volary_flight_proto::ipc;
 
-/// `key IN (values)`, for many values; NULL where the key is.
+/// The expression `key IN (values)` for many values. It is NULL if the key is NULL.
 #[derive(Debug, Clone)]
 pub struct KeySetExpr {
     key: Arc<dyn PhysicalExpr>,
@@ -28,17 +30,17 @@ pub struct KeySetExpr {
 #[derive(Debug)]
 struct KeySet {
     values: ArrayRef,
-    /// Of one column, the key.
+    /// Schema with one column, the key.
     schema: SchemaRef,
-    /// Looks that column up; it hashes the values once.
+    /// Expression that looks up the key column. It hashes the values once.
     lookup: InListExpr,
 }
 
 impl KeySetExpr {
-    /// Whether `key` is one of `values`, which are of its type.
+    /// Builds the test whether `key` is one of `values`. The values must have the key's type.
     ///
     /// # Errors
-    /// If values of this type cannot be looked up.
+    /// Fails if values of this type cannot be looked up.
     pub fn try_new(key: Arc<dyn PhysicalExpr>, values: ArrayRef) -> Result<Self> {
         let field = Field::new("key", values.data_type().clone(), true);
         let schema = Arc::new(Schema::new(vec![field]));
@@ -55,35 +57,36 @@ impl KeySetExpr {
         })
     }
 
-    /// The same of values as scalars.
+    /// Builds the test whether `key` is one of `values`, which are scalars.
     ///
     /// # Errors
-    /// Also if there are none, or they are of different types.
+    /// Fails if there are no values, if they have different types, or if values of their type
+    /// cannot be looked up.
     pub fn from_scalars(key: Arc<dyn PhysicalExpr>, values: HashSet<ScalarValue>) -> Result<Self> {
         let values = ScalarValue::iter_to_array(values)?;
-        // In the order of the values, equal sets are equal bytes.
+        // Sorting makes equal sets equal bytes.
         Self::try_new(key, sort(&values, None)?)
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     fn len(&self) -> usize {
         self.set.values.len()
     }
 
-    /// The values, as they travel; the key travels beside them.
+    /// Encodes the values for transport. The key is not included: it is sent beside them.
     ///
     /// # Errors
-    /// If they cannot be written as Arrow IPC.
+    /// Fails if the values cannot be written as Arrow IPC.
     pub fn values_to_bytes(&self) -> Result<Vec<u8>> {
         let schema = Arc::clone(&self.set.schema);
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(&self.set.values)])?;
         Ok(ipc::batches_to_bytes(&schema, &[batch])?.into())
     }
 
-    /// Reads what [`Self::values_to_bytes`] made.
+    /// Reads what [`Self::values_to_bytes`] has written.
     ///
     /// # Errors
-    /// If it is nothing of the kind.
+    /// Fails if the bytes are not an encoded set of keys.
     pub fn from_bytes(key: Arc<dyn PhysicalExpr>, bytes: &[u8]) -> Result<Self> {
         let (_, batches) = ipc::batches_from_bytes(bytes)?;
         match batches.as_slice() {
@@ -137,7 +140,8 @@ impl fmt::Display for KeySetExpr {
     }
 }
 
-// Sets are compared by identity: copies of one are equal, and others need not be found equal.
+// Sets are compared by identity: clones of one set are equal. Nothing requires that other equal
+// sets are recognised as equal.
 impl PartialEq for KeySetExpr {
     fn eq(&self, other: &Self) -> bool {
         self.key.as_ref() == other.key.as_ref() && Arc::ptr_eq(&self.set, &other.set)

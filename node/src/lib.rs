@@ -1,79 +1,81 @@
-//! What every Volary process is made of, gateway and worker alike: its data directory, its runtimes, its memory, its
-//! listener and its connections to other nodes, and what both know and DataFusion does not.
+//! Everything that a Volary process, gateway or worker, is made of: its data directory, its
+//! runtimes, its memory, its listener and its connections to other nodes. It also holds what both
+//! kinds of node need and DataFusion does not provide.
 //!
-//! Nothing here knows of tables.
+//! Nothing in this crate knows about tables.
 
-/// How much runs at the same time, and how much waits.
+/// Limits how much runs at the same time, and queues the rest.
 pub mod admission;
-/// Batches of a size that suits the network.
+/// Joins and splits batches to a size that suits the network.
 pub mod batches;
-/// Hash buckets, by which a gateway merges rows piece by piece.
+/// Divides rows into hash buckets, so that a gateway can merge them piece by piece.
 pub mod buckets;
-/// Connections to other nodes.
+/// Makes connections to other nodes.
 pub mod channel;
-/// Rows as clients are sent them.
+/// Converts rows to the form in which clients receive them.
 pub mod client_rows;
-/// One connection to a node's server.
+/// Serves one connection to a node's server.
 mod connection;
-/// The directory that a node keeps its state in: whose it is, and that nobody else uses it.
+/// Opens and locks the directory that a node keeps its state in, and records which node owns it.
 pub mod data_dir;
-/// How long a call may take.
+/// Limits how long a call may take.
 pub mod deadline;
-/// What makes files durable.
+/// Abstracts the file system calls that make files durable.
 pub mod disk;
-/// Files that survive a crash.
+/// Writes and reads files that survive a crash.
 pub mod durable;
-/// Who is let in, by the headers of a call.
+/// Decides from the headers of a call whether it is let in.
 pub mod gate;
-/// A connection's bytes, read only as far as its calls let.
+/// Reads the bytes of a connection only as far as its calls allow.
 mod held_back;
-/// An expression that gateways and workers share: whether a key is one of many.
+/// Defines an expression that gateways and workers share: it tests whether a key is in a set of
+/// keys.
 pub mod key_set;
-/// How long rows wait for others to make a larger batch.
+/// Decides how long rows wait for more rows to make a larger batch.
 pub mod linger;
-/// The address that a node listens on.
+/// Binds the address that a node listens on.
 pub mod listener;
-/// Memory and spill space of a node's queries.
+/// Manages the memory and the spill space of a node's queries.
 pub mod memory;
-/// Messages that are larger than a node takes.
+/// Explains to clients that a message is larger than the node accepts.
 pub mod message_limit;
-/// The header by which a node shows that it is one.
+/// Makes and checks the header by which a node proves that it is a node of the cluster.
 pub mod node_header;
-/// How many files and connections a process may have open.
+/// Raises and checks the limit on open files and connections of a process.
 pub mod open_files;
-/// How long is waited for what is missing of a call.
+/// Limits how long a node waits for the missing part of a call.
 mod patience;
-/// Files that nobody but the node's own user reads.
+/// Creates files and directories that only the node's own user can read.
 pub mod private;
-/// Uploads that their client has broken off.
+/// Detects uploads that the client has broken off.
 mod reset;
-/// Expressions of a logical plan, rewritten.
+/// Rewrites the expressions of a logical plan.
 pub mod rewrite;
-/// How wide rows are that are copied.
+/// Computes the width of rows that operators copy.
 mod row_width;
-/// Plans as they are run.
+/// Prepares plans for execution.
 pub mod run;
-/// The CPU, I/O and health runtimes.
+/// Provides the CPU, I/O and health runtimes.
 pub mod runtimes;
-/// The secret that the nodes of a cluster share.
+/// Checks and generates the secret that the nodes of a cluster share.
 pub mod secret;
-/// A node's server from its start to its end.
+/// Runs a node's server from its start to its end.
 pub mod serving;
-/// Sizes in settings: "512MiB", "50%".
+/// Parses the sizes in settings: "512MiB", "50%".
 pub mod size;
-/// What carries a connection to another node.
+/// Carries the bytes of a connection to another node.
 mod stream;
-/// TLS: what a node shows, and whom it trusts.
+/// Configures TLS: what a node shows, and whom it trusts.
 pub mod tls;
-/// Filter pushdown that does not take one column for another.
+/// Pushes filters down without mistaking one column for another.
 pub mod unambiguous_pushdown;
-/// The calls of a connection on which nobody is known yet.
+/// Tracks the calls of a connection on which no sender is identified yet.
 pub mod undecided;
-/// Memory of messages of which a part has come.
+/// Limits the memory of messages that have arrived only in part.
 pub mod unfinished;
-/// Functions that make large values of small ones, with a limit.
+/// Limits functions that make large values from small ones.
 pub mod value_limit;
-/// The messages of a call, each handed on when it is whole.
+/// Hands on each message of a call once it is complete.
 pub mod whole_messages;
 
 pub use data_dir::DataDir;

@@ -1,4 +1,4 @@
-//! How long rows wait for others to make a larger batch.
+//! Decides how long rows wait for more rows to make a larger batch.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -8,8 +8,8 @@ use tokio::time::{Sleep, sleep};
 
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The wait of rows that are at hand. The first ones of a stream do not wait, so that a small answer is not late; later ones wait a few
-/// milliseconds.
+/// The wait of rows that are ready. The first rows of a stream do not wait, so that a small answer
+/// is not delayed. Later rows wait a few milliseconds.
 #[derive(Debug, Default)]
 pub struct Linger {
     any_sent: bool,
@@ -17,7 +17,8 @@ pub struct Linger {
 }
 
 impl Linger {
-    /// Whether what is at hand has waited long enough for more. Wakes the task when it has. Must be called within a runtime.
+    /// Returns whether the rows that are ready have waited long enough for more. If not, it wakes
+    /// the task when they have. Must be called within a runtime.
     pub fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
         !self.any_sent
             || self
@@ -28,7 +29,7 @@ impl Linger {
                 .is_ready()
     }
 
-    /// Rows go out: others that come after them wait anew.
+    /// Notes that rows are sent. Rows that come after them start a new wait.
     pub fn sent(&mut self) {
         *self = Self {
             any_sent: true,

@@ -1,4 +1,4 @@
-//! The address that a node listens on.
+//! Binds the address that a node listens on.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,14 +14,16 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::open_files;
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// Until a connection is accepted again after one could not be for want of files.
+/// Pause before the next accept, after a connection could not be accepted because the process or
+/// the system had no free file descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often such a want is logged.
+/// Shortest time between two warnings about missing file descriptors.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
-/// EMFILE and ENFILE, on Linux and macOS alike: the limit of the process, and that of the system.
+/// EMFILE (the limit of the process is reached) and ENFILE (the limit of the system is reached).
+/// The numbers are the same on Linux and macOS.
 const OUT_OF_FILES: [i32; 2] = [24, 23];
 
-/// A bound address.
+/// An address that is bound and accepts connections.
 #[derive(Debug)]
 pub struct Listener {
     incoming: TcpIncoming,
@@ -29,10 +31,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds `address`; port 0 takes a free one. Must be called within the I/O runtime.
+    /// Binds `address`. Port 0 takes a free port. Must be called within the I/O runtime.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` if the port is in use, `INVALID_ARGUMENT` if the address is not one of this machine.
+    /// `ALREADY_EXISTS` if the port is in use, and `INVALID_ARGUMENT` if this machine does not have
+    /// the address.
     pub fn bind(address: SocketAddr) -> Result<Self> {
         let failed = |source: std::io::Error| {
             let (code, advice) = match source.kind() {
@@ -57,26 +60,28 @@ impl Listener {
         };
         let incoming = TcpIncoming::bind(address)
             .map_err(failed)?
-            // Without it Nagle's algorithm holds small messages back: 92 ms instead of 6 ms for an answer (measured).
+            // Without it, Nagle's algorithm delays small messages: an answer took 92 ms instead of
+            // 6 ms (measured).
             .with_nodelay(Some(true))
             .with_keepalive(Some(KEEPALIVE_INTERVAL));
         let address = incoming.local_addr().map_err(failed)?;
         Ok(Self { incoming, address })
     }
 
-    /// The address, with the port that was given.
+    /// Returns the bound address. Its port is the real one, even if port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The connections, as they are accepted.
+    /// Returns the connections as they are accepted.
     pub(crate) fn accept(self) -> impl Stream<Item = std::io::Result<TcpStream>> {
         Unhurried::new(self.incoming)
     }
 }
 
-/// Connections as they are accepted. One that cannot be, because no more files may be open, is there again the next moment: it is
-/// not asked for again and again.
+/// Stream of accepted connections that pauses when no more files may be open. The connection that
+/// could not be accepted is still pending, so accepting it again without a pause would be a busy
+/// loop.
 struct Unhurried<S> {
     accepted: S,
     pause: Option<Pin<Box<Sleep>>>,
@@ -151,7 +156,7 @@ mod tests {
         let started = Instant::now();
         let mut incoming = Unhurried::new(stream::iter(accepted));
         assert_eq!(incoming.next().await.unwrap().unwrap(), 1);
-        // Others concern the connection alone.
+        // Other errors concern only the one connection.
         let kind = incoming.next().await.unwrap().unwrap_err().kind();
         assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
         assert_eq!(incoming.next().await.unwrap().unwrap(), 2);

@@ -1,4 +1,4 @@
-//! Memory and spill space of a node's queries.
+//! Manages the memory and the spill space of a node's queries.
 
 mod attributed;
 mod outgoing;
@@ -27,16 +27,17 @@ pub use process::{BeingMade, Excess, ProcessMemory};
 pub use watch::{LEAST_ENDED_BYTES, end_largest_when_full};
 use within_process::WithinProcess;
 
-/// How many of the largest consumers an out-of-memory error names.
+/// Number of the largest memory consumers that an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// Memory and spill space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Memory that all running queries may hold together. What needs more spills to disk, and what cannot spill fails
-    /// with RESOURCE_EXHAUSTED. The node's process may have a fifth more, and no less than 512 MiB more, for all that is not counted
-    /// so; above that, queries are refused more memory.
+    /// Memory that all running queries may hold together. An operator that needs more memory spills
+    /// to disk, or fails with RESOURCE_EXHAUSTED if it cannot spill. The node's process may have a
+    /// fifth more than this limit, and no less than 512 MiB more, for memory that is not counted
+    /// this way. Above that, queries are refused more memory.
     pub limit: MemorySize,
     /// Disk space that spilled data may take, in the data directory.
     pub spill_limit: MemorySize,
@@ -51,15 +52,16 @@ impl Default for Config {
     }
 }
 
-/// DataFusion's environment with these limits; spilled data goes below `data_dir` and is gone when the node starts again.
-/// `footers`: so many bytes of Parquet metadata are kept for the next time. That is for files that never change: they are known by
-/// their path alone, without the store.
+/// Creates DataFusion's environment with these limits. Spilled data is written below `data_dir`,
+/// and is deleted when the node starts again. Up to `footers` bytes of Parquet metadata are cached.
+/// The cache is only correct for files that never change: it identifies a file by its path alone,
+/// without its store.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<Arc<RuntimeEnv>> {
     let spill = data_dir.join("spill");
-    // What a killed process left behind is of no use.
+    // Spilled data that a killed process has left behind is useless.
     match std::fs::remove_dir_all(&spill) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::io(
@@ -80,7 +82,7 @@ pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<A
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)
         .with_metadata_cache_limit(footers)
-        // A folder has other files the next time.
+        // A folder may have other files the next time.
         .with_object_list_cache_limit(0)
         .with_file_statistics_cache_limit(0)
         .build_arc()

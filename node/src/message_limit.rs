@@ -1,6 +1,7 @@
-//! Messages that are larger than a node takes.
+//! Explains to clients that a message is larger than the node accepts.
 //!
-//! tonic refuses them, most before a service sees them, as OUT_OF_RANGE and without the name of a setting.
+//! tonic refuses such messages, most of them before a service sees them. Its error is OUT_OF_RANGE
+//! and does not name the setting.
 
 use arrow_flight::FlightData;
 use tonic::codegen::http::Response;
@@ -10,17 +11,18 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 const GRPC_STATUS: &str = "grpc-status";
 
-/// The largest message that is taken.
+/// The limit on the size of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageLimit {
-    /// In bytes.
+    /// Size of the largest message that is accepted, in bytes.
     pub bytes: usize,
-    /// The setting that says so.
+    /// Name of the setting that sets the limit.
     pub setting: &'static str,
 }
 
 impl MessageLimit {
-    /// A status as it is, or what was wrong with a message that is too large.
+    /// Replaces tonic's error for a message that is too large by one that names the setting.
+    /// Returns other statuses unchanged.
     pub fn explain(self, status: Status) -> Status {
         if status.code() == Code::OutOfRange {
             return self.error().into();
@@ -28,10 +30,11 @@ impl MessageLimit {
         status
     }
 
-    /// The message, unless its rows are compressed and too large when they are not.
+    /// Returns the message, unless its rows are compressed and would be too large after
+    /// decompression.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`.
+    /// `RESOURCE_EXHAUSTED` if the decompressed rows would be too large.
     pub fn uncompressed(self, message: FlightData) -> Result<FlightData> {
         let bytes = uncompressed_bytes(&message.data_header, &message.data_body);
         if bytes.is_none_or(|bytes| bytes <= self.bytes) {
@@ -46,13 +49,13 @@ impl MessageLimit {
         ))
     }
 
-    /// What [`Self::explain`] does, for the answer to a call that was refused as a whole.
+    /// Does what [`Self::explain`] does, for the response to a call that was refused as a whole.
     pub(crate) fn explain_response<B>(self, mut response: Response<B>) -> Response<B> {
         let refused = response
             .headers()
             .get(GRPC_STATUS)
             .is_some_and(|code| Code::from_bytes(code.as_bytes()) == Code::OutOfRange);
-        // What it cannot be written as stays as it was.
+        // If the error cannot be written as headers, the response stays as it was.
         if refused
             && Status::from(self.error())
                 .add_header(response.headers_mut())

@@ -1,4 +1,5 @@
-//! The header by which a node of the cluster shows that it is one, before anything of its call is read.
+//! Makes and checks the header by which a node of the cluster proves that it is one. It is checked
+//! before anything else of the call is read.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,10 @@ use crate::gate::CallHeaders;
 
 const NAME: &str = "volary-node";
 
-/// The clocks of two machines differ by seconds.
+/// Time for which a sealed header is valid. It allows for clocks of two machines that differ by
+/// seconds.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// A header is used for so long, and is valid for some time more.
+/// Time for which a node uses the same header. The header stays valid for some time after that.
 const RENEWED_AFTER: Duration = Duration::from_secs(20);
 
 /// Makes the header with the cluster's key.
@@ -26,7 +28,7 @@ pub struct NodeHeader {
 }
 
 impl NodeHeader {
-    /// `sealer` has the cluster's key.
+    /// Creates the maker of headers. `sealer` has the cluster's key.
     pub fn new(sealer: Sealer) -> Self {
         Self {
             sealer,
@@ -34,7 +36,7 @@ impl NodeHeader {
         }
     }
 
-    /// Adds the header to those of a call.
+    /// Adds the header to the headers of a call.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         match self.value() {
             Ok(value) => _ = headers.insert(NAME, value),
@@ -59,11 +61,11 @@ impl NodeHeader {
     }
 }
 
-/// Whether a node has made a call.
+/// Returns whether a node has made a call.
 ///
 /// # Errors
-/// `PERMISSION_DENIED` where the certificate is not one of a node, and the errors of [`Sealer::open`] for a
-/// header that was not sealed with this key, or has expired.
+/// `PERMISSION_DENIED` if the certificate does not belong to a node, and the errors of
+/// [`Sealer::open`] for a header that was not sealed with this key or has expired.
 pub fn is_of_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
     let Some(value) = call.headers.get(NAME) else {
         return Ok(false);

@@ -1,32 +1,35 @@
-//! How many files and connections a process may have open.
+//! Raises and checks the limit on open files and connections of a process.
 //!
-//! A process that reaches the limit loses connections and spilled data in the middle of its work. So the limit is raised as far as it
-//! may be, and what needs more than that is refused at the start.
+//! A process that reaches the limit loses connections and spilled data in the middle of its work.
+//! So the limit is raised as far as possible, and a configuration that needs more is refused at the
+//! start.
 
 use rlimit::{Resource, getrlimit, increase_nofile_limit};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// For what does not grow with the workers: clients, the runtimes, the catalog, spilled data, files that are loaded.
+/// File descriptors for everything that does not grow with the number of workers: clients, the
+/// runtimes, the catalog, spilled data, and files that are loaded.
 const RESERVE: u64 = 100;
 
-/// Raises the limit of this process to the highest that it may set. To be called at its start.
+/// Raises the limit of this process to the highest that it may set. Call it at the start of the
+/// process.
 pub fn raise() {
     if let Err(error) = increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "the limit of open files cannot be raised");
     }
 }
 
-/// The limit of this process; `None` if the system does not say.
+/// Returns the limit of this process, or `None` if the system does not report it.
 pub fn limit() -> Option<u64> {
     let (soft, _hard) = getrlimit(Resource::NOFILE).ok()?;
     Some(soft)
 }
 
-/// Refuses so many workers, each of which takes `per_worker` of the files that this process may open. `process` is what is said to
-/// have the limit: "this gateway".
+/// Refuses a number of workers if this process may not open enough files for them. Each worker
+/// takes `per_worker` files. `process` names the process in the error: "this gateway".
 ///
 /// # Errors
-/// `RESOURCE_EXHAUSTED`, with the limit and the need, if they need more.
+/// `RESOURCE_EXHAUSTED`, with the limit and the need, if the workers need more files.
 pub fn check(process: &str, workers: usize, per_worker: u64) -> Result<()> {
     match limit() {
         Some(limit) => check_limit(limit, process, workers, per_worker),

@@ -1,4 +1,4 @@
-//! How long is waited for what is missing of a call.
+//! Limits how long a node waits for the missing part of a call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,22 +7,22 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use volary_flight_proto::{Error, ErrorCode};
 
-/// So much of a message has to come in each period.
+/// The fewest bytes of a message that must arrive in each period.
 const LEAST_BYTES: usize = 64 << 10;
-/// The period.
+/// Length of a period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
-/// Ends a message that does not go on.
+/// Ends a message that makes too little progress.
 #[derive(Debug)]
 pub(crate) struct Patience {
     period: Duration,
     period_ends: Pin<Box<Sleep>>,
-    /// What was held of the message when the period began.
+    /// Bytes of the message that were held when the period began.
     bytes: usize,
 }
 
 impl Patience {
-    /// Begins a period, at whose beginning so many bytes of the message are held.
+    /// Begins a period. `bytes` of the message are held at its beginning.
     pub(crate) fn new(period: Duration, bytes: usize) -> Self {
         Self {
             period,
@@ -31,7 +31,7 @@ impl Patience {
         }
     }
 
-    /// Completes when a message, of which so many bytes are held, does not go on.
+    /// Completes when a message makes too little progress. `bytes` of the message are held now.
     pub(crate) fn poll_end(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Error> {
         loop {
             ready!(self.period_ends.as_mut().poll(cx));
@@ -48,18 +48,19 @@ impl Patience {
     }
 }
 
-/// Ends a call of a stranger that is not over in time, whether it has begun to send its message or
-/// not.
+/// Ends a call of a stranger that is not over in time, whether the stranger has begun to send its
+/// message or not.
 #[derive(Debug)]
 pub(crate) struct StrangersTime {
     length: Duration,
     ends: Instant,
-    /// Most calls are over before anybody waits for this.
+    /// Timer for the end. It is created when somebody first waits for it, because most calls are
+    /// over before that.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl StrangersTime {
-    /// Begins now.
+    /// Starts the time now.
     pub(crate) fn new(length: Duration) -> Self {
         Self {
             length,
@@ -68,13 +69,13 @@ impl StrangersTime {
         }
     }
 
-    /// The time in which somebody has to say who it is. That is longer than the time that a worker
-    /// gives the gateway that it asks, which ends with an error that says more.
+    /// Returns the time limit for identifying the stranger. It is longer than the time that a
+    /// worker gives the gateway that it asks, because that timeout ends with a more helpful error.
     pub(crate) fn of_introduction(&self) -> Self {
         Self::new(self.length + self.length / 2)
     }
 
-    /// Completes when not all of the call has come in time, but so many bytes.
+    /// Completes when the time is over before the whole call has arrived. `bytes` have arrived.
     pub(crate) fn poll_message(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Error> {
         ready!(self.poll_end(cx));
         let length = self.length;
@@ -83,7 +84,7 @@ impl StrangersTime {
         )))
     }
 
-    /// Completes when nobody has said in time who it is.
+    /// Completes when the time is over before the stranger is identified.
     pub(crate) fn poll_introduction(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         ready!(self.poll_end(cx));
         let length = self.length;

@@ -1,7 +1,7 @@
-//! Files and directories that nobody but the node's own user reads, whatever the umask is.
+//! Creates files and directories that only the node's own user can read, whatever the umask is.
 //!
-//! A gateway's catalog holds the keys of sessions and the hashes of passwords, a worker's segments hold the rows: who reads
-//! them needs no login.
+//! A gateway's catalog holds the keys of sessions and the hashes of passwords, and a worker's
+//! segments hold the rows. Whoever can read them needs no login.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,28 +12,28 @@ use volary_flight_proto::{Error, Result};
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// The rights of others: those of the group, and those of everybody.
+/// Permissions of the group and of all other users.
 const OTHERS: u32 = 0o077;
 
-/// Options with which a new file is its owner's alone.
+/// Returns options with which a new file can be read only by its owner.
 pub fn file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
     options
 }
 
-/// Creates a directory that is its owner's alone. Its parent must be there.
+/// Creates a directory that only its owner can read. Its parent must exist.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Takes the rights of others to a file away, if they have any and there is such a file.
+/// Removes the permissions of other users from a file, if the file exists and they have any.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn close_file(path: &Path) -> io::Result<()> {
     match close(path, FILE_MODE) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -41,10 +41,11 @@ pub fn close_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the rights of others to a data directory away, if they have any.
+/// Removes the permissions of other users from a data directory, if they have any.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it belongs to another user, so that this process cannot close it; those of the file system.
+/// `INVALID_ARGUMENT` if the directory belongs to another user, so that this process cannot change
+/// its permissions, and the errors of the file system.
 pub fn close_directory(path: &Path) -> Result<()> {
     match close(path, DIRECTORY_MODE) {
         Ok(None) => Ok(()),
@@ -66,7 +67,7 @@ pub fn close_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// The former mode, if others had rights.
+/// Sets the mode if others had permissions, and returns the former mode in this case.
 fn close(path: &Path, mode: u32) -> io::Result<Option<u32>> {
     let former = fs::metadata(path)?.permissions().mode() & 0o7777;
     if former & OTHERS == 0 {

@@ -1,18 +1,19 @@
-//! Uploads that their client has broken off.
+//! Detects uploads that the client has broken off.
 //!
-//! tonic takes a request's stream that was reset for one that has ended: rows that are half of a table would look like all of it.
+//! tonic treats a request stream that was reset as one that has ended. Half of a table would then
+//! look like the whole table.
 
 use http_body_util::BodyExt;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::{Code, Status};
 
-/// The request, whose stream fails where its client breaks it off.
+/// Wraps a request so that its stream fails if the client breaks it off.
 pub(crate) fn with_resets_as_errors(request: Request<Body>) -> Request<Body> {
     request.map(|body| Body::new(body.map_err(as_error)))
 }
 
-/// tonic hides errors with the code CANCELLED only.
+/// Changes the code CANCELLED, because tonic hides errors with this code only.
 fn as_error(status: Status) -> Status {
     if status.code() == Code::Cancelled {
         Status::aborted("the client has broken off its stream")
@@ -28,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that ends with an error.
+    /// Creates a body that ends with an error.
     fn broken(code: Code) -> Body {
         let too_long = Limited::new(Full::new(Bytes::from_static(b"rows")), 0);
         Body::new(too_long.map_err(move |_| Status::new(code, "broken")))

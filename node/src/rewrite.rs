@@ -1,4 +1,4 @@
-//! Expressions of a logical plan, rewritten.
+//! Rewrites the expressions of a logical plan.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
@@ -6,11 +6,12 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Rewrites the parts of all expressions of a node, the inner ones first. Each is given with the columns that it sees. The
-/// columns that the node makes keep their names.
+/// Rewrites all expressions of a node, and the parts of each expression from the inside out.
+/// `rewrite` is given each part together with the columns that the part can refer to. The output
+/// columns of the node keep their names.
 ///
 /// # Errors
-/// Those of `rewrite`.
+/// The errors of `rewrite`.
 pub fn rewrite_expressions(
     node: LogicalPlan,
     mut rewrite: impl FnMut(Expr, &DFSchema) -> Result<Transformed<Expr>>,

@@ -1,15 +1,16 @@
-//! How wide rows are that are copied.
+//! Computes the width of rows that operators copy.
 //!
-//! Fixed-width values and views take few bytes, whatever they show. Other texts, and nested values, are
-//! copied whole.
+//! Fixed-width values and views take few bytes, however long the text of a view is. Other texts and
+//! nested values are copied whole.
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
 
-/// The bytes of a view, and of a value of no fixed width beside its content.
+/// Size of a view in bytes. It also stands for the part of a variable-width value beside its
+/// content.
 const HEAD_BYTES: usize = 16;
 
-/// Returns whether one value of the type may take many bytes when it is copied.
+/// Returns whether copying one value of the type may take many bytes.
 pub(crate) fn can_be_wide(data_type: &DataType) -> bool {
     match data_type {
         DataType::Utf8
@@ -29,20 +30,20 @@ pub(crate) fn can_be_wide(data_type: &DataType) -> bool {
     }
 }
 
-/// Returns the bytes of the widest row at the most, without what has a fixed width.
+/// Returns an upper bound of the bytes of the widest row, without its fixed-width part.
 pub(crate) fn widest_row(batch: &RecordBatch) -> usize {
     let columns = batch.columns().iter();
     columns.map(widest_value).fold(0, usize::saturating_add)
 }
 
-/// Returns the bytes of what has a fixed width in each row, views included.
+/// Returns the bytes that each row takes for its fixed-width part, including views.
 pub(crate) fn fixed_width(batch: &RecordBatch) -> usize {
     let columns = batch.columns().iter();
     let widths = columns.map(|column| column.data_type().primitive_width().unwrap_or(HEAD_BYTES));
     widths.sum()
 }
 
-/// Returns the number of elements of the longest list of the column; 0 where it has no lists.
+/// Returns the number of elements of the longest list of the column, or 0 if it has no lists.
 pub(crate) fn longest_list(column: &ArrayRef) -> usize {
     match column.data_type() {
         DataType::List(_) => longest(column.as_list::<i32>().value_offsets()),
@@ -55,7 +56,7 @@ pub(crate) fn longest_list(column: &ArrayRef) -> usize {
     }
 }
 
-/// Returns the bytes of the widest value of the column at the most.
+/// Returns an upper bound of the bytes of the widest value of the column.
 fn widest_value(column: &ArrayRef) -> usize {
     match column.data_type() {
         DataType::Utf8 => longest(column.as_string::<i32>().value_offsets()),
@@ -71,14 +72,16 @@ fn widest_value(column: &ArrayRef) -> usize {
         DataType::Map(_, _) => widest_list(column, column.as_map().keys())
             .saturating_add(widest_list(column, column.as_map().values())),
         DataType::FixedSizeList(_, _) => widest_list(column, column.as_fixed_size_list().values()),
-        // What is left is small, or so rare that all rows together may stand for the widest one.
+        // The remaining types are small, or so rare that the memory of all rows is a good enough
+        // bound for the widest row.
         other if can_be_wide(other) => column.get_array_memory_size(),
         _ => 0,
     }
 }
 
-/// Returns the bytes of the widest list of the column at the most: as many of the widest elements as the
-/// longest one has, and no more than all lists have together.
+/// Returns an upper bound of the bytes of the widest list of the column. The bound is the size of
+/// the widest element times the length of the longest list, but no more than all lists have
+/// together.
 fn widest_list(column: &ArrayRef, elements: &ArrayRef) -> usize {
     let fixed = elements.data_type().primitive_width().unwrap_or(HEAD_BYTES);
     let widest = widest_value(elements).saturating_add(fixed);

@@ -1,4 +1,4 @@
-//! The CPU, I/O and health runtimes.
+//! Provides the CPU, I/O and health runtimes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,17 +14,18 @@ pub use on_cpu::{CpuStream, OnCpu};
 pub use turns::check_awaited;
 use turns::{InTurns, Turns, Work};
 
-/// Streams that are computed on the CPU runtime.
+/// Computes streams on the CPU runtime.
 mod on_cpu;
-/// Who computes where more is to be computed than there are processors.
+/// Decides which tasks compute if there is more to compute than there are processors.
 pub(crate) mod turns;
 
-/// Virtual memory of a thread's stack: planning walks expressions recursively, and a debug build's frames are large. Only what is
-/// used becomes real memory.
+/// Virtual memory of a thread's stack, in bytes. Planning walks expressions recursively, and the
+/// stack frames of a debug build are large. Only the used part becomes real memory.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Where work runs: planning and execution on the CPU runtime, the network on the I/O runtime, who lives on a third, so that
-/// a busy node is not declared dead.
+/// Handles of the runtimes. Planning and execution run on the CPU runtime and the network on the
+/// I/O runtime. Membership and liveness checks run on a third one, so that a busy node is not
+/// declared dead.
 #[derive(Debug, Clone)]
 pub struct Runtimes {
     cpu: Handle,
@@ -33,16 +34,17 @@ pub struct Runtimes {
     turns: Turns,
 }
 
-/// Owns the runtimes; they end when it is dropped, without waiting for what still runs.
+/// Owns the runtimes. Dropping it ends them without waiting for running tasks.
 #[derive(Debug)]
 pub struct OwnedRuntimes {
     handles: Runtimes,
-    // An Option only because a runtime is shut down by value.
+    // This is an `Option` only because a runtime is shut down by value.
     runtimes: Option<[Runtime; 3]>,
 }
 
 impl OwnedRuntimes {
-    /// Starts them; `cpu_threads` polls of new work and as many of long work are made at a time; `None` for one per core.
+    /// Starts the runtimes. At most `cpu_threads` polls of new work and as many of long work run at
+    /// a time. `None` means one of each per core.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the system gives no threads.
@@ -65,7 +67,7 @@ impl OwnedRuntimes {
         })
     }
 
-    /// Their handles.
+    /// Returns the handles of the runtimes.
     pub fn handles(&self) -> &Runtimes {
         &self.handles
     }
@@ -96,26 +98,27 @@ fn build(name: &str, threads: usize) -> Result<Runtime> {
 }
 
 impl Runtimes {
-    /// For planning and execution.
+    /// Returns the runtime for planning and execution.
     pub fn cpu(&self) -> &Handle {
         &self.cpu
     }
 
-    /// For the network.
+    /// Returns the runtime for the network.
     pub fn io(&self) -> &Handle {
         &self.io
     }
 
-    /// For joining, and for asking who lives.
+    /// Returns the runtime for joining a cluster and for liveness checks.
     pub fn health(&self) -> &Handle {
         &self.health
     }
 
-    /// Runs `work` on the CPU runtime. Dropping the returned future cancels it, between two of its polls or
-    /// where it [looks](check_awaited) whether it is still waited for.
+    /// Runs `work` on the CPU runtime. Dropping the returned future cancels the work. It then ends
+    /// between two of its polls, or where it [checks](check_awaited) whether its result is still
+    /// awaited.
     ///
     /// # Errors
-    /// Those of the work; `INTERNAL` if it panics.
+    /// The errors of the work, and `INTERNAL` if it panics.
     pub async fn on_cpu<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -125,10 +128,11 @@ impl Runtimes {
         run_on(&self.cpu, InTurns::new(turn.task(), work)).await
     }
 
-    /// The same on the I/O runtime.
+    /// Runs `work` on the I/O runtime. Dropping the returned future cancels the work between two of
+    /// its polls.
     ///
     /// # Errors
-    /// As [`Self::on_cpu`].
+    /// The errors of the work, and `INTERNAL` if it panics.
     pub async fn on_io<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -136,8 +140,10 @@ impl Runtimes {
         run_on(&self.io, work).await
     }
 
-    /// Polls the stream of a plan on the CPU runtime and hands its batches over. Dropping the returned stream drops the other at once, and
-    /// ends the plan; so does a reader that takes no batch for `reader_timeout`; with `Duration::MAX` it may take as long as it likes.
+    /// Polls the stream of a plan on the CPU runtime and hands its batches over. Dropping the
+    /// returned stream drops that stream at once and ends the plan. If the reader takes no batch
+    /// for `reader_timeout`, that stream is dropped too, and the reader gets `DEADLINE_EXCEEDED`.
+    /// With `Duration::MAX` the reader may take as long as it likes.
     pub fn stream_on_cpu(
         &self,
         stream: SendableRecordBatchStream,
@@ -156,12 +162,14 @@ impl Runtimes {
         CpuStream::new(schema, rows, plan)
     }
 
-    /// A work that has computed nothing yet.
+    /// Creates a work that has computed nothing yet.
     pub(crate) fn work(&self) -> Work {
         self.turns.work()
     }
 
-    /// The same for any items; the first error is the last one.
+    /// Polls a stream of any items on the CPU runtime and hands the items over. The first error is
+    /// the last item. If the reader takes no item for `reader_timeout`, the stream ends with
+    /// `DEADLINE_EXCEEDED`.
     pub fn read_on_cpu<T, E>(
         &self,
         stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
@@ -189,7 +197,7 @@ async fn run_on<T: Send + 'static>(
     })
 }
 
-/// Ends a task when it is dropped.
+/// Aborts a task when it is dropped.
 #[derive(Debug)]
 struct AbortOnDrop<T>(JoinHandle<T>);
 

@@ -1,7 +1,8 @@
-//! The secret that the nodes of a cluster share.
+//! Checks and generates the secret that the nodes of a cluster share.
 //!
-//! What nodes send each other is sealed with a key made from it. Whoever listens on the way can try secrets on a
-//! machine of its own, and with the right one it can run anything on the workers.
+//! Nodes seal what they send each other with a key that is made from the secret. Somebody who
+//! listens on the network can try secrets on a machine of their own. With the right secret they can
+//! run anything on the workers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,12 +12,13 @@ use volary_flight_proto::{Error, Result};
 
 use crate::data_dir::Role;
 
-/// What a secret must have at least, in bits. Fewer can be guessed.
+/// The fewest bits that a secret must have. A secret with fewer bits can be guessed.
 const LEAST_BITS: usize = 128;
-/// What is random and has so many bits has more different characters.
+/// The fewest different characters that a secret must have. A random secret of that many bits has
+/// more.
 const LEAST_DIFFERENT: usize = 8;
 
-/// A new secret of 256 bits from the operating system's randomness, in hexadecimal.
+/// Generates a secret of 256 bits from the operating system's randomness, in hexadecimal.
 pub fn generate() -> String {
     let key = Key::random();
     key.as_bytes()
@@ -25,18 +27,19 @@ pub fn generate() -> String {
         .collect()
 }
 
-/// The most bits that the text can have: what is written in hexadecimal has 4 a character, other text no more than base64.
+/// Returns the most bits that the text can hold: 4 bits a character for hexadecimal text, and for
+/// other text 6 bits a character, as in base64.
 fn bits(secret: &str) -> usize {
     let is_hexadecimal = secret.chars().all(|letter| letter.is_ascii_hexdigit());
     let per_character = if is_hexadecimal { 4 } else { 6 };
     secret.chars().count() * per_character
 }
 
-/// Refuses users where there is no secret: any process of the machine could join as a worker then, and read and change what
-/// users may not.
+/// Refuses users in a cluster without a secret. There, any process of the machine could join as a
+/// worker, and read and change what users may not.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`.
+/// `INVALID_ARGUMENT` if there is no secret.
 pub fn check_for_users(has_secret: bool) -> Result<()> {
     if has_secret {
         return Ok(());
@@ -49,7 +52,8 @@ pub fn check_for_users(has_secret: bool) -> Result<()> {
 /// Checks the settings `secret` and `listen` of a node.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a secret that everybody could guess, and for none where other machines reach the node.
+/// `INVALID_ARGUMENT` for a secret that can be guessed, and for a missing secret if other machines
+/// can reach the node.
 pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()> {
     if let Some(secret) = secret
         && bits(secret.trim()) < LEAST_BITS

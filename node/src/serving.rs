@@ -1,4 +1,4 @@
-//! A node's server from its start to its end.
+//! Runs a node's server from its start to its end.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ pub use crate::connection::{
 };
 use crate::listener::Listener;
 
-/// How long open calls may go on after a stop was asked for.
+/// Time that open calls may still take after the server was asked to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A server that runs in the background. Dropping it stops it without draining.
+/// A server that runs in the background. Dropping it stops it without waiting for open calls.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -30,7 +30,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves on the I/O runtime, and holds what the calls need until none is left: the lock on the data directory, the certificates.
+    /// Starts a server on the I/O runtime. It keeps `held` until no call is left, for example the
+    /// lock on the data directory and the certificates.
     pub fn start(
         listener: Listener,
         service: impl FlightService,
@@ -54,17 +55,17 @@ impl Serving {
         }
     }
 
-    /// The address it listens on.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it is connected to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    /// Returns the URI to connect to: `grpc://host:port`, or `grpc+tls://host:port` with TLS.
     pub fn uri(&self) -> String {
         self.uri_at(self.address)
     }
 
-    /// The same, at another address by which it is reached.
+    /// Returns the URI to connect to at another address of the server.
     pub fn uri_at(&self, address: SocketAddr) -> String {
         let scheme = if self.is_encrypted {
             "grpc+tls"
@@ -74,12 +75,12 @@ impl Serving {
         format!("{scheme}://{address}")
     }
 
-    /// Cancelled when the server begins to stop.
+    /// Returns a token that is cancelled when the server begins to stop.
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
 
-    /// Stops accepting, lets open calls end for a while, and closes.
+    /// Stops accepting connections, lets open calls end for a while, and closes the server.
     pub async fn shutdown(mut self) {
         self.stopping.cancel();
         if let Some(mut task) = self.task.take()
@@ -100,11 +101,12 @@ impl Drop for Serving {
     }
 }
 
-/// Serves until `shutdown` ends, stops accepting, and lets open calls end by themselves. Dropping it breaks them off. Must be called within
-/// the I/O runtime.
+/// Serves until `shutdown` completes, then stops accepting connections and waits until open calls
+/// have ended. Dropping the future breaks open calls off. Must be called within the I/O runtime.
 ///
-/// The server of tonic is not used: it ends calls at the client's timeout by itself, in other words than ours and also where what
-/// was done is about to be visible; and it would hold a certificate until the process ends.
+/// tonic's server is not used. It ends calls at the client's timeout by itself: with an error that
+/// is not ours, and even if what the call has written is about to become visible. It would also use
+/// the same certificate until the process ends.
 pub async fn serve<S: FlightService>(
     listener: Listener,
     service: S,
@@ -113,7 +115,7 @@ pub async fn serve<S: FlightService>(
 ) {
     let service = FlightServiceServer::new(service)
         .max_decoding_message_size(access.limit.bytes)
-        // What a node sends it has sized itself.
+        // The node has already chosen the size of the messages that it sends.
         .max_encoding_message_size(usize::MAX);
     let stopping = CancellationToken::new();
     let connections = Connections::new(service, access, stopping.clone());

@@ -1,4 +1,4 @@
-//! Sizes in settings.
+//! Parses the sizes in settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use bytesize::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An amount of memory: bytes ("512MiB") or a share of the machine's memory, or of the limit of the cgroup that the process
-/// runs in ("50%").
+/// An amount of memory: bytes ("512MiB"), or a share of the machine's memory or of the limit of the
+/// cgroup that the process runs in ("50%").
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum MemorySize {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of what there is.
+    /// A percentage of the available memory.
     Percent(u8),
 }
 
 impl MemorySize {
-    /// In bytes, on this machine.
+    /// Returns the size in bytes on this machine.
     pub fn bytes(self) -> usize {
         let bytes = match self {
             Self::Bytes(bytes) => bytes,

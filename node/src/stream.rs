@@ -1,4 +1,4 @@
-//! What carries a connection to another node: TCP, or TLS over it.
+//! Carries the bytes of a connection to another node: over TCP, or over TLS on TCP.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-/// A connection's bytes.
+/// The bytes of a connection.
 #[derive(Debug)]
 pub(crate) struct NodeStream(TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>);
 
@@ -27,7 +27,7 @@ impl NodeStream {
 
 impl Connection for NodeStream {
     fn connected(&self) -> Connected {
-        // That it is HTTP/2 is known before.
+        // hyper need not be told that the connection is HTTP/2: the client uses nothing else.
         Connected::new()
     }
 }

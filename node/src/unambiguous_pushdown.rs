@@ -1,9 +1,15 @@
-//! Filter pushdown that does not take one column for another.
+//! Pushes filters down without mistaking one column for another.
 //!
-//! DataFusion 55 finds a filter's columns in the input of an operator by their names (mended after it: apache/datafusion#25259). Of two
-//! columns of one name, as joins give them, the first is filtered; a filter on a key of a semi join goes to a column of that name on its other
-//! side, whichever that is; and one on a group to a column that has the name that the group is given. Here filters stay above
-//! such operators.
+//! DataFusion 55 finds the columns of a filter in the input of an operator by name (fixed after 55:
+//! apache/datafusion#25259). This goes wrong in three cases:
+//!
+//! - A join may return two columns of one name. Then the first one is filtered.
+//! - A filter on a key of a semi join is pushed to the column of that name on the join's other
+//!   side, whichever column that is.
+//! - A filter on a group of an aggregate is pushed to the input column that has the name given to
+//!   the group.
+//!
+//! Here filters stay above such operators.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,8 +26,11 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-/// DataFusion's `FilterPushdown`, for the largest subtrees in which, below the root, a name leads from an operator to no column of its input
-/// but the one that it is made of. (A root is given no filters; those that it makes itself are of its inputs.)
+/// DataFusion's `FilterPushdown`, applied only where names are unambiguous: to the largest subtrees
+/// in which no operator below the root has an ambiguous name. A name is ambiguous if two columns
+/// have it, or if it leads to a column of the operator's input that is not the one it is made from.
+/// (The root receives no filters, and the filters that it makes itself use the columns of its
+/// inputs.)
 #[derive(Debug)]
 pub struct UnambiguousPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
@@ -57,7 +66,8 @@ fn are_unique_throughout(plan: &Arc<dyn ExecutionPlan>) -> bool {
         && plan.children().into_iter().all(are_unique_throughout)
 }
 
-/// Whether a name of a column, where filters on it are taken to a child, is that of the same values there.
+/// Returns whether the operator's column names lead to the same values in the children that its
+/// filters are pushed to.
 fn lead_to_the_same_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         let (left, right) = (join.left().schema(), join.right().schema());
@@ -87,7 +97,8 @@ fn names(of: &Schema) -> impl Iterator<Item = &String> {
     of.fields().iter().map(|field| field.name())
 }
 
-/// Whether a key's name is that of no column of the other side but its partner.
+/// Returns whether a key's name belongs to no column of the other side, or only to the key's
+/// partner.
 fn leads_to(key: &Arc<dyn PhysicalExpr>, other: &Schema, partner: &Arc<dyn PhysicalExpr>) -> bool {
     key.downcast_ref::<Column>()
         .is_none_or(|key| leads_by_name_to(key.name(), other, partner))
@@ -100,7 +111,7 @@ fn leads_by_name_to(name: &str, input: &Schema, expected: &Arc<dyn PhysicalExpr>
     })
 }
 
-/// Whether no two columns have one name.
+/// Returns whether all column names differ.
 fn are_unique(schema: &Schema) -> bool {
     let mut names = HashSet::with_capacity(schema.fields().len());
     schema

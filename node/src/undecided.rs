@@ -1,14 +1,15 @@
-//! The calls of a connection on which nobody is known yet, and how far the connection is read ahead
-//! of them.
+//! Tracks the calls of a connection on which no sender is identified yet, and limits how far the
+//! connection is read ahead of them.
 //!
-//! HTTP/2 lets a client send as much as the windows say, and what no call has read yet is kept in
-//! memory. The windows are large, because uploads need them, and they are the same for everybody.
-//! So a connection on which nobody is known is read only a little further than the slowest of its
-//! calls, whatever that waits for: a password that is checked, or a gateway that is asked.
+//! HTTP/2 lets a client send as much as the windows allow, and bytes that no call has read yet are
+//! kept in memory. The windows are large because uploads need them, and they are the same for
+//! everybody. So a connection on which no sender is identified is read only a little further than
+//! the slowest of its calls. This holds whatever that call waits for: the check of a password, or
+//! the answer of a gateway.
 //!
-//! Nobody waits for ever. What a call waits for that does not read comes without another byte of
-//! the connection, and has a deadline. A call that reads is woken before it holds the others up,
-//! and then it has read all that there is.
+//! No call waits forever. If a call does not read, it waits for something that has a deadline and
+//! needs no more bytes of the connection. If a call reads, it is woken before it holds the others
+//! up, and it has then read everything that has arrived for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,22 +24,22 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::unfinished::Share;
 use crate::whole_messages::Introduction;
 
-/// How much further a connection is read than one of its calls, in bytes: as much as a frame has.
-/// No call needs more, and more would only be kept. (Frames of one byte take some twenty times as
-/// much memory as bytes of the connection.)
+/// The most bytes that a connection is read further than one of its calls: the size of a frame. No
+/// call needs more, and more would only be kept in memory. (Frames of one byte take about twenty
+/// times as much memory as the bytes of the connection.)
 pub(crate) const UNREAD_BYTES: u64 = 16 << 10;
-/// Calls of a connection that may wait until it is known who makes them. A hundred threads of one
-/// program may fetch direct results over one connection. Each call takes some 10 KiB beside its
-/// headers.
+/// The most calls of a connection that may wait until their senders are identified. For example, a
+/// hundred threads of one program may fetch direct results over one connection. Each call takes
+/// about 10 KiB beside its headers.
 pub const MOST_WAITING: usize = 128;
-/// When a call that is refused is to be made again.
+/// Time after which a refused call may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The calls of one connection.
 #[derive(Debug)]
 pub(crate) struct Undecided {
     is_known: AtomicBool,
-    /// What has been read from the connection, in bytes.
+    /// Number of bytes that have been read from the connection.
     received: AtomicU64,
     state: Mutex<State>,
 }
@@ -48,22 +49,23 @@ struct State {
     last_number: u64,
     calls: HashMap<u64, Call>,
     waiting: usize,
-    /// Wakes the connection, which is not read any further.
+    /// Wakes the task that reads the connection, which waits for its calls.
     reader: Option<Waker>,
 }
 
 #[derive(Debug)]
 struct Call {
-    /// What had been read from the connection when this call had read all of its own.
+    /// Number of bytes that had been read from the connection when this call had last read all of
+    /// its own.
     read_to: u64,
-    /// Wakes the call, which waits for more of its own.
+    /// Wakes the call, which waits for more bytes of its own.
     waker: Option<Waker>,
     is_waiting: bool,
 }
 
 impl Undecided {
-    /// The calls of a connection that has had none. With `is_known` it does not matter who makes
-    /// them.
+    /// Creates the state of a connection without calls. With `is_known`, it does not matter who
+    /// makes the calls.
     pub(crate) fn new(is_known: bool) -> Self {
         Self {
             is_known: AtomicBool::new(is_known),
@@ -72,12 +74,12 @@ impl Undecided {
         }
     }
 
-    /// Whether somebody is known on the connection.
+    /// Returns whether a sender is identified on the connection.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }
 
-    /// Notes that somebody is known on the connection, which is read without a limit from now on.
+    /// Notes that a sender is identified on the connection. From now on it is read without a limit.
     fn know(&self) {
         self.is_known.store(true, Ordering::Release);
         let reader = {
@@ -89,8 +91,8 @@ impl Undecided {
         wake(reader);
     }
 
-    /// Notes that a call has begun. It is undecided until what is returned is dropped, or its
-    /// sender is known.
+    /// Notes that a call has begun. The call is undecided until the returned value is dropped, or
+    /// until its sender is identified.
     pub(crate) fn begin(self: &Arc<Self>) -> UndecidedCall {
         let mut number = 0;
         if !self.is_known() {
@@ -111,7 +113,7 @@ impl Undecided {
         }
     }
 
-    /// Notes that so many bytes have been read from the connection.
+    /// Notes that this many bytes have been read from the connection.
     pub(crate) fn note_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -141,8 +143,7 @@ impl Undecided {
         Poll::Pending
     }
 
-    /// Changes a call, if it is undecided yet, and reads the connection further if it waits for
-    /// that.
+    /// Changes a call if it is still undecided. Wakes the reader of the connection if it waits.
     fn change(&self, number: u64, change: impl FnOnce(&mut Call)) {
         if self.is_known() {
             return;
@@ -163,22 +164,23 @@ fn wake(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// A call of which it is not known yet who makes it.
+/// A call whose sender is not identified yet.
 #[derive(Debug)]
 pub(crate) struct UndecidedCall {
     calls: Arc<Undecided>,
     number: u64,
-    /// What the headers take.
+    /// Memory that the headers of the call take.
     headers: Option<Share>,
 }
 
 impl UndecidedCall {
-    /// Lets the call wait until its sender is known, unless somebody is known on the connection.
-    /// Meanwhile its headers, of so many bytes, are held in `share`.
+    /// Registers the call as waiting for its sender to be identified, unless a sender is already
+    /// identified on the connection. In the meantime, `share` holds the `header_bytes` of its
+    /// headers.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many calls of the connection wait already, or `share` has no
-    /// such room.
+    /// `RESOURCE_EXHAUSTED` if too many calls of the connection wait already, or if `share` has no
+    /// room for the headers.
     pub(crate) fn wait(&mut self, mut share: Share, header_bytes: usize) -> Result<()> {
         if self.calls.is_known() || self.headers.is_some() {
             return Ok(());
@@ -200,7 +202,7 @@ impl UndecidedCall {
         Ok(())
     }
 
-    /// Notes that the sender is known.
+    /// Notes that the sender of the call is identified.
     pub(crate) fn know(&mut self) {
         self.headers = None;
         if !self.calls.is_known() {
@@ -208,13 +210,13 @@ impl UndecidedCall {
         }
     }
 
-    /// The same introduction. Whoever it finds out is known on the connection.
+    /// Wraps an introduction. A sender that it identifies counts as identified on the connection.
     pub(crate) fn noting(&self, introduction: Introduction) -> Introduction {
         let calls = Arc::clone(&self.calls);
         introduction.inspect_ok(move |_| calls.know()).boxed()
     }
 
-    /// What the call's body says of how far it was read.
+    /// Returns the handle with which the call's body reports how far it was read.
     pub(crate) fn reading(&self) -> Reading {
         Reading {
             calls: Arc::clone(&self.calls),
@@ -239,7 +241,7 @@ impl Drop for UndecidedCall {
     }
 }
 
-/// How far a call's body was read.
+/// Reports how far a call's body was read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     calls: Arc<Undecided>,
@@ -247,13 +249,13 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What has been read from the connection by now, in bytes.
+    /// Returns the number of bytes that have been read from the connection so far.
     pub(crate) fn received(&self) -> u64 {
         self.calls.received.load(Ordering::Relaxed)
     }
 
-    /// Notes that the body waits for more, and that it had all of its own when so much had been
-    /// read from the connection.
+    /// Notes that the body waits for more bytes. The body had read all of its own bytes when
+    /// `received` bytes had been read from the connection.
     pub(crate) fn wait(&self, received: u64, cx: &Context<'_>) {
         self.calls.change(self.number, |call| {
             call.read_to = received;
@@ -264,7 +266,7 @@ impl Reading {
         });
     }
 
-    /// Notes that nothing more is kept for the body, as it has ended.
+    /// Notes that nothing more is kept for the body, because it has ended.
     pub(crate) fn end(&self) {
         self.calls.change(self.number, |call| {
             call.read_to = u64::MAX;
@@ -376,7 +378,7 @@ mod tests {
         let mut last = waiting.pop().unwrap();
         for call in &mut waiting {
             call.wait(stranger(), 100).unwrap();
-            // It is counted once.
+            // A second call of `wait` is not counted again.
             call.wait(stranger(), 100).unwrap();
         }
         let error = last.wait(stranger(), 100).unwrap_err();
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!(unfinished.bytes(), 0, "somebody is known");
     }
 
-    /// A waker, and how often it was woken.
+    /// Returns a waker and the number of times that it was woken.
     fn counted_waker() -> (Waker, Arc<AtomicU64>) {
         struct Counted(Arc<AtomicU64>);
         impl std::task::Wake for Counted {

@@ -1,11 +1,11 @@
-//! Memory of messages of which a part has come.
+//! Limits the memory of messages that have arrived only in part.
 //!
-//! A message is of use to nobody before it is whole, and whoever sends it decides when that is. So these messages have a budget of
-//! their own, and each sender has a share of it.
+//! A message is useful to nobody before it is complete, and its sender decides when that happens.
+//! So incomplete messages have a budget of their own, and each sender has a share of it.
 //!
-//! Strangers have a budget beside that of users, for the headers of their calls, too. So who floods
-//! a node with calls takes nothing from those who are known, and users who fill their budget keep
-//! nobody from logging in.
+//! A sender that is not identified yet is a stranger. Strangers have a budget separate from that of
+//! users, which also covers the headers of their calls. So a flood of calls from strangers takes
+//! nothing from known users, and users who fill their budget keep nobody from logging in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,47 +15,47 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// What all who are not known may hold, of one address, in bytes: messages, and headers of calls
-/// that are undecided. The headers of a call to a worker take about 1 KiB until a gateway has said
-/// who calls, which takes milliseconds. So 250 clients behind one address may call at the same
-/// moment. With 64 KiB, four large tickets were all that one address could show at a time.
+/// The most bytes that all strangers of one address may hold: their messages, and the headers of
+/// their undecided calls. The headers of a call to a worker take about 1 KiB until a gateway has
+/// said who calls, which takes milliseconds. So 250 clients behind one address may call at the same
+/// moment. A limit of 64 KiB would allow one address only four large tickets at a time.
 pub const MOST_OF_STRANGERS: usize = 256 << 10;
-/// The strangers' budget beside the users', as a part of that.
+/// The strangers' budget is the users' budget divided by this number.
 const STRANGERS_PART: usize = 8;
-/// When a sender is told to try again.
+/// Time after which a refused sender is told to try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Who sends a message.
+/// The sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Sender {
-    /// A node of the cluster. What it sends is bounded by the windows of its streams.
+    /// A node of the cluster. The windows of its streams limit what it sends.
     Node,
-    /// A user, by its name.
+    /// A user, by name.
     User(Arc<str>),
-    /// Nobody knows who, from this address.
+    /// A sender that is not identified yet, by its address.
     Stranger(Option<IpAddr>),
 }
 
 impl Sender {
-    /// One of whom only its address is known.
+    /// Creates a sender of which only the address is known.
     pub fn stranger(peer: Option<SocketAddr>) -> Self {
         Self::Stranger(peer.map(|peer| peer.ip().to_canonical()))
     }
 
-    /// Whether nobody knows who it is.
+    /// Returns whether the sender is not identified yet.
     pub(crate) fn is_stranger(&self) -> bool {
         matches!(self, Self::Stranger(_))
     }
 }
 
-/// The budget of a node. Clones share it.
+/// The budget of a node for incomplete messages. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Unfinished(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     most_bytes: usize,
-    /// What a sender that is refused can do.
+    /// Text that tells a refused sender what to do.
     advice: &'static str,
     held: Mutex<Held>,
 }
@@ -68,7 +68,7 @@ struct Held {
 }
 
 impl Held {
-    /// What all of the sender's kind hold.
+    /// Returns the bytes that all senders of this sender's kind (users or strangers) hold.
     fn of_kind(&mut self, sender: &Sender) -> &mut usize {
         if sender.is_stranger() {
             &mut self.of_strangers
@@ -79,8 +79,8 @@ impl Held {
 }
 
 impl Unfinished {
-    /// All users together hold at most `most_bytes`, and one user half of it. `advice` tells one
-    /// that is refused what to do.
+    /// Creates a budget. All users together hold at most `most_bytes`, and one user at most half of
+    /// it. `advice` tells a refused sender what to do.
     pub fn new(most_bytes: usize, advice: &'static str) -> Self {
         Self(Arc::new(Shared {
             most_bytes,
@@ -89,7 +89,7 @@ impl Unfinished {
         }))
     }
 
-    /// A share of a sender's that holds nothing yet.
+    /// Returns an empty share of the budget for the sender.
     pub(crate) fn share(&self, sender: Sender) -> Share {
         Share {
             budget: self.clone(),
@@ -98,7 +98,7 @@ impl Unfinished {
         }
     }
 
-    /// What one user may hold, in bytes.
+    /// Returns the most bytes that one user may hold.
     pub fn most_of_user(&self) -> usize {
         self.0.most_bytes / 2
     }
@@ -111,10 +111,10 @@ impl Unfinished {
         }
     }
 
-    /// What all of the sender's kind may hold, in bytes.
+    /// Returns the most bytes that all senders of this sender's kind may hold.
     fn most_of_kind(&self, sender: &Sender) -> usize {
         if sender.is_stranger() {
-            // One address always has its share.
+            // The budget is never smaller than the share of one address.
             (self.0.most_bytes / STRANGERS_PART).max(MOST_OF_STRANGERS)
         } else {
             self.0.most_bytes
@@ -143,7 +143,8 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Refuses `more` bytes, beside those that `what` takes, if there is no room for them.
+    /// Refuses `more` bytes if they do not fit beside the `held` bytes. `what` names in the error
+    /// what takes the held bytes.
     fn check(&self, what: &str, held: usize, more: usize, most: usize) -> Result<()> {
         if held.saturating_add(more) <= most {
             return Ok(());
@@ -166,14 +167,15 @@ impl Unfinished {
         }
     }
 
-    /// What all of them hold now.
+    /// Returns the bytes that all senders hold now.
     pub fn bytes(&self) -> usize {
         let held = self.0.held.lock();
         held.of_users + held.of_strangers
     }
 }
 
-/// What one call's message holds of the budget. Dropping it gives that back.
+/// The bytes of the budget that one call holds, for its message or for its headers. Dropping it
+/// returns them.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Unfinished,
@@ -182,10 +184,10 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Holds so many bytes more.
+    /// Takes this many more bytes from the budget.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the sender's share, or the budget, has no such room.
+    /// `RESOURCE_EXHAUSTED` if the sender's share or the budget has no room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<()> {
         if self.sender == Sender::Node || bytes == 0 {
             return Ok(());
@@ -195,7 +197,7 @@ impl Share {
         Ok(())
     }
 
-    /// Holds so many bytes less.
+    /// Returns this many bytes to the budget.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         if bytes > 0 {
@@ -204,15 +206,15 @@ impl Share {
         }
     }
 
-    /// Holds nothing any more.
+    /// Returns all bytes to the budget.
     pub(crate) fn clear(&mut self) {
         self.shrink(self.bytes);
     }
 
-    /// Holds as much for another sender, as which the same one has turned out.
+    /// Charges the bytes to another sender, because the stranger has been identified.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if that one's share has no such room.
+    /// `RESOURCE_EXHAUSTED` if that sender's share has no room for them.
     pub(crate) fn turn_to(&mut self, sender: Sender) -> Result<()> {
         let bytes = self.bytes;
         self.clear();
@@ -255,7 +257,7 @@ mod tests {
             error.message().contains("may take 100; send less"),
             "{error}"
         );
-        // Nodes are known by the cluster's key.
+        // The cluster's key limits who can be a node, so nodes have no limit.
         budget.share(Sender::Node).grow(1 << 40).unwrap();
         drop(kea);
         auk.clear();

@@ -1,7 +1,8 @@
-//! The messages of a call, each handed on when it is whole.
+//! Hands on each message of a call once it is complete.
 //!
-//! tonic allocates as much as a message says that it has, before it has come. Here a message takes what has come of it, out of
-//! [`Unfinished`](crate::unfinished::Unfinished), and its sender has to go on.
+//! tonic allocates memory for the whole length that a message announces, before the message has
+//! arrived. Here a message takes only as much memory as has arrived of it. That memory belongs to
+//! the budget of [`Unfinished`](crate::unfinished::Unfinished), and the sender must keep sending.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,34 +22,37 @@ use crate::patience::{PERIOD, Patience, StrangersTime};
 use crate::undecided::Reading;
 use crate::unfinished::{Sender, Share};
 
-/// What comes before each message: whether it is compressed (1 byte), and its length (4 bytes, big-endian).
+/// Length of the head of each message, in bytes. The head says whether the message is compressed (1
+/// byte) and how long it is (4 bytes, big-endian).
 const HEAD_BYTES: usize = 5;
-/// Pieces that are smaller are copied together: one byte would keep all that was received with it.
+/// Pieces below this size are copied together. Otherwise one byte would keep the whole buffer that
+/// it was received in.
 const SMALL_BYTES: usize = 4 << 10;
-/// Into pieces of this size.
+/// Size of the buffers that small pieces are copied into.
 const COPIED_BYTES: usize = 64 << 10;
 
-/// What one who is not known yet may send, in bytes, before it is found out who that is.
+/// The most bytes that an unidentified sender may send before it must be identified.
 pub const STRANGERS_BYTES: usize = 4 << 10;
 
-/// Finds out who sends more than [`STRANGERS_BYTES`].
+/// Identifies a sender that sends more than [`STRANGERS_BYTES`].
 pub type Introduction = BoxFuture<'static, Result<Sender, Status>>;
 
-/// A body whose messages are whole.
+/// A body that hands on complete messages only.
 pub(crate) struct WholeMessages {
     inner: Body,
-    /// Longer ones are left to tonic, which refuses them by their length.
+    /// Size of the largest message. Longer messages are left to tonic, which refuses them by their
+    /// length.
     most_bytes: usize,
     period: Duration,
     share: Share,
-    /// None once it is known who sends it.
+    /// State of an unidentified sender. It is `None` once the sender is identified.
     stranger: Option<Stranger>,
     reading: Reading,
     state: State,
     held: Held,
-    /// Whole, and to be handed on.
+    /// Complete messages that are still to be handed on.
     whole: VecDeque<Bytes>,
-    /// What of `share` is that of `whole`, in bytes.
+    /// Bytes of `share` that belong to `whole`.
     whole_bytes: usize,
     patience: Option<Patience>,
 }
@@ -56,17 +60,17 @@ pub(crate) struct WholeMessages {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// No more is read before it is known who sends it.
+    /// The sender is being identified. Nothing more is read until that is done.
     Asking,
-    /// What comes is handed on as it is: tonic refuses the call by what it has seen.
+    /// Bytes are handed on as they come, because tonic refuses the call by the head it has seen.
     Through,
     Over,
 }
 
-/// A sender that is not known yet.
+/// A sender that is not identified yet.
 struct Stranger {
     introduction: Introduction,
-    /// What it has sent, in bytes.
+    /// Number of bytes that it has sent.
     received: usize,
     time: StrangersTime,
 }
@@ -80,8 +84,9 @@ impl fmt::Debug for WholeMessages {
 }
 
 impl WholeMessages {
-    /// Messages of at most `most_bytes`, of which what has come is held in `share`. With an `introduction`, the sender is a stranger
-    /// until that ends. `reading` is told how far the body is read.
+    /// Creates the body. Messages have at most `most_bytes`, and the part of a message that has
+    /// arrived is held in `share`. With an `introduction`, the sender is a stranger until the
+    /// introduction ends. The body reports to `reading` how far it is read.
     pub(crate) fn new(
         inner: Body,
         most_bytes: usize,
@@ -147,12 +152,12 @@ impl WholeMessages {
         self.whole.extend(self.held.take());
     }
 
-    /// Completes when what is missing does not come.
+    /// Completes if the missing part of a message does not arrive in time.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if let Some(stranger) = &mut self.stranger {
             return stranger.time.poll_message(stranger.received, cx);
         }
-        // Between two messages, one who is known may take its time.
+        // A known sender may wait as long as it likes between two messages.
         if self.held.is_empty() {
             return Poll::Pending;
         }
@@ -163,7 +168,7 @@ impl WholeMessages {
         patience.poll_end(bytes, cx)
     }
 
-    /// Who sends it, as the introduction finds out.
+    /// Waits until the introduction has identified the sender.
     fn poll_sender(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let Some(stranger) = &mut self.stranger else {
             return Poll::Ready(Ok(()));
@@ -241,7 +246,8 @@ impl HttpBody for WholeMessages {
     }
 }
 
-/// How many bytes the whole messages take that `data` begins with, none of them longer than `most_bytes`.
+/// Returns the length of the complete messages at the beginning of `data`, in bytes. Stops before a
+/// message that is longer than `most_bytes`.
 fn whole_messages(data: &[u8], most_bytes: usize) -> usize {
     let mut whole = 0;
     while let Some(length) = Head::of(&data[whole..]).and_then(|head| head.length(most_bytes)) {
@@ -253,7 +259,7 @@ fn whole_messages(data: &[u8], most_bytes: usize) -> usize {
     whole
 }
 
-/// What comes before a message.
+/// The bytes before a message.
 #[derive(Clone, Copy)]
 struct Head([u8; HEAD_BYTES]);
 
@@ -262,7 +268,7 @@ impl Head {
         data.first_chunk().copied().map(Self)
     }
 
-    /// Of the message with its head; `None` if tonic refuses it.
+    /// Returns the length of the message with its head, or `None` if tonic refuses the message.
     fn length(self, most_bytes: usize) -> Option<usize> {
         let [is_compressed, length @ ..] = self.0;
         let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
@@ -270,11 +276,11 @@ impl Head {
     }
 }
 
-/// What has come of a message.
+/// The part of a message that has arrived.
 #[derive(Default)]
 struct Held {
     pieces: VecDeque<Bytes>,
-    /// Small pieces that have come since the last one of `pieces`.
+    /// Small pieces that have arrived after the last element of `pieces`.
     small: Vec<u8>,
     bytes: usize,
     head: Vec<u8>,
@@ -285,7 +291,7 @@ impl Held {
         self.bytes == 0
     }
 
-    /// How many bytes may be added at once: to the end of the head, or of the message.
+    /// Returns how many bytes may be added at once: up to the end of the head, or of the message.
     fn missing(&self) -> usize {
         match Head::of(&self.head).and_then(|head| head.length(usize::MAX)) {
             Some(length) => length - self.bytes,
@@ -319,7 +325,7 @@ impl Held {
         }
     }
 
-    /// All of it, after which nothing is held.
+    /// Takes everything out, so that nothing is held any more.
     fn take(&mut self) -> VecDeque<Bytes> {
         self.flush();
         std::mem::take(self).pieces
@@ -382,7 +388,7 @@ mod tests {
         of_user(frames(pieces).boxed(), budget)
     }
 
-    /// What has come of a call that goes on, but not now.
+    /// Returns the first pieces of a call that has not ended, but sends nothing more for now.
     fn begun(pieces: Vec<Vec<u8>>) -> Frames {
         frames(pieces).chain(stream::pending()).boxed()
     }
@@ -392,7 +398,7 @@ mod tests {
         Some(frame.map(|frame| frame.into_data().unwrap()))
     }
 
-    /// All that is handed on, which is to be whole messages after each run of pieces.
+    /// Collects all that is handed on.
     async fn collected(mut body: WholeMessages) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(data) = next(&mut body).await {
@@ -506,7 +512,7 @@ mod tests {
         for (whole, pieces, come) in [
             (0, vec![], 0),
             (0, vec![message(1000)[..10].to_vec()], 10),
-            // The call goes on after its message.
+            // The call does not end after its message.
             (1, vec![message(10)], 15),
         ] {
             let mut body = of_stranger(begun(pieces), nobody_says());

@@ -1,7 +1,8 @@
-//! EXPLAIN ANALYZE: runs a statement and shows its plan with what was measured.
+//! Plans EXPLAIN ANALYZE, which runs a statement and shows its plan with measurements.
 //!
-//! It is a plan like that of any query, which runs the statement when its rows are asked for: so it waits for a place as
-//! all queries do, ends at the deadline, and is not run when only its FlightInfo is wanted.
+//! EXPLAIN ANALYZE is a plan like that of any other query: it runs the statement when its rows are
+//! requested. So it waits for its turn like any query, ends at the deadline, and does not run if a
+//! client only asks for its FlightInfo.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,10 +26,10 @@ use volary_node::run::runnable;
 use crate::explain::{render_with_metrics, schema, to_batch};
 use crate::gather::GatherExec;
 
-/// The plan of an EXPLAIN ANALYZE; its columns are [`schema`]'s.
+/// Returns the plan of an EXPLAIN ANALYZE. Its columns are those of [`schema`].
 ///
 /// # Errors
-/// Those of planning the statement.
+/// The errors of planning the statement.
 pub async fn analyze(
     state: &SessionState,
     query_id: QueryId,
@@ -49,7 +50,8 @@ pub async fn analyze(
     Ok(analysis.into_plan()?)
 }
 
-/// A statement that is run once, however often its analysis is read: what was measured would add up in its plan.
+/// A statement that runs at most once, however often its analysis is read. If it ran twice, the
+/// measurements in its plan would add up.
 #[derive(Debug, Clone)]
 struct Analysis {
     plan: Arc<dyn ExecutionPlan>,
@@ -74,12 +76,12 @@ impl Analysis {
         )?))
     }
 
-    /// Runs the statement. Its rows are counted and thrown away.
+    /// Runs the statement. Counts its rows and discards them.
     async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
         let started = Instant::now();
         let (plan, end) = runnable(Arc::clone(&self.plan), &task, &self.runtimes)?;
         let rows = execute_stream(Arc::clone(&plan), task)?;
-        // A task of its own, so that dropping this one stops the plan.
+        // The plan runs in a task of its own, so that dropping this future stops the plan.
         let mut stream = self.runtimes.stream_on_cpu(rows, Duration::MAX, end);
         let mut rows = 0;
         while let Some(batch) = stream.try_next().await? {
@@ -118,7 +120,7 @@ impl PartitionStream for Analysis {
     }
 }
 
-/// The plan of each gather's slowest worker, as it ran there.
+/// Adds the plan of the slowest worker of each gather, with the measurements of that worker.
 fn add_worker_plans(plan: &Arc<dyn ExecutionPlan>, shown: &mut Vec<(String, String)>) {
     if let Some(gather) = plan.downcast_ref::<GatherExec>()
         && let Some(slowest) = gather.reports().slowest()
@@ -149,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows that count how often they are asked for.
+    /// A source of rows that counts how often it is read.
     #[derive(Debug)]
     struct Counted {
         schema: SchemaRef,

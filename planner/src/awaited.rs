@@ -1,8 +1,9 @@
-//! Planning that ends when nobody waits for the plan any more.
+//! Ends the planning of a statement when nobody waits for the plan any more.
 //!
-//! A statement is planned within one poll, and a task that is aborted ends between two of them. A
-//! statement with thousands of columns is planned for half a minute, while its client may be gone
-//! and its time over. So each rule looks first whether anybody still waits for the plan.
+//! A statement is planned within one poll, and an aborted task ends only between two polls. The
+//! planning of a statement with thousands of columns takes half a minute. Meanwhile its client may
+//! have gone, or its deadline may have passed. So each rule first checks whether anybody still
+//! waits for the plan.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub type Logical = dyn OptimizerRule + Send + Sync;
 /// A rule of the physical optimizer.
 pub type Physical = dyn PhysicalOptimizerRule + Send + Sync;
 
-/// A rule that fails when nobody waits for the plan any more.
+/// Wraps a rule, and fails before running it if nobody waits for the plan any more.
 #[derive(Debug)]
 pub struct WhileAwaited<R: ?Sized>(pub Arc<R>);
 
@@ -98,7 +99,7 @@ mod tests {
             .build()
     }
 
-    /// Returns what each rule says of this plan, and of what it becomes.
+    /// Returns the error of each rule, or `None`, for the logical or the physical plan.
     fn failures(
         state: &SessionState,
         plan: &LogicalPlan,

@@ -1,9 +1,10 @@
-//! Top-k of the branches of a union.
+//! Keeps the top-k sorts of a union's branches from sharing a threshold.
 //!
-//! DataFusion leaves out of a sort what is constant within each of its partitions: ordered by `(c, v)`, the branches
-//! `SELECT 2 AS c, v …` and `SELECT 1 AS c, v …` are sorted by `v`. The top-k of all partitions then share one threshold, as of
-//! DataFusion 55: rows with `c = 1` are thrown away for rows with `c = 2` and a smaller `v`. A sort with a limit of its own above
-//! it shares nothing.
+//! DataFusion leaves columns out of a sort that are constant within each partition. For example,
+//! `ORDER BY c, v` sorts the branches `SELECT 2 AS c, v …` and `SELECT 1 AS c, v …` by `v` only. As
+//! of DataFusion 55, the top-k sorts of all partitions then share one threshold. So rows with
+//! `c = 1` are discarded in favour of rows with `c = 2` and a smaller `v`. A sort without a limit,
+//! below a limit of its own, shares no threshold.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary,
 };
 
-/// Takes such sorts and limits apart.
+/// Splits top-k sorts of branches that differ in a constant into a sort and a limit.
 #[derive(Debug)]
 pub struct BranchLimits;
 
@@ -46,7 +47,8 @@ impl PhysicalOptimizerRule for BranchLimits {
     }
 }
 
-/// `merged_by`: the keys by which the plan's partitions are merged right above it.
+/// Splits the affected sorts of `plan`. `merged_by` are the keys by which an operator directly
+/// above merges the partitions of `plan`.
 fn apart(
     plan: Arc<dyn ExecutionPlan>,
     merged_by: Option<&LexOrdering>,
@@ -60,7 +62,7 @@ fn apart(
         .collect::<Result<Vec<_>>>()?;
     let plan = replace_children_if_necessary(plan, inputs)?;
     match (limit_of_branches(&plan), plan.downcast_ref::<SortExec>()) {
-        // A threshold by all keys of the merge is right for all branches.
+        // If the sort has all keys of the merge, one threshold is right for all branches.
         (Some(fetch), Some(sort)) if merged_by != Some(sort.expr()) => {
             let sort = Arc::new(sort.with_fetch(None));
             Ok(Arc::new(LocalLimitExec::new(sort, fetch)))
@@ -69,7 +71,7 @@ fn apart(
     }
 }
 
-/// The limit of a sort of partitions that differ in a constant.
+/// Returns the limit of a sort whose partitions differ in a constant.
 fn limit_of_branches(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let sort = plan.downcast_ref::<SortExec>()?;
     let constants = sort.input().equivalence_properties().constants();

@@ -1,4 +1,4 @@
-//! Final aggregates of what many workers have aggregated in part are merged bucket by bucket.
+//! Merges the partial aggregates of many workers bucket by bucket.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use volary_node::buckets::Buckets;
 
 use crate::gather::GatherExec;
 
-/// Puts a [`BucketMergeExec`] in the place of a final aggregate whose rows are repartitioned as they are gathered. It comes late:
-/// others look for aggregates.
+/// Replaces a final aggregate by a [`BucketMergeExec`] if it aggregates rows that are gathered and
+/// then repartitioned. The rule runs late, because other rules look for aggregates.
 #[derive(Debug)]
 pub struct BucketMerge;
 
@@ -48,7 +48,8 @@ fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec<GatherE
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
         return Ok(None);
     };
-    // One that follows its input's order emits by itself, and one with a limit does not read all of a step.
+    // An aggregate that follows the order of its input emits rows early by itself. An aggregate
+    // with a limit does not read all rows of a step.
     let merges_all = *aggregate.mode() == AggregateMode::FinalPartitioned
         && *aggregate.input_order_mode() == InputOrderMode::Linear
         && aggregate.limit_options().is_none();
@@ -61,7 +62,8 @@ fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec<GatherE
     let Some(gather) = repartitioning.input().downcast_ref::<GatherExec>() else {
         return Ok(None);
     };
-    // Small pieces of lists and structs would each be sent with all that the others have.
+    // Each small piece of a list or struct column would be sent with the values of all other
+    // pieces.
     let schema = gather.schema();
     let is_flat = !schema
         .fields()

@@ -1,4 +1,4 @@
-//! When rows that match are in the same shard.
+//! Decides whether matching rows of a join are in the same shard.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::fragment::MAX_TARGET_PARTITIONS;
 use crate::key_reference::is_partition_key;
 
-/// Whether rows that match are in the same shard: both sides are scans' partitioning by shard keys that the join compares, with the
-/// same number of shards.
+/// Returns whether matching rows of a join are in the same shard. This is so if both sides are
+/// partitioned like their scans, with the same number of shards, by shard keys that the join
+/// compares.
 pub fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let on = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if *join.partition_mode() != PartitionMode::Partitioned || join.null_aware {
@@ -35,21 +36,23 @@ pub fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// What stands for the number of shards, if `expression` is the shard key that the rows of `plan` are partitioned by.
+/// Returns the partition count that stands for the number of shards, if `expression` is the shard
+/// key that partitions the rows of `plan`.
 fn shards_by(expression: &Arc<dyn PhysicalExpr>, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some((keys, count)) = shard_partitioning(plan)
         && is_partition_key(expression, plan, keys)
     {
         return Some(count);
     }
-    // The planner computes what is no column in a projection below the join.
+    // If a join key is not a column, the planner computes it in a projection below the join.
     let projection = plan.downcast_ref::<ProjectionExec>()?;
     let column = (expression.as_ref() as &dyn Any).downcast_ref::<Column>()?;
     let computed = projection.expr().get(column.index())?;
     shards_by(&computed.expr, projection.input())
 }
 
-/// The partitioning of a subtree that goes back to a scan's: only those have so many partitions.
+/// Returns the partitioning of a subtree if it comes from a scan. Only scans have such a large
+/// number of partitions.
 fn shard_partitioning(plan: &Arc<dyn ExecutionPlan>) -> Option<(&[Arc<dyn PhysicalExpr>], usize)> {
     match plan.output_partitioning() {
         Partitioning::Hash(keys, count) if *count > MAX_TARGET_PARTITIONS && keys.len() == 1 => {
@@ -69,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows `(k, cast)`, where `cast` is `k` as another type, in so many shards by `k`.
+    /// Returns rows `(k, cast)` in `shards` shards by `k`, where `cast` is `k` as another type.
     fn rows(shards: usize, key: DataType, cast_to: DataType) -> Arc<dyn ExecutionPlan> {
         let schema = Arc::new(Schema::new(vec![Field::new("k", key, true)]));
         let key = col("k", &schema).unwrap();

@@ -1,4 +1,4 @@
-//! The maximal shard-local subtrees become fragments.
+//! Turns the maximal shard-local subtrees of a plan into fragments.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ use crate::{late_materialisation, targets};
 
 /// Puts every maximal shard-local subtree below a [`GatherExec`].
 ///
-/// A gather declares its real, small number of partitions, and no hash partitioning. Operators above it that relied on the
-/// scan's partitioning do so no longer: the planner's own rule for distribution has to run after this one.
+/// A gather declares its real, small number of partitions, and no hash partitioning. Operators
+/// above it can no longer rely on the partitioning of the scan. So the planner's own rule for
+/// distribution must run again after this rule.
 #[derive(Debug)]
 pub struct Cut;
 
@@ -51,15 +52,16 @@ struct Cutter {
     target_partitions: usize,
 }
 
-/// A plan with fragments below its gateway parts.
+/// A plan whose parts on the gateway already have fragments below them.
 struct CutPlan {
     plan: Arc<dyn ExecutionPlan>,
-    /// The same as a worker sees it, if it can run there. Operators that were planned with what the catalog knows of the rows, such as
-    /// a filter that leaves one value of a column, may not be what they are without it.
+    /// The plan as a worker sees it, if it can run on a worker. The gateway plans with statistics
+    /// of the catalog that workers do not have. Without them, an operator may have other
+    /// properties: for example, a filter may no longer prove that a column is constant.
     on_worker: Option<Arc<dyn ExecutionPlan>>,
-    /// Where its root can run.
+    /// The place where the root of the plan can run.
     place: Locality,
-    /// See [`encode::levels`].
+    /// The depth of the plan's message: see [`encode::levels`].
     levels: usize,
 }
 
@@ -77,7 +79,8 @@ impl Cutter {
             place => {
                 let inputs = children.iter().filter_map(|child| child.on_worker.clone());
                 match on_worker(&plan, inputs.collect(), levels) {
-                    // Below a local root nothing was gathered: the children are as they were.
+                    // Nothing was gathered below a root that runs on workers, so the children are
+                    // unchanged.
                     Ok(on_worker) => {
                         return Ok(CutPlan {
                             plan,
@@ -102,7 +105,7 @@ impl Cutter {
         })
     }
 
-    /// What is not on the gateway yet, below a gather.
+    /// Puts the plan below a gather if it is not on the gateway yet.
     fn gather(
         &self,
         cut: CutPlan,
@@ -133,10 +136,10 @@ impl Cutter {
     }
 }
 
-/// An operator that may run on a worker, as it is there, over inputs as they are there.
+/// Returns an operator as it is on a worker, over its inputs as they are on a worker.
 ///
 /// # Errors
-/// Why it stays on the gateway nevertheless.
+/// The reason why the operator must stay on the gateway.
 fn on_worker(
     plan: &Arc<dyn ExecutionPlan>,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
@@ -153,7 +156,8 @@ fn on_worker(
     } else if !encode::can_travel(&plan.schema()) {
         Err("rows of such types cannot be sent by a worker".into())
     } else {
-        // Also where inputs seem to be the same: a scan without statistics has the properties of the one with them.
+        // Always recompute the properties. A scan without statistics looks like the same input, but
+        // an operator above it may have other properties.
         let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         match Arc::clone(plan).replace_children(inputs, recompute) {
             Ok(rebuilt) if has_its_orderings(&rebuilt) => Ok(rebuilt),
@@ -162,7 +166,7 @@ fn on_worker(
     }
 }
 
-/// Whether the inputs are ordered as the operator needs them.
+/// Returns whether the inputs have the orderings that the operator requires.
 fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let required = plan.required_input_ordering();
     let mut inputs = plan.children().into_iter().zip(required);
@@ -175,13 +179,15 @@ fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// How many rows of a worker are of use; `fragment` is as a worker sees it.
+/// Returns how many rows of each worker are needed at most. `fragment` is the plan as a worker sees
+/// it.
 fn fetch(
     fragment: &Arc<dyn ExecutionPlan>,
     parent: Option<&Arc<dyn ExecutionPlan>>,
 ) -> Result<Option<usize>> {
     let merge = parent.and_then(|parent| parent.downcast_ref::<SortPreservingMergeExec>());
-    // The fragment's partitions may be in order, each by itself, and a worker's rows not.
+    // Each partition of the fragment may be in this order while the rows of the whole worker are
+    // not.
     if let Some(merge) = merge
         && !what_holds_of_merged(fragment).ordering_satisfy(merge.expr().iter().cloned())?
     {

@@ -1,4 +1,4 @@
-//! EXPLAIN's text, fragments included.
+//! Renders the text of EXPLAIN, including fragments.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use volary_node::run::is_hidden;
 
 use crate::gather::GatherExec;
 
-/// The columns of EXPLAIN: `plan_type` and `plan`, text.
+/// Returns the columns of EXPLAIN: `plan_type` and `plan`, both text.
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("plan_type", DataType::Utf8, false),
@@ -25,10 +25,10 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// The plans of a statement, as rows.
+/// Returns a plan whose rows show the plans of a statement.
 ///
 /// # Errors
-/// Those of planning.
+/// The errors of planning.
 pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn ExecutionPlan>> {
     if explain.explain_format != ExplainFormat::Indent {
         return Err(Error::invalid(
@@ -56,7 +56,7 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
     )?)
 }
 
-/// EXPLAIN's columns of such kinds and texts.
+/// Returns the rows of EXPLAIN for pairs of plan type and text.
 pub fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
     let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
     let columns = vec![
@@ -66,12 +66,12 @@ pub fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
     Ok(RecordBatch::try_new(schema(), columns)?)
 }
 
-/// The plan, one operator a line, with fragments below their gathers.
+/// Renders the plan with one operator per line, and with fragments below their gathers.
 fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
     Rendering::default().finish(plan)
 }
 
-/// The same with what operators and gathers measured while it ran.
+/// Renders the plan like `render`, with the measurements of operators and gathers.
 pub fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
     let rendering = Rendering {
         with_metrics: true,
@@ -122,7 +122,8 @@ impl Rendering {
         self.add_elsewhere(gather.fragment(), depth + 2);
     }
 
-    /// What ran elsewhere: the metrics of its operators here are all zero.
+    /// Adds a plan that ran on workers, without metrics: its operators on the gateway have measured
+    /// nothing.
     fn add_elsewhere(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
         let with_metrics = std::mem::replace(&mut self.with_metrics, false);
         self.add(plan, depth);
@@ -130,7 +131,7 @@ impl Rendering {
     }
 
     fn add_line(&mut self, depth: usize, line: impl fmt::Display) {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.text, "{}{line}", "  ".repeat(depth));
     }
 }

@@ -1,4 +1,4 @@
-//! Gathers learn how many they are.
+//! Tells gathers how many of them a query has.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::gather::GatherExec;
 
-/// Tells each gather how many a query has: all of them may run at the same time, and divide its memory.
+/// Tells each gather how many gathers its query has. All of them may run at the same time, and
+/// share the memory of the query.
 #[derive(Debug)]
 pub struct GatherCount;
 

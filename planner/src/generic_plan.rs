@@ -1,7 +1,8 @@
-//! Plans that are used again with other values.
+//! Keeps plans that are used again with other values.
 //!
-//! Planning takes longer than all else that a gateway does for a query of few rows. Of a statement that comes again and again, only
-//! the values of its parameters change: they stand in its fragment, and the shards that are asked follow from them.
+//! For a query of few rows, planning takes longer than everything else that the gateway does. If a
+//! statement is repeated, only the values of its parameters change. They are in the fragment, and
+//! the shards to read follow from them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,21 +30,23 @@ use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
 use crate::{table, targets};
 use volary_catalog::{State, Table};
 
-/// The most bytes that a row of constants takes in a plan that is kept: a function may have made them of a short statement.
+/// Maximum size of a row of constants in a kept plan, in bytes. A function may have made a large
+/// row from a short statement.
 const MAX_CONSTANT_BYTES: usize = 4096;
 
 /// A plan that is right for all values of its statement's parameters.
 ///
-/// It has one gather, whose fragment holds all parameters, or is a row of constants and has none. What is above the gather is made anew for
-/// each query: operators keep what they did.
+/// The plan has one gather, whose fragment contains all parameters. Or it is a row of constants and
+/// has no gather. The operators above the gather are rebuilt for each query, because operators keep
+/// the state of their execution.
 #[derive(Debug)]
 pub struct GenericPlan {
     plan: Arc<dyn ExecutionPlan>,
-    /// `None` if nobody is asked.
+    /// What workers are asked. `None` if no worker is asked.
     question: Option<Question>,
 }
 
-/// What workers are asked, with values in it.
+/// What workers are asked, with the values that the plan was made with.
 #[derive(Debug)]
 struct Question {
     fragment: Arc<PreparedFragment>,
@@ -52,12 +55,14 @@ struct Question {
 }
 
 impl GenericPlan {
-    /// Of a plan in which literals stand for parameters (see [`statement_parameter`]). `uses`: how often each of them stands in the
-    /// statement. `None` if these values give none: what is not found in the fragment has become part of the plan itself.
-    /// `query`: one with the same settings.
+    /// Builds a generic plan from a plan in which literals stand for parameters (see
+    /// [`statement_parameter`]). `uses` counts how often each parameter is used in the statement.
+    /// `query` is a query with the same settings. Returns `None` if the plan is not generic. For
+    /// example, a parameter that the fragment contains less often has become part of the plan
+    /// itself.
     ///
     /// # Errors
-    /// If the fragment cannot be encoded.
+    /// An error if the fragment cannot be encoded.
     pub fn of(
         plan: Arc<dyn ExecutionPlan>,
         uses: &[usize],
@@ -92,13 +97,13 @@ impl GenericPlan {
         Ok(Some(Self { plan, question }))
     }
 
-    /// Whether a plan might be generic. One of a statement that reads tables and asks nobody is answered by what the catalog knows, and is
-    /// better than any generic one.
+    /// Returns whether a plan might be generic. If a statement reads tables but its plan asks no
+    /// worker, it is answered from the catalog. Such a plan is better than any generic one.
     pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>, reads_tables: bool) -> bool {
         only_gather(plan).is_some() || !reads_tables && is_constant(plan)
     }
 
-    /// The tables that are read, as this state of the catalog has them.
+    /// Returns the tables that the plan reads, as they are in this state of the catalog.
     pub fn tables(&self, catalog: &State) -> Vec<Arc<Table>> {
         let scans = self.question.iter().flat_map(|question| &question.scans);
         let scans = scans.filter_map(|scan| scan.downcast_ref::<ShardScanExec>());
@@ -107,17 +112,18 @@ impl GenericPlan {
             .collect()
     }
 
-    /// How many workers are asked, about.
+    /// Returns about how many workers are asked.
     pub fn workers(&self) -> usize {
         let question = self.question.as_ref();
         question.map_or(0, |question| question.targets.len())
     }
 
-    /// The plan for a query with these values. `None` if they need one of their own: what one worker can do alone, several cannot,
-    /// and none has no rows to count.
+    /// Returns the plan for a query with these values. Returns `None` if the values need a plan of
+    /// their own. One worker alone can do work that several workers cannot, and without any worker
+    /// there are no rows to count.
     ///
     /// # Errors
-    /// If a value cannot be encoded, or the plan cannot be rebuilt.
+    /// An error if a value cannot be encoded, or if the plan cannot be rebuilt.
     pub fn with_values(&self, values: &[ScalarValue]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(question) = &self.question else {
             return above(&self.plan, None).map(Some);
@@ -134,7 +140,8 @@ impl GenericPlan {
 }
 
 impl Question {
-    /// Who is asked with these values. `None` if that is another kind of plan, or if one of them has no copy of a reference table.
+    /// Returns the workers that are asked for these values. Returns `None` if their number needs
+    /// another kind of plan, or if one of them has no copy of a reference table.
     fn targets_of(&self, values: &[ScalarValue]) -> Result<Option<Vec<Target>>> {
         let scans = self.scans.iter().map(|scan| with_values(scan, values));
         let scans = scans.collect::<Result<Vec<_>>>()?;
@@ -145,7 +152,7 @@ impl Question {
         }))
     }
 
-    /// Those with the shards of these scans.
+    /// Returns the workers that are asked for the shards of these scans.
     fn targets_by(&self, scans: &[Arc<dyn ExecutionPlan>]) -> Option<Vec<Target>> {
         let references: Vec<_> = scans.iter().filter_map(reference).collect();
         if references.len() == scans.len() {
@@ -166,7 +173,7 @@ impl Question {
     }
 }
 
-/// Whether a plan is one row of values that are known, and that are not large.
+/// Returns whether a plan is one row of known values that are not large.
 fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let Some(row) = plan.downcast_ref::<ProjectionExec>() else {
         return false;
@@ -181,7 +188,7 @@ fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
             .is_some_and(|bytes| bytes <= MAX_CONSTANT_BYTES)
 }
 
-/// The gather of a plan that has one, below operators that are rebuilt over another one.
+/// Returns the only gather of a plan, if all operators above it can be rebuilt over another gather.
 fn only_gather(plan: &Arc<dyn ExecutionPlan>) -> Option<&GatherExec> {
     let mut node = plan;
     while is_rebuilt(node) {
@@ -193,8 +200,9 @@ fn only_gather(plan: &Arc<dyn ExecutionPlan>) -> Option<&GatherExec> {
     node.downcast_ref()
 }
 
-/// Whether a filter is known to let so many rows pass and no others: with these values it lets none, and the planner leaves out what is
-/// of no use then, such as a limit.
+/// Returns whether the planner knows exactly how many rows a filter passes. With these values it
+/// passes none. Then the planner leaves out operators that are useless for no rows, such as a
+/// limit.
 fn says_how_many_rows_pass(fragment: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut says = false;
     fragment.apply(|node| {
@@ -221,7 +229,7 @@ fn is_rebuilt(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<SortPreservingMergeExec>()
 }
 
-/// The operators of `plan`, over another gather if it has one.
+/// Returns the operators of `plan`, over `gather` if the plan has a gather.
 fn above(
     plan: &Arc<dyn ExecutionPlan>,
     gather: Option<&Arc<dyn ExecutionPlan>>,
@@ -233,7 +241,8 @@ fn above(
     }
     let inputs = plan.children().into_iter();
     let inputs = inputs.map(|input| above(input, gather));
-    // Operators that are given other inputs share what they hold with those that they were: the threshold of a top-k, their metrics.
+    // An operator that gets other inputs shares its state with the original operator: the threshold
+    // of a top-k, and the metrics.
     replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?.reset_state()
 }
 
@@ -242,7 +251,7 @@ fn reference(scan: &Arc<dyn ExecutionPlan>) -> Option<&ShardScanExec> {
     scan.filter(|scan| scan.is_reference())
 }
 
-/// The scan of the shards that can hold rows with these values.
+/// Returns the scan of the shards that can hold rows with these values.
 fn with_values(
     plan: &Arc<dyn ExecutionPlan>,
     values: &[ScalarValue],

@@ -1,8 +1,9 @@
-//! Inner joins in an order that lets workers do more of them.
+//! Reorders inner joins so that workers can run more of them.
 //!
-//! DataFusion joins tables in the order in which a statement names them. `customer, orders, lineitem` joins customers and
-//! orders first, which are not co-located, and lineitem's rows then have to come to the gateway. Joined the other way
-//! round, orders and lineitem meet on the workers, and only what is left of them travels.
+//! DataFusion joins tables in the order in which a statement names them. For
+//! `customer, orders, lineitem` it first joins customers and orders, which are not co-located. Then
+//! the rows of lineitem have to come to the gateway. If orders and lineitem are joined first, they
+//! are joined on the workers, and only the result is sent.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::table::ShardedTable;
 use volary_catalog::shard_key::hash_agrees;
 use volary_catalog::{Table, TableKind};
 
-/// Joins co-located tables with each other first, then reference tables with what they filter, then the rest in the
-/// statement's order.
+/// Joins co-located tables with each other first, then reference tables with the tables that they
+/// are joined with, and then everything else in the order of the statement.
 #[derive(Debug)]
 pub struct LocalJoinsFirst;
 
@@ -45,7 +46,7 @@ impl OptimizerRule for LocalJoinsFirst {
             if !is_plain_inner_join(&node) {
                 return Ok(Transformed::no(node));
             }
-            // Joins below this one are part of it: they are not looked at again by themselves.
+            // The joins below are part of this one, and are not visited again by themselves.
             let mut reordered = match reorder(&node)? {
                 Some(plan) => Transformed::yes(plan),
                 None => Transformed::no(node),
@@ -67,13 +68,14 @@ fn is_plain_inner_join(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// A tree of inner joins, taken apart.
+/// A tree of inner joins in flat form.
 #[derive(Default)]
 struct Flat {
     inputs: Vec<LogicalPlan>,
     equalities: Vec<(Expr, Expr)>,
     filters: Vec<Expr>,
-    /// The joins as they are: a leaf is its number, a join its two sides.
+    /// The shape of the tree as text. A leaf is its number, and a join is its two sides in
+    /// parentheses.
     shape: String,
 }
 
@@ -96,7 +98,7 @@ impl Flat {
         }
     }
 
-    /// The input that all columns of an expression are of.
+    /// Returns the input that has all columns of an expression.
     fn input_of(&self, expression: &Expr) -> Option<usize> {
         let columns = expression.column_refs();
         let mut inputs = columns.iter().map(|column| {
@@ -148,7 +150,7 @@ fn reorder(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     ))))
 }
 
-/// The table that an input reads, if it reads one and keeps its column names.
+/// Returns the table that an input reads, if it reads one table and keeps its column names.
 fn table_of(input: &LogicalPlan) -> Option<Arc<Table>> {
     match input {
         LogicalPlan::SubqueryAlias(alias) => table_of(&alias.input),
@@ -172,7 +174,8 @@ fn table_of(input: &LogicalPlan) -> Option<Arc<Table>> {
     }
 }
 
-/// Inputs that workers can join with each other, in the statement's order; every other input by itself.
+/// Returns groups of inputs that workers can join with each other, in the order of the statement.
+/// Every other input is a group by itself.
 fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) -> Vec<Vec<usize>> {
     let mut group_of: Vec<usize> = (0..tables.len()).collect();
     let mut merge = |left: usize, right: usize| {
@@ -192,7 +195,8 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
             merge(*left, *right);
         }
     }
-    // A reference table goes to the first group that it is joined with; a chain of them follows.
+    // A reference table goes to the first group that it is joined with. Reference tables that are
+    // joined with it follow.
     let is_reference = |input: usize| {
         tables[input]
             .as_ref()
@@ -221,7 +225,8 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
     order.dedup();
     for group in order {
         let members = (0..tables.len()).filter(|input| group_of[*input] == group);
-        // Co-located tables are joined before reference tables are: the others' order is the statement's.
+        // Within a group, co-located tables come before reference tables. Otherwise the order is
+        // that of the statement.
         let (sharded, reference): (Vec<_>, Vec<_>) =
             members.partition(|input| !is_reference(*input));
         groups.push(sharded.into_iter().chain(reference).collect());
@@ -229,7 +234,8 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
     groups
 }
 
-/// Whether the equality compares the shard keys of two tables whose equal keys are in equal shards.
+/// Returns whether the equality compares the shard keys of two tables in which equal keys are in
+/// the same shard.
 fn colocated(
     left: &Option<Arc<Table>>,
     left_on: &Expr,
@@ -268,7 +274,7 @@ fn colocated(
 struct Builder<'a> {
     flat: &'a Flat,
     sides: &'a [(usize, usize)],
-    /// Equalities that a join already has.
+    /// The equalities that a join uses already.
     used: HashSet<usize>,
 }
 
@@ -280,7 +286,7 @@ struct Part {
 }
 
 impl Builder<'_> {
-    /// All groups joined; `None` if that took a cross join.
+    /// Joins all groups. Returns `None` if that would take a cross join.
     fn join_groups(&mut self, groups: &[Vec<usize>]) -> Result<Option<(LogicalPlan, String)>> {
         let mut parts = Vec::with_capacity(groups.len());
         for group in groups {
@@ -302,7 +308,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The first part joined with the others, each as soon as an equality connects it.
+    /// Joins the first part with the others, each as soon as an equality connects it.
     fn join_all(&mut self, mut parts: Vec<Part>) -> Result<Option<Part>> {
         if parts.is_empty() {
             return Ok(None);

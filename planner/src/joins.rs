@@ -1,4 +1,4 @@
-//! Joins that can run on the workers.
+//! Changes joins so that they can run on the workers.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use crate::colocation::is_colocated;
 use crate::fragment::ShardScanExec;
 use crate::locality::{emits_right_side_only, may_differ};
 
-/// Makes a reference table the collected side of its joins, wherever the join's type lets a worker do it by itself.
+/// Makes a reference table the collected side of its joins, if the type of the join lets each
+/// worker run it alone.
 #[derive(Debug)]
 pub struct ReferenceJoins;
 
@@ -78,7 +79,7 @@ fn collect_reference(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Exe
     Ok(None)
 }
 
-/// Whether the subtree reads reference tables only and gives the same rows on every worker.
+/// Returns whether the subtree reads only reference tables and has the same rows on every worker.
 fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
         return scan.is_reference();
@@ -91,8 +92,8 @@ fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
     keeps_rows && !may_differ(plan) && plan.children().into_iter().all(is_replicated)
 }
 
-/// Takes away the repartitioning that the planner puts below a join of co-located tables whose keys are more than the
-/// shard key, or are compared through a cast.
+/// Removes the repartitioning that the planner puts below a join of co-located tables. It does so
+/// if the join has more keys than the shard key, or compares the shard keys through a cast.
 #[derive(Debug)]
 pub struct ColocatedJoins;
 

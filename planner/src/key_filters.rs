@@ -1,4 +1,4 @@
-//! Each key of a join narrows what it can.
+//! Narrows gathers with each single key of a join.
 
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use crate::gather::GatherExec;
 use crate::gather::runtime_filter::{of_each_key, take_down};
 
-/// Takes what a join on several keys will know of each of them to the gathers that its filter as a whole does not reach: below an
-/// aggregate that computes one of the keys (a correlated subquery's minimum), and to each of the tables that the keys come from.
+/// Takes the filter of each single key of a join to gathers that the filter of all keys does not
+/// reach. Such a gather is below an aggregate that computes one of the keys (the minimum of a
+/// correlated subquery), or reads one of several tables that the keys come from.
 #[derive(Debug)]
 pub struct KeyFilters;
 
@@ -42,7 +43,7 @@ fn narrow_by_each_key(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dy
         return Ok(Transformed::no(node));
     };
     let (build, probe) = (join.left(), join.right());
-    // Not all others have a least and a greatest value, which the join would look for.
+    // Nested keys may have no minimum and maximum, which the join would compute for its filter.
     let has_bounds = |key: &Arc<dyn PhysicalExpr>| {
         let data_type = key.data_type(&probe.schema());
         data_type.is_ok_and(|data_type| !data_type.is_nested())
@@ -65,7 +66,8 @@ fn narrow_by_each_key(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dy
     )?))
 }
 
-/// Filters that stop at anything else than a gather narrow nothing: the join itself will leave those rows out.
+/// Adds filters to a gather. Filters that stop at any other operator are dropped, because the join
+/// itself leaves out their rows.
 fn narrow_gather(
     node: Arc<dyn ExecutionPlan>,
     filters: Vec<Arc<dyn PhysicalExpr>>,

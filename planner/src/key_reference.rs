@@ -1,7 +1,8 @@
-//! Whether an expression is a shard key, as such or through casts that keep the hashes of its values.
+//! Recognises shard keys in expressions, also within casts that keep the hashes of their values.
 //!
-//! Which casts those are is said by [`hash_agrees`] alone. There are two questions, because the planner has two languages: of
-//! a statement's expressions, in which columns have names, and of a plan's, in which they have positions and equals.
+//! [`hash_agrees`] alone decides which casts keep hashes. There are two functions, because the
+//! planner has two kinds of expressions. In those of statements, columns have names. In those of
+//! physical plans, columns have positions, and a plan knows which expressions are equal.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use volary_catalog::shard_key::hash_agrees;
 
-/// The type in which `expression` gives the shard key, which is the column `key` of type `key_type`; `None` if it does not, or
-/// if equal values of it may be in different shards.
+/// Returns the type that `expression` has if it is the shard key, the column `key` of type
+/// `key_type`, or a cast of it. Returns `None` if it is not, or if its equal values may be in
+/// different shards.
 pub fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<DataType> {
     match expression {
         Expr::Column(Column { name, .. }) if name == key => Some(key_type.clone()),
@@ -29,9 +31,11 @@ pub fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<
     }
 }
 
-/// Whether `expression` is one of the `keys` that `plan` is partitioned by, or a cast of one that keeps its hash.
+/// Returns whether `expression` is one of the `keys` that partition `plan`, or a cast of a key that
+/// keeps its hash.
 ///
-/// A cast that gives NULL for what does not fit is none: a join may take such NULLs for equal, and they are in any shard.
+/// A cast that returns NULL for values that do not fit is not such a cast. A join may treat such
+/// NULLs as equal, and they can be in any shard.
 pub fn is_partition_key(
     expression: &Arc<dyn PhysicalExpr>,
     plan: &Arc<dyn ExecutionPlan>,
@@ -95,7 +99,8 @@ mod tests {
         for expression in [
             col("v"),
             cast(col("k"), DataType::Utf8),
-            // Back in the key's own type, but 2^24 + 1 and 2^24 have become one value.
+            // The result has the type of the key again, but 2^24 + 1 and 2^24 have become one
+            // value.
             cast(cast(col("k"), DataType::Float32), DataType::Int32),
             col("k") + col("k"),
         ] {

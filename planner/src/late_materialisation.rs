@@ -1,8 +1,9 @@
-//! Where a worker should read a filter's columns first, and the others only for the rows that pass.
+//! Decides for which scans a worker reads the columns of a filter first, and other columns only for
+//! rows that pass.
 //!
-//! It saves decoding where next to no row passes, and costs bookkeeping where more do. Measured on TPC-H's lineitem: a
-//! filter that keeps one row in 200,000 and all columns of it takes less than half of the time, one that keeps every fiftieth
-//! row twice the time.
+//! This saves decoding if almost no row passes, and costs bookkeeping if more rows pass.
+//! Measurements with TPC-H's lineitem: a filter that keeps one row in 200,000, with all columns,
+//! takes less than half of the time. A filter that keeps one row in 50 takes twice the time.
 
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::fragment::ShardScanExec;
 
-/// One row in so many passes at most.
+/// At most one of this many rows may pass the filter.
 const ROWS_PER_MATCH: usize = 200;
 
-/// Marks the scans of a fragment for which it pays.
+/// Marks the scans of a fragment for which late materialisation pays off.
 ///
 /// # Errors
-/// If statistics cannot be computed.
+/// An error if statistics cannot be computed.
 pub fn mark(fragment: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let marked = fragment.transform_up(|node| {
         let Some(filter) = node.downcast_ref::<FilterExec>() else {

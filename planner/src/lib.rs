@@ -1,57 +1,59 @@
-//! What runs where.
+//! Decides which parts of a query run on the workers and which run on the gateway.
 //!
-//! A sharded table is a [`table::ShardedTable`]: its scan becomes a [`crate::fragment::ShardScanExec`] over the shards that
-//! [`pruning`] leaves. The planner's own rules then see a leaf that is partitioned by its shard key, and the rules here
-//! ([`joins`], [`cut`]) decide by [`locality`] which subtrees run on the workers. What the cut leaves below a
-//! [`crate::gather::GatherExec`] is a fragment, which [`crate::fragment::encode`] puts into tickets.
+//! A sharded table is a [`table::ShardedTable`]. Its scan becomes a
+//! [`crate::fragment::ShardScanExec`] over the shards that remain after [`pruning`]. The planner's
+//! own rules then see a leaf that is partitioned by its shard key. The rules of this crate
+//! ([`joins`], [`cut`]) use [`locality`] to decide which subtrees run on the workers. The cut puts
+//! these subtrees below a [`crate::gather::GatherExec`]. Such a subtree is a fragment, and
+//! [`crate::fragment::encode`] encodes it for tickets.
 
-/// EXPLAIN ANALYZE.
+/// Plans EXPLAIN ANALYZE.
 pub mod analysis;
-/// Planning that ends when nobody waits for the plan any more.
+/// Ends planning when nobody waits for the plan any more.
 pub mod awaited;
-/// Top-k of the branches of a union.
+/// Keeps the top-k sorts of a union's branches from sharing a threshold.
 pub mod branch_limits;
-/// Final aggregates of what many workers have aggregated in part.
+/// Merges the partial aggregates of many workers bucket by bucket.
 pub mod bucket_merge;
-/// When rows that match are in the same shard.
+/// Decides whether matching rows of a join are in the same shard.
 pub mod colocation;
-/// The maximal shard-local subtrees become fragments.
+/// Turns the maximal shard-local subtrees of a plan into fragments.
 pub mod cut;
-/// EXPLAIN's text, fragments included.
+/// Renders the text of EXPLAIN, including fragments.
 pub mod explain;
-/// What workers run: the leaf of plans, and the encoding of fragments.
+/// Defines what workers run: the leaf of plans, and the encoding of fragments.
 pub mod fragment;
-/// The plan node that pulls a fragment's rows from all its workers.
+/// Defines the plan node that reads the rows of a fragment from all its workers.
 pub mod gather;
-/// Gathers learn how many they are.
+/// Tells gathers how many of them a query has.
 pub mod gather_count;
-/// Plans that are used again with other values.
+/// Keeps plans that are used again with other values.
 pub mod generic_plan;
-/// Inner joins in an order that lets workers do more of them.
+/// Reorders inner joins so that workers can run more of them.
 pub mod join_order;
-/// Joins that can run on the workers.
+/// Changes joins so that they can run on the workers.
 pub mod joins;
-/// Each key of a join narrows what it can.
+/// Narrows gathers with each single key of a join.
 pub mod key_filters;
-/// Whether an expression is a shard key.
+/// Recognises shard keys in expressions.
 pub mod key_reference;
-/// Where a worker should read a filter's columns first.
+/// Decides for which scans a worker reads the columns of a filter first.
 pub mod late_materialisation;
-/// Where a subtree can run, and why not on the workers.
+/// Decides where a subtree can run, and explains why it cannot run on the workers.
 pub mod locality;
-/// Casts that make other values of some.
+/// Protects value-changing casts against wrong rewrites.
 pub mod narrowing;
-/// NOT IN where NULLs decide.
+/// Corrects NOT IN for NULLs.
 pub mod not_in;
-/// Which shards can hold matching rows.
+/// Decides which shards can hold matching rows.
 pub mod pruning;
-/// Merges that some workers do for the gateway.
+/// Lets some workers merge the rows of others for the gateway.
 pub mod relays;
-/// The optimizer's rules, in their order.
+/// Lists the rules of the optimizer in their order.
 pub mod rules;
-/// What a session may take.
+/// Defines the settings of a session.
 pub mod session_limits;
-/// A table of the catalog as DataFusion sees it.
+/// Represents a table of the catalog for DataFusion.
 pub mod table;
-/// Which workers a fragment's gather asks, and for which shards.
+/// Determines which workers a gather asks, and for which shards.
 pub mod targets;

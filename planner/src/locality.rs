@@ -1,7 +1,8 @@
-//! Where a subtree can run, and why not on the workers.
+//! Decides where a subtree can run, and explains why it cannot run on the workers.
 //!
-//! Decided bottom-up from properties: what an operator requires of its inputs' distribution, and what the inputs
-//! declare. Operators that are not known here run on the gateway.
+//! The decision is made bottom-up from properties: the distribution that an operator requires of
+//! its inputs, and the distribution that the inputs declare. Operators that are unknown here run on
+//! the gateway.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,25 +34,26 @@ use volary_flight_proto::ids::WorkerId;
 use crate::colocation::is_colocated;
 use crate::fragment::ShardScanExec;
 
-/// Where a subtree can run.
+/// The place where a subtree can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Locality {
-    /// On each of its workers over that worker's shards: the union of the results is the result.
+    /// Each worker runs the subtree over its shards. The union of the results is the result.
     Sharded {
-        /// Workers that hold the shards.
+        /// The workers that hold the shards.
         workers: BTreeSet<WorkerId>,
     },
-    /// Whole, and with the same rows, on each of these workers: it reads reference tables only and chooses no rows.
+    /// Each of these workers can run the whole subtree, with the same rows. The subtree reads only
+    /// reference tables, and does not choose among their rows.
     Replicated {
-        /// Workers that have a copy of all its tables.
+        /// The workers that have a copy of all tables of the subtree.
         copies: BTreeSet<WorkerId>,
     },
-    /// Whole on any one of these workers, but perhaps with other rows on another one.
+    /// Any one of these workers can run the whole subtree, but another one may return other rows.
     OneWorker {
-        /// Workers that have a copy of all its tables.
+        /// The workers that have a copy of all tables of the subtree.
         copies: BTreeSet<WorkerId>,
     },
-    /// On the gateway, for this reason.
+    /// The gateway runs the subtree, for this reason.
     Gateway(Cow<'static, str>),
 }
 
@@ -59,7 +61,7 @@ fn gateway(reason: impl Into<Cow<'static, str>>) -> Locality {
     Locality::Gateway(reason.into())
 }
 
-/// Where `plan` can run, given where its children can.
+/// Returns where `plan` can run, given where its children can run.
 pub fn locality(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
     if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
         return if scan.is_reference() {
@@ -103,7 +105,8 @@ fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
     }
 }
 
-/// A whole input on one worker: any operator of the allow-list may run there.
+/// Returns where an operator runs if its whole input is on one worker: any operator of the
+/// allow-list may run there.
 fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Locality {
     let known = plan.is::<FilterExec>()
         || plan.is::<ProjectionExec>()
@@ -123,7 +126,8 @@ fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Loc
     }
 }
 
-/// Whether the operator gives the same rows when it runs on each shard by itself.
+/// Refuses an operator that has different rows if it runs on each shard separately. The error is
+/// the reason.
 fn stays_on_shard(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>> {
     let known = plan.is::<FilterExec>()
         || plan.is::<ProjectionExec>()
@@ -151,7 +155,7 @@ fn stays_on_shard(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>
     for (position, child) in plan.children().into_iter().enumerate() {
         let satisfied = match requirements.child_distribution(position) {
             None | Some(Distribution::UnspecifiedDistribution) => true,
-            // A scan declares many partitions, so that SinglePartition is never satisfied.
+            // A scan declares many partitions, so `SinglePartition` is never satisfied.
             Some(_) => requirements
                 .child_satisfaction(
                     position,
@@ -237,8 +241,8 @@ fn join(plan: &Arc<dyn ExecutionPlan>, left: &Locality, right: &Locality) -> Loc
     }
 }
 
-/// Whether the left side is collected whole, and none of its rows is emitted unless it matches: then a left side that is the
-/// same on all workers gives each row of the right side once.
+/// Returns whether the left side is collected as a whole, and emits no row without a match. Then a
+/// left side that is the same on all workers gives each row of the right side once.
 fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft
@@ -251,7 +255,8 @@ fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<CrossJoinExec>()
 }
 
-/// Whether a join of this type emits no row of its left side that matches nothing, and no left row once for all matches.
+/// Returns whether a join of this type emits rows only for rows of its right side. It emits no left
+/// row without a match, and no left row only once for all its matches.
 pub fn emits_right_side_only(join_type: JoinType) -> bool {
     match join_type {
         JoinType::Inner
@@ -281,13 +286,14 @@ fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
     Locality::Sharded { workers }
 }
 
-/// Whether two workers with the same input rows may give different ones: the operator takes some rows and does not say
-/// which, or has an expression as `random()`.
+/// Returns whether two workers with the same input rows may return different rows. They may if the
+/// operator takes some of its rows without saying which, or has an expression like `random()`.
 pub fn may_differ(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.fetch().is_some() || has_volatile_expression(plan)
 }
 
-/// Whether an expression of this very operator gives another value each time, as `random()` does.
+/// Returns whether an expression of the operator itself has another value each time, like
+/// `random()`.
 fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut found = false;
     let visited = plan.apply_expressions(&mut |expression| {
@@ -321,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows that are partitioned by their only column.
+    /// Returns rows that are partitioned by their only column.
     fn partitioned() -> Arc<dyn ExecutionPlan> {
         let fields = vec![Field::new("k", DataType::Int64, true)];
         let schema = Arc::new(Schema::new(fields));

@@ -1,8 +1,10 @@
-//! Casts that make other values of some.
+//! Protects value-changing casts against wrong rewrites.
 //!
-//! `CAST(price AS BIGINT) = 5` is true of 5.30, too. DataFusion 55 compares the column with 5.00 instead, without the cast: so with
-//! decimals that lose digits (apache/datafusion#23095), times that get a zone, and TRY_CAST of what does not fit. Such a cast is
-//! put into a function that changes nothing, and that no rule looks into: `nullif(…, NULL)`, which every worker knows.
+//! `CAST(price AS BIGINT) = 5` is also true for 5.30. DataFusion 55 instead compares the column
+//! with 5.00, without the cast. It does so for casts of decimals that lose digits
+//! (apache/datafusion#23095), for casts of timestamps to a time zone, and for TRY_CAST of values
+//! that do not fit. This rule wraps such a cast in a function that changes nothing, and that no
+//! rule looks into: `nullif(…, NULL)`, which every worker knows.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -14,7 +16,8 @@ use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, 
 use datafusion::optimizer::AnalyzerRule;
 use volary_node::rewrite::rewrite_expressions;
 
-/// After the rule that makes the types of operands agree.
+/// Wraps casts that change values. It must run after the rule that makes the types of operands
+/// agree.
 #[derive(Debug)]
 pub struct NarrowingCasts;
 
@@ -31,7 +34,8 @@ impl AnalyzerRule for NarrowingCasts {
                 node = rewrite_expressions(node.data, keep)?;
                 changed |= node.transformed;
             }
-            // What may be NULL now, and in all operators above.
+            // The wrapped expressions may be NULL, which changes the schemas of all operators
+            // above, too.
             if changed {
                 return node.map_data(LogicalPlan::recompute_schema);
             }
@@ -71,7 +75,7 @@ fn keep(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(nullif(expression, lit(null))))
 }
 
-/// Whether some values become others, or the same.
+/// Returns whether a cast changes some values, or maps different values to one.
 fn narrows(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(zone))) => !is_utc(zone),
@@ -82,7 +86,8 @@ fn narrows(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Whether TRY_CAST may give NULL, between types that are compared without the cast: numbers and times.
+/// Returns whether TRY_CAST may return NULL, for types that DataFusion compares without the cast:
+/// numbers and times.
 fn may_not_fit(from: &DataType, to: &DataType) -> bool {
     let is_text = |side: &DataType| side.is_string() || side.is_binary();
     from != to && !is_text(from) && !is_text(to)

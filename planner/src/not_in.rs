@@ -1,9 +1,10 @@
-//! NOT IN where NULLs decide.
+//! Corrects NOT IN where NULLs decide the result.
 //!
-//! `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y` equals `x`. DataFusion 55 knows that of a column and a
-//! subquery by itself, and takes it for true elsewhere: if the subquery reads columns of the query around it, if `x` is a
-//! constant, or within OR (apache/datafusion#25336). There it is written as what it means for a condition: no row of which
-//! `x = y` is true or unknown.
+//! `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y` equals `x`.
+//! DataFusion 55 respects this by itself for a column and a subquery. It takes the result for true
+//! if the subquery reads columns of the outer query, if `x` is a constant, or within OR
+//! (apache/datafusion#25336). In these cases the rule rewrites the condition to its meaning: there
+//! is no row for which `x = y` is true or unknown.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use volary_flight_proto::Error;
 
-/// Before the rule that makes joins of such subqueries.
+/// Rewrites NOT IN. It must run before the rule that turns such subqueries into joins.
 #[derive(Debug)]
 pub struct NotInOfNulls;
 
@@ -60,7 +61,8 @@ impl OptimizerRule for NotInOfNulls {
     }
 }
 
-/// What NULL counts as where an expression stands.
+/// The truth value that a NULL result of an expression counts as, depending on where the expression
+/// is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NullIs {
     True,
@@ -76,7 +78,8 @@ impl NullIs {
     }
 }
 
-/// A column that is not in the rows of a query that stands for itself.
+/// Returns whether DataFusion handles the condition correctly. It does for a column that is NOT IN
+/// a subquery, if the subquery reads no columns of the outer query.
 fn is_known_to_datafusion(condition: &Expr) -> bool {
     let in_subquery = match condition {
         Expr::InSubquery(in_subquery) if in_subquery.negated => in_subquery,
@@ -115,7 +118,8 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
         Expr::IsNotTrue(inner) => Ok(boxed(*inner, NullIs::False)?.update_data(Expr::IsNotTrue)),
         Expr::IsFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsFalse)),
         Expr::IsNotFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsNotFalse)),
-        // That it is NULL counts as what a join makes of it: false, as IN.
+        // A result of NULL counts as false here for IN, and as true for NOT IN. A join has the same
+        // result.
         Expr::InSubquery(in_subquery)
             if in_subquery.negated == (null == NullIs::True)
                 || !may_be_null(&in_subquery, schema)? =>
@@ -145,7 +149,7 @@ fn may_be_null(in_subquery: &InSubquery, schema: &DFSchema) -> Result<bool> {
     Ok(nullable || in_subquery.expr.nullable(schema)?)
 }
 
-/// `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
+/// Rewrites the condition as `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
 fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery {
         expr,

@@ -1,6 +1,6 @@
-//! Which shards can hold matching rows.
+//! Decides which shards can hold matching rows.
 //!
-//! Only what is certain prunes: an expression that is not understood keeps all shards.
+//! Only certainty prunes: an expression that is not understood keeps all shards.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardKey<'a> {
-    /// Its column's name.
+    /// The name of the key column.
     pub column: &'a str,
-    /// Its type.
+    /// The type of the key column.
     pub data_type: &'a DataType,
-    /// The table's number of shards.
+    /// Number of shards of the table.
     pub shards: u32,
 }
 
-/// The shards that can hold rows for which all `filters` are true.
+/// Returns the shards that can hold rows for which all `filters` are true.
 pub fn select(key: ShardKey<'_>, filters: &[Expr]) -> Selection {
     filters
         .iter()
@@ -76,7 +76,7 @@ impl ShardKey<'_> {
         }
     }
 
-    /// The literal that the key is compared with, and the type that the comparison is done in.
+    /// Returns the type in which the key is compared, and the literal that it is compared with.
     fn key_and_literal<'e>(
         self,
         left: &'e Expr,
@@ -89,13 +89,13 @@ impl ShardKey<'_> {
         Some((self.type_in(key)?, value))
     }
 
-    /// The type of `expr` if it is the shard key.
+    /// Returns the type of `expr` if it is the shard key.
     fn type_in(self, expr: &Expr) -> Option<DataType> {
         type_of_key(expr, self.column, self.data_type)
     }
 
     fn shard_of(self, compared_as: &DataType, value: &ScalarValue) -> Selection {
-        // The comparison is done in one type; where the literal has another one, it is not understood.
+        // Both operands of a comparison have one type. A literal of another type is not understood.
         if !hash_agrees(&value.data_type(), compared_as) {
             return Selection::All;
         }
@@ -106,10 +106,10 @@ impl ShardKey<'_> {
     }
 }
 
-/// Where `key`, which reads the shard key, is NULL.
+/// Returns the shards in which `key`, an expression that reads the shard key, can be NULL.
 fn null_keys(key: &Expr) -> Selection {
     match key {
-        // NULL is also what does not fit, in whichever shard it is.
+        // TRY_CAST also returns NULL for values that do not fit, which can be in any shard.
         Expr::TryCast(_) => Selection::All,
         Expr::Cast(Cast { expr, .. }) => null_keys(expr),
         Expr::Alias(alias) => null_keys(&alias.expr),
@@ -180,7 +180,7 @@ mod tests {
             select_one(&col("k").is_null()),
             Selection::Some(BTreeSet::from([NULL_SHARD]))
         );
-        // What does not fit is NULL too, in any shard.
+        // A value that does not fit becomes NULL, too, and can be in any shard.
         assert_eq!(
             select_one(&try_cast(col("k"), DataType::Int8).is_null()),
             Selection::All

@@ -1,4 +1,4 @@
-//! The optimizer's rules, in their order.
+//! Lists the rules of the optimizer in their order.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::key_filters::KeyFilters;
 use crate::not_in::NotInOfNulls;
 use crate::relays::RelayTree;
 
-/// Returns DataFusion's rules of the analyzer, with these after them.
+/// Returns DataFusion's rules of the analyzer, followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {
     let rules = Analyzer::new().rules.into_iter().chain(ours);
     rules
@@ -30,25 +30,28 @@ pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {
         .collect()
 }
 
-/// DataFusion's rules with ours between them.
+/// Returns DataFusion's physical rules with the rules of this crate between them.
 pub fn physical_rules() -> Vec<Arc<Physical>> {
     let mut rules: Vec<Arc<Physical>> = Vec::new();
     for rule in PhysicalOptimizer::new().rules {
         match rule.name() {
-            // The sides of joins are settled here; distribution, which looks at them, is settled next.
+            // This rule decides the sides of joins. The distribution is decided next, and depends
+            // on them.
             "join_selection" => {
                 rules.push(rule);
                 rules.push(Arc::new(ReferenceJoins));
             }
-            // Final aggregates are combined with partial ones after it, so co-located joins must be known by then.
+            // A later rule combines final aggregates with partial ones, so co-located joins must be
+            // known by then.
             "EnsureRequirements" => {
                 rules.push(rule);
                 rules.push(Arc::new(ColocatedJoins));
             }
-            // From here on rules only decorate the plan. What the cut leaves above the gathers gets the
-            // distribution that the gathers really have.
+            // From here on the rules only decorate the plan. After the cut, the plan above the
+            // gathers gets the distribution that the gathers really have.
             "EnsureCooperative" => {
-                // The order that the query asks for must be known again, or it is lost with the merge above a sort.
+                // The order that the query requires must be known again. Otherwise it is lost with
+                // the merge above a sort.
                 rules.push(Arc::new(OutputRequirements::new_add_mode()));
                 rules.push(Arc::new(BranchLimits));
                 rules.push(Arc::new(Cut));
@@ -58,7 +61,8 @@ pub fn physical_rules() -> Vec<Arc<Physical>> {
                 rules.push(rule);
             }
             name if name.starts_with("FilterPushdown") => {
-                // After the cut, the joins above it have made their filters.
+                // The last pushdown rule runs after the cut. By then the joins above the cut have
+                // made their filters.
                 let is_last = name.ends_with("(Post)");
                 rules.push(Arc::new(UnambiguousPushdown(rule)));
                 if is_last {
@@ -69,7 +73,7 @@ pub fn physical_rules() -> Vec<Arc<Physical>> {
         }
     }
     rules.push(Arc::new(GatherCount));
-    // Others look for aggregates and repartitionings.
+    // These rules come last, because other rules look for aggregates and repartitionings.
     rules.push(Arc::new(BucketMerge));
     rules.push(Arc::new(RelayTree));
     let rules = rules.into_iter();
@@ -78,14 +82,14 @@ pub fn physical_rules() -> Vec<Arc<Physical>> {
         .collect()
 }
 
-/// DataFusion's logical rules with ours between them.
+/// Returns DataFusion's logical rules with the rules of this crate between them.
 pub fn logical_rules() -> Vec<Arc<Logical>> {
     let mut rules: Vec<Arc<Logical>> = Vec::new();
     for rule in Optimizer::new().rules {
         if rule.name() == "decorrelate_predicate_subquery" {
             rules.push(Arc::new(NotInOfNulls) as _);
         }
-        // It makes joins of comma-separated tables; their order is decided next.
+        // This rule turns comma-separated tables into joins. Their order is decided next.
         let makes_joins = rule.name() == "eliminate_cross_join";
         if rule.name() == "simplify_expressions" {
             rules.push(Arc::new(SmallConstants::of(rule)) as _);
@@ -102,46 +106,54 @@ pub fn logical_rules() -> Vec<Arc<Logical>> {
         .collect()
 }
 
-/// Keys of a join's build side, in bytes, that are listed for its other side at most.
+/// Maximum size of the list of keys that a join's build side sends to its other side, in bytes.
 const MAX_KEYS_BYTES: usize = 1 << 20;
 
-/// Settings of the planner that the cut relies on. `runtime_filter_keys`: see [`crate::gather::config::Gather`].
+/// Sets the planner options that the cut relies on. For `runtime_filter_keys` see
+/// [`crate::gather::config::Gather`].
 pub fn planner_config(
     config: SessionConfig,
     target_partitions: usize,
     runtime_filter_keys: usize,
 ) -> SessionConfig {
-    // With one partition the planner collects the left side of every join, and no join would be co-located.
+    // With one partition the planner collects the left side of every join, and no join would be
+    // co-located.
     let target_partitions = target_partitions.max(2);
     let mut config = config.with_target_partitions(target_partitions);
     let options = config.options_mut();
     let optimizer = &mut options.optimizer;
-    // Sides are collected where a worker can do it by itself (ReferenceJoins), not by size.
+    // `ReferenceJoins` decides which sides are collected, by whether a worker can run the join
+    // alone and not by size.
     optimizer.hash_join_single_partition_threshold = 0;
     optimizer.hash_join_single_partition_threshold_rows = 0;
-    // A gather has as many partitions as the gateway has cores; spreading the few rows above it costs more than it gives.
+    // A gather has as many partitions as the gateway has cores. Spreading the few rows above it
+    // costs more than it gains.
     optimizer.enable_round_robin_repartition = false;
-    // A worker's scans do not declare the hash partitioning that an InterleaveExec insists on.
+    // The scans of a worker do not declare the hash partitioning that an `InterleaveExec` requires.
     optimizer.prefer_existing_union = true;
-    // The keys of a join's build side are known before its other side is asked, and travel in the tickets.
+    // The keys of a join's build side are known before its other side is asked, and are sent in the
+    // tickets.
     optimizer.enable_join_dynamic_filter_pushdown = true;
     optimizer.hash_join_inlist_pushdown_max_distinct_values =
         keys_of_partition(runtime_filter_keys, target_partitions);
     optimizer.hash_join_inlist_pushdown_max_size = MAX_KEYS_BYTES;
-    // Other filters change while rows arrive, and tickets do not. Workers make their own.
+    // Other dynamic filters change while rows arrive, and tickets cannot. Workers make their own.
     optimizer.enable_topk_dynamic_filter_pushdown = false;
     optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // DataFusion 55 takes limits down through windows and computed columns (apache/datafusion#25066), cuts rows that LAG looks ahead to
-    // (#25471), and loses columns that are computed under the name of another one (#25414).
+    // DataFusion 55 pushes limits through windows and computed columns (apache/datafusion#25066).
+    // It cuts off rows that LAG looks ahead to (#25471). And it loses columns that are computed
+    // under the name of another column (#25414).
     optimizer.enable_topk_aggregation = false;
     optimizer.enable_window_limits = false;
     optimizer.enable_leaf_expression_pushdown = false;
-    // A spilled batch has a file of its own: with more in one, a repartition may wait for a file that nobody writes to (#24883).
+    // Each spilled batch gets its own file. With more batches in a file, a repartition may wait for
+    // a file that nobody writes to (#24883).
     config.set_u64("datafusion.execution.max_spill_file_size_bytes", 1)
 }
 
-/// How many keys a partition of a join lists at most: what all of them together make too long to be sent is not made. Hashes do not
-/// divide keys quite equally.
+/// Returns how many keys each partition of a join may list. If the lists of all partitions together
+/// would be too long to send, they are not made. The result is one eighth more than an equal share,
+/// because hashes do not divide keys quite equally.
 fn keys_of_partition(all: usize, partitions: usize) -> usize {
     let equal = all.div_ceil(partitions);
     equal + equal / 8

@@ -1,5 +1,5 @@
-//! What a session may take, as an extension of DataFusion's settings: the planner reads it, SET and SHOW know it by its
-//! keys.
+//! Defines the settings of a session as an extension of DataFusion's settings. The planner reads
+//! them, and SET and SHOW find them by their keys.
 
 use std::any::Any;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use volary_node::size::MemorySize;
 
 use crate::gather::config::Relays;
 
-/// The key of the time that a statement may take.
+/// Key of the timeout of a statement.
 pub const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
-/// The key of the memory that a query may hold.
+/// Key of the memory limit of a query.
 pub const QUERY_MEMORY: &str = "volary.query_memory";
-/// The key of how many workers relay.
+/// Key of the number of relays.
 pub const RELAYS: &str = "volary.relays";
 
-/// Volary's own settings: what a statement may take, and how it is gathered. A session can only lower what the gateway allows it to take,
-/// and is shown what counts.
+/// Volary's own settings: what a statement may use, and how its rows are gathered. A session can
+/// only lower the limits of the gateway. SHOW returns the limits that apply.
 #[derive(Debug, Clone)]
 pub struct SessionLimits {
     gateway_timeout: Duration,
     gateway_memory: memory::Limit,
-    /// Those of the session; zero is none.
+    /// The timeout that the session has set. Zero if it has set none.
     statement_timeout: Duration,
     query_memory: Option<memory::Limit>,
     relays: Relays,
 }
 
 impl SessionLimits {
-    /// Those of the gateway.
+    /// Creates the settings with the limits of the gateway.
     pub fn new(timeout: Duration, memory: memory::Limit, relays: Relays) -> Self {
         Self {
             gateway_timeout: timeout,
@@ -44,7 +44,7 @@ impl SessionLimits {
         }
     }
 
-    /// No limits.
+    /// Creates settings without limits.
     pub fn none() -> Self {
         let memory = memory::Limit {
             bytes: usize::MAX,
@@ -53,13 +53,13 @@ impl SessionLimits {
         Self::new(Duration::MAX, memory, Relays::Auto)
     }
 
-    /// Memory that a query of the session may hold.
+    /// Returns the memory limit of each query of the session.
     pub fn memory(config: &SessionConfig) -> memory::Limit {
         let limits = config.options().extensions.get::<Self>();
         limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
     }
 
-    /// How many workers relay in queries of the session.
+    /// Returns how many workers relay in queries of the session.
     pub fn relays(options: &ConfigOptions) -> Relays {
         let limits = options.extensions.get::<Self>();
         limits.map_or(Relays::Auto, |limits| limits.relays)
@@ -139,7 +139,8 @@ impl ExtensionOptions for SessionLimits {
     }
 }
 
-/// Reads a duration. A number alone is one of milliseconds, as in PostgreSQL. `None` if it is neither.
+/// Parses a duration. A number alone is in milliseconds, as in PostgreSQL. Returns `None` if the
+/// text is neither.
 pub fn parse_timeout(text: &str) -> Option<Duration> {
     match text.trim().parse() {
         Ok(timeout_ms) => Some(Duration::from_millis(timeout_ms)),

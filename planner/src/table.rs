@@ -1,4 +1,4 @@
-//! A table of the catalog as DataFusion sees it.
+//! Represents a table of the catalog for DataFusion.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub struct ShardedTable {
 }
 
 impl ShardedTable {
-    /// `statistics_exact` says whether the query sees exactly the rows that the catalog has counted.
+    /// Creates the table. `statistics_exact` says whether the query sees exactly the rows that the
+    /// catalog has counted.
     pub fn new(table: Arc<Table>, statistics_exact: bool) -> Self {
         Self {
             table,
@@ -29,19 +30,20 @@ impl ShardedTable {
         }
     }
 
-    /// The same for a plan that is used with other rows, too.
+    /// Returns the same table with inexact statistics, for a plan that is also used when the rows
+    /// have changed.
     #[must_use]
     pub fn with_estimates_only(&self) -> Self {
         Self::new(Arc::clone(&self.table), false)
     }
 
-    /// The table of the catalog.
+    /// Returns the table of the catalog.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 }
 
-/// The shards of a table that can hold rows for which all `filters` are true.
+/// Returns the shards of a table that can hold rows for which all `filters` are true.
 pub fn select(table: &Table, filters: &[Expr]) -> Selection {
     match table.kind() {
         TableKind::Reference { .. } | TableKind::Sharded { key: None, .. } => Selection::All,
@@ -90,8 +92,9 @@ impl TableProvider for ShardedTable {
         )?))
     }
 
-    /// Inexact: the planner hands every filter over, for pruning, and keeps it in a FilterExec, which goes to the workers with
-    /// the fragment and into Parquet from there.
+    /// Returns `Inexact` for all filters. The planner then passes every filter to the scan, for
+    /// pruning, and also keeps it in a `FilterExec`. The `FilterExec` goes to the workers with the
+    /// fragment, where it is pushed into the Parquet reader.
     fn supports_filters_pushdown(
         &self,
         filters: &[&Expr],

@@ -1,4 +1,4 @@
-//! Which workers a fragment's gather asks, and for which shards.
+//! Determines which workers a gather asks, and for which shards.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::fragment::ShardScanExec;
 use crate::gather::Target;
 use volary_catalog::TableKind;
 
-/// The scans of a fragment, in the order in which they are encoded.
+/// Returns the scans of a fragment, in the order in which they are encoded.
 pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
     let mut scans = Vec::new();
     fragment.apply(|node| {
@@ -25,7 +25,7 @@ pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn Executi
     Ok(scans)
 }
 
-/// For each worker that holds shards of a scan, its shards by scan.
+/// Returns a target for each worker that holds shards of a scan, with its shards of each scan.
 pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
     let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
     for (ordinal, scan) in scans.iter().enumerate() {
@@ -55,7 +55,8 @@ pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
         .collect()
 }
 
-/// A fragment of reference tables alone runs on one worker; which one differs between queries, so that all get their part.
+/// Returns the one worker that runs a fragment of reference tables. The choice rotates between
+/// queries, so that all workers with a copy get their share.
 pub fn one_of_copies(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerId>) -> Vec<Target> {
     let mut copies: VecDeque<_> = copies.iter().copied().collect();
     copies.rotate_left(next_index(copies.len()));

@@ -1,4 +1,4 @@
-"""A cluster in one process, `volary local`, for tests of what a cluster answers."""
+"""Runs a cluster in one process, `volary local`, for tests of what a cluster answers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_L
 
 
 class LocalCluster:
-    """`volary local` as a context manager; `uri` is where its gateway listens.
+    """A `volary local` process as a context manager. `uri` is the address of its gateway.
 
-    The data is under `directory`/data, the log in `directory`/local.log. `settings` are environment variables.
+    The data is in `directory`/data, and the log in `directory`/local.log. `settings` are environment variables.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class LocalCluster:
         self.uri = ""
 
     def log(self) -> str:
-        """What its process has logged."""
+        """Returns what the process has logged."""
         return self._process.log()
 
     def connect(self) -> volary.Connection:
-        """A new connection of the Volary client."""
+        """Returns a new connection of the Volary client."""
         return volary.connect(self.uri)
 
     def __enter__(self) -> LocalCluster:

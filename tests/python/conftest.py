@@ -1,4 +1,4 @@
-"""Fixtures: a cluster that the tests of a session share, connections to it, and a table of a test's own."""
+"""Fixtures: a cluster that all tests of a session share, connections to it, and tables for single tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs the binary, so that `-m "not server"` runs the rest."""
+    """Marks tests that need the binary, so that `-m "not server"` runs the others."""
     for item in items:
         if _NEEDS_SERVER & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three workers. Tests share it, so each makes tables of its own."""
+    """A cluster with three workers. All tests share it, so each test creates its own tables."""
     directory = tmp_path_factory.mktemp("cluster")
     allowed = tmp_path_factory.getbasetemp()
     with LocalCluster(directory, workers=3, allow_roots=[allowed]) as cluster:
@@ -40,33 +40,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def kea(secured: Secured) -> str:
-    """What kea shows, who may read and write, in a module that has a cluster with users."""
+    """The token of the user kea, who may read and write, in a module that has a cluster with users."""
     return secured.token("kea", "of_kea")
 
 
 @pytest.fixture(scope="module")
 def made(secured: Secured, kea: str) -> Made:
-    """What such a cluster's gateway has made for kea."""
+    """The tickets, handles and FlightInfos that the gateway of a cluster with users has made for kea."""
     return Made(secured, kea)
 
 
 @pytest.fixture
 def background() -> Iterator[Callable[..., Future[Any]]]:
-    """Calls in another thread."""
+    """Runs calls in another thread."""
     with ThreadPoolExecutor() as threads:
         yield threads.submit
 
 
 @pytest.fixture
 def connection(cluster: LocalCluster) -> Iterator[volary.Connection]:
-    """The Volary client, connected."""
+    """A connection of the Volary client."""
     with cluster.connect() as connection:
         yield connection
 
 
 @pytest.fixture
 def driver(cluster: LocalCluster) -> Iterator[dbapi.Connection]:
-    """The ADBC driver's DB-API, connected."""
+    """A connection of the ADBC driver's DB-API."""
     with dbapi.connect(cluster.uri, autocommit=True) as driver:
         yield driver
 
@@ -92,7 +92,9 @@ def empty_table(connection: volary.Connection) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def endless_part(cluster: LocalCluster) -> Iterator[str]:
-    """A query that one worker answers by itself, and that takes years: clients may fetch its rows from the worker."""
+    """A query that would take years and that one worker answers alone, so that clients may fetch its rows from the
+    worker.
+    """
     with cluster.connect() as connection:
         connection.sql("CREATE TABLE endless (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 4)")
         connection.sql("INSERT INTO endless SELECT 1, value FROM generate_series(1, 10000)")
@@ -104,7 +106,7 @@ def endless_part(cluster: LocalCluster) -> Iterator[str]:
             info = client.get_flight_info(flight.FlightDescriptor.for_command(query.encode()), asked)
             return bool(info.endpoints[0].locations)
 
-        # Where clients are sent to, workers say in their reports.
+        # Workers report the address for clients, so the gateway knows it only after their reports.
         with flight.connect(cluster.uri) as client:
             until(is_at_a_worker, "the worker has reported")
         yield query
@@ -113,7 +115,7 @@ def endless_part(cluster: LocalCluster) -> Iterator[str]:
 
 @pytest.fixture
 def name(connection: volary.Connection) -> Iterator[str]:
-    """A name for a table, which is dropped if it gets it."""
+    """A name for a table. If the test creates the table, it is dropped."""
     name = f"named_{next(_numbers)}"
     yield name
     connection.sql(f"DROP TABLE IF EXISTS {name}")
@@ -121,7 +123,7 @@ def name(connection: volary.Connection) -> Iterator[str]:
 
 @pytest.fixture
 def birds(connection: volary.Connection, empty_table: str) -> str:
-    """The name of a table with five rows, NULLs among them."""
+    """The name of a table with five rows, some of them with NULLs."""
     connection.sql(
         f"INSERT INTO {empty_table} VALUES "
         "(1, 'kea', 1.5, DATE '2026-01-01'), (2, 'kaka', 2.5, DATE '2026-01-02'), (3, NULL, 3.5, NULL), "
@@ -132,7 +134,7 @@ def birds(connection: volary.Connection, empty_table: str) -> str:
 
 @pytest.fixture
 def other_address() -> str:
-    """An address of this machine that is not its loopback."""
+    """An address of this machine that is not a loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))

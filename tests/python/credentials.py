@@ -1,4 +1,4 @@
-"""What those show who are not let in, each for another reason."""
+"""The headers that refused callers send, each refused for a different reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seals import Purpose
 from secured import PASSWORD, TABLE, Secured
 
 SHORT_SESSIONS = {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "2s"}
-"""The setting by which sessions' tokens expire while one waits: the shortest that is taken."""
+"""The setting that makes session tokens expire during a test. It is the shortest lifetime that is accepted."""
 
 STRANGERS = [
     "nothing",
@@ -47,7 +47,7 @@ _NEW_PASSWORD = f"{PASSWORD}, another"
 
 
 class Rotating:
-    """A session that goes on: its first token, and the newest one. It ends if it does not go on for two seconds."""
+    """A session that is kept alive, with its first and its newest token. Without use, it ends after two seconds."""
 
     def __init__(self, cluster: Secured, user: str) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ class Rotating:
         self.newest = self.first
 
     def go_on(self) -> str:
-        """Shows the newest token, and takes the one of the answer, if there is one."""
+        """Shows the newest token, and takes over the token of the answer if there is one."""
         answer = self._gateway.call("ListActions", b"", authorization=self.newest)
         assert answer.code == OK, answer
         self.newest = answer.headers.get("authorization", self.newest)
@@ -65,7 +65,10 @@ class Rotating:
 
 
 def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | None]:
-    """The headers, by what they are: of users who may read the table, or might. `directory` is for another cluster."""
+    """Returns the headers by their description. `directory` is for a second cluster.
+
+    The headers are those of users who may read the table, or who might be mistaken for such a user.
+    """
     expiring = cluster.logged_in("kea")
     users = ("changed", "dropped", "replaced", "guessed", "silent")
     for user in users:
@@ -140,11 +143,11 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
 
 
 def forget_failures(cluster: Secured) -> None:
-    """So that the next wrong password is refused for what it is, and not for the many before it."""
+    """Resets the count of failed logins, so that the next wrong password is not refused because of the earlier ones."""
     with cluster.node(cluster.gateway.uri) as gateway:
         assert gateway.call("ListActions", b"", authorization=basic("guessed", PASSWORD)).code == OK
 
 
 def _altered(header: str) -> str:
-    """With one other bit in its last letter, which is one of hexadecimal."""
+    """Returns the header with one bit changed in its last character, which is a hexadecimal digit."""
     return header[:-1] + format(int(header[-1], 16) ^ 1, "x")

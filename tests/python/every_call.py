@@ -1,4 +1,4 @@
-"""Every call of a gateway, and what it answers to whom."""
+"""All calls of a gateway, with the codes of the answers to several kinds of callers."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ METADATA = {
     "CommandGetImportedKeys": pb.field(3, TABLE),
     "CommandGetCrossReference": pb.field(3, TABLE) + pb.field(6, TABLE),
 }
-"""The commands whose rows are about tables and types, and a message of each."""
+"""The commands whose rows are about tables and types, each with a message."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, and the codes that it ends with."""
+    """One call, and the codes that it ends with for each kind of caller."""
 
     method: str
     messages: list[bytes]
     owner: StatusCode = OK
-    """What its user is answered, who may read the table."""
+    """The code for the user for whom the call was made, who may read the table."""
     other: StatusCode = OK
-    """What another user is answered, who may not."""
+    """The code for another user, who may not read the table."""
     revoked: StatusCode = OK
-    """What its user is answered who may not any more."""
+    """The code for the user for whom the call was made, after the user's rights were revoked."""
     stranger: StatusCode = UNAUTHENTICATED
-    """What is answered to wrong credentials."""
+    """The code for wrong credentials."""
     shows: str = ""
-    """What the owner's answer has that nobody else's may have."""
+    """A text that is in the owner's answer and that must be in no other answer."""
     headers: tuple[tuple[str, str], ...] = ()
     of: tuple[str, ...] = ()
-    """The commands and actions that it is a call of."""
+    """The commands and actions that this call tests."""
 
     def says(self, marker: str) -> bool:
-        """Whether the marker is in what is sent."""
+        """Returns whether the marker is in the messages that are sent."""
         return any(marker.encode() in message for message in self.messages)
 
 
 class Made:
-    """What a gateway has made for one user, who shows `authorization`: tickets, handles, FlightInfos."""
+    """What a gateway has made for the user who shows `authorization`: tickets, handles and FlightInfos."""
 
     def __init__(self, cluster: Secured, authorization: str) -> None:
         self._cluster = cluster
@@ -83,30 +83,30 @@ class Made:
             self.kept("a direct ticket", part.ticket.ticket)
 
     def node_at(self, endpoint: flight.FlightEndpoint) -> Node:
-        """Where the endpoint's rows are."""
+        """Returns a connection to the node that has the endpoint's rows."""
         return self._cluster.node(endpoint.locations[0].uri.decode())
 
     def kept(self, what: str, sealed: bytes) -> bytes:
-        """The same; it must be in no log."""
+        """Notes that `sealed` must be in no log, and returns it."""
         self._cluster.keep_sealed(what, sealed)
         return sealed
 
     def flight_info(self, described: bytes) -> bytes:
-        """A FlightInfo."""
+        """Returns the FlightInfo of a descriptor."""
         return self._ask("GetFlightInfo", described)
 
     def metadata_ticket(self, name: str, message: bytes) -> bytes:
-        """The ticket of a command about metadata."""
+        """Returns the ticket of a command about metadata."""
         return self.kept(f"a ticket of {name}", ticket_of(self.flight_info(command(name, message))))
 
     def prepared(self, sql: str) -> bytes:
-        """The handle of a prepared statement."""
+        """Returns the handle of a prepared statement."""
         request = pb.command("ActionCreatePreparedStatementRequest", pb.field(1, sql))
         result = pb.fields(self._ask("DoAction", action("CreatePreparedStatement", request)))[1]
         return pb.fields(pb.fields(result)[2])[1]
 
     def continuation(self) -> bytes:
-        """With what one polls once more."""
+        """Returns the command that a client polls a running query with."""
         poll = pb.field(1, self.info) + pb.field(2, 10)
         return pb.field(1, "type.googleapis.com/volary.PollQuery") + pb.field(2, poll)
 
@@ -125,15 +125,15 @@ class Made:
 
 
 def ticket_of(info: bytes) -> bytes:
-    """The ticket of a FlightInfo's only endpoint."""
+    """Returns the ticket of a FlightInfo that has only one endpoint."""
     (endpoint,) = flight.FlightInfo.deserialize(info).endpoints
     return endpoint.ticket.ticket
 
 
 def gateway_calls(made: Made) -> dict[str, Call]:
-    """All calls of a gateway, by name, as the user of `made` makes them.
+    """Returns all calls of a gateway by name, as the user of `made` makes them.
 
-    One of each method comes first. The last one ends the session, if it is one that is shown.
+    The first call of each method comes before all others. The last call ends the session if the caller shows a session.
     """
     calls = dict(
         [
@@ -180,7 +180,7 @@ def _descriptors(made: Made) -> Iterator[tuple[str, Call]]:
 def _tickets(made: Made) -> Iterator[tuple[str, Call]]:
     yield "DoGet of a statement", Call("DoGet", [ticket(made.ticket)], OK, DENIED, DENIED, shows=VALUE)
     for number, part in enumerate(made.parts):
-        # Of which it is not sure that it has rows.
+        # A part may have no rows, so only the column is sure to be in the answer.
         yield f"DoGet of part {number}", Call("DoGet", [ticket(part.ticket.ticket)], OK, DENIED, DENIED, shows=COLUMN)
     for name, message in METADATA.items():
         shows = TABLE if name == "CommandGetTables" else ""
@@ -194,7 +194,7 @@ def _uploads(made: Made) -> Iterator[tuple[str, Call]]:
     uploads = {**_writes(), update: upload(command(update, pb.field(1, made.update_handle)))}
     for name, messages in uploads.items():
         yield f"DoPut of {name}", Call("DoPut", messages, OK, DENIED, DENIED, of=(name,))
-    # What is bound is only sealed: the handle is of use to nobody but its user.
+    # Binding only seals the values into a handle, and only the user of that handle can use it.
     query = "CommandPreparedStatementQuery"
     bound = upload(command(query, pb.field(1, made.handle)))
     yield f"DoPut of {query}", Call("DoPut", bound, OK, DENIED, shows=COLUMN, of=(query,))
@@ -224,9 +224,9 @@ def _exchanges(made: Made) -> Iterator[tuple[str, Call]]:
 
 
 def _writes() -> dict[str, list[bytes]]:
-    """What is sent to write a row, by command."""
+    """Returns the messages that write a row, by command."""
     rows = pa.record_batch({"k": pa.array([8], pa.int64()), COLUMN: pa.array([VALUE])})
-    # Appends to the table, which must be there: fail, append.
+    # The options append to the table and fail if it does not exist (FAIL, APPEND).
     options = pb.field(1, pb.field(1, 2) + pb.field(2, 2))
     return {
         "CommandStatementUpdate": upload(command("CommandStatementUpdate", pb.field(1, INSERT))),
@@ -241,12 +241,12 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
     (endpoint, *_) = made.parts
     bodies = {
         "CreatePreparedStatement": (prepare, DENIED, DENIED),
-        # It holds nothing that could be closed.
+        # The gateway keeps nothing for a handle that could be closed.
         "ClosePreparedStatement": (close, OK, OK),
         "SetSessionOptions": (b"", OK, OK),
         "GetSessionOptions": (b"", OK, OK),
         "CloseSession": (b"", OK, OK),
-        # A part's are not cancellable, as often as one tries.
+        # A part of a query cannot be cancelled, so the test can try it any number of times.
         "CancelFlightInfo": (pb.field(1, made.part_info), DENIED, OK),
         "CancelQuery": (cancel, DENIED, OK),
         "RenewFlightEndpoint": (pb.field(1, endpoint.serialize()), DENIED, OK),
@@ -258,7 +258,11 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
 
 
 def _actions_of_workers() -> Iterator[tuple[str, Call]]:
-    """They show no credentials, and no credentials are of use: what they say is sealed with the nodes' secret."""
+    """Yields the actions of workers.
+
+    Workers show no credentials in these calls, and credentials do not help: the messages are sealed with the nodes'
+    secret.
+    """
     sealed = {
         "volary.join": Purpose.MEMBERSHIP,
         "volary.leave": Purpose.MEMBERSHIP,
@@ -271,23 +275,23 @@ def _actions_of_workers() -> Iterator[tuple[str, Call]]:
         yield f"DoAction {name} of nothing", Call("DoAction", [action(name)], *[INVALID] * 4, of=(name,))
 
 
-# What the code knows, so that nothing that is added to it is forgotten here
+# The following functions read the source code, so that the tests notice new commands, actions and RPCs.
 
 
 def commands_of_the_gateway() -> set[str]:
-    """The messages of Flight SQL that it reads."""
+    """Returns the Flight SQL messages that the gateway reads."""
     sources = (REPOSITORY / "gateway" / "src" / "flight_sql").rglob("*.rs")
     return {name for source in sources for name in re.findall(r"Command::(Command\w+)", source.read_text())}
 
 
 def actions_in_the_code() -> set[str]:
-    """The actions of clients and of nodes that have a constant of their own."""
+    """Returns the actions of clients and of nodes that have their own constant."""
     sources = (REPOSITORY / "flight-proto" / "src").rglob("*.rs")
     return {name for source in sources for name in re.findall(r'const \w+_ACTION: &str = "(.+?)"', source.read_text())}
 
 
 def methods_of(service: str) -> set[str]:
-    """The RPCs that a service implements, as Flight.proto names them."""
+    """Returns the RPCs that a service implements, by their names in Flight.proto."""
     implemented = (REPOSITORY / service).read_text().partition("impl FlightService for")[2]
     names = re.findall(r"^    async fn (\w+)\(", implemented, re.MULTILINE)
     return {"".join(part.capitalize() for part in name.split("_")) for name in names}

@@ -1,4 +1,4 @@
-"""Ctrl-C, as a program meets it."""
+"""Helpers that press Ctrl-C in tests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def own_handler(number: int, frame: FrameType | None) -> None:
-    """A program's own one that does what Python's does."""
+    """Raises KeyboardInterrupt, as Python's own handler does. It counts as a handler that the program has set."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
-    """With a handler of SIGINT, and none of other signals.
+    """Sets a handler for SIGINT, and no handler for SIGALRM.
 
-    A process that a shell has started in the background ignores SIGINT, and what limits a test's time handles SIGALRM.
+    A process that a shell has started in the background ignores SIGINT. The plugin that limits a test's time handles
+    SIGALRM.
     """
     before = signal.signal(signal.SIGINT, handler)
     limit = signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -35,7 +36,7 @@ def handled_by(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def pressed_when(event: threading.Event) -> Iterator[None]:
-    """Somebody presses Ctrl-C when the event is set."""
+    """Presses Ctrl-C when the event is set."""
 
     def press() -> None:
         assert event.wait(timeout=10)

@@ -1,4 +1,4 @@
-"""What nodes say to each other, before it is sealed: see `flight-proto/src`."""
+"""The messages that nodes send to each other, before they are sealed: see `flight-proto/src`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raw_flight import descriptor, upload
 from secured import COLUMN, TABLE
 
 COMMANDS = {"ListSegments": 2, "DropTable": 3, "AbortWrite": 4, "Report": 6}
-"""The commands of `volary.control`, with the fields that hold them."""
+"""The commands of `volary.control`, with the numbers of their fields."""
 NEVER = 2**40
-"""No table and no write has this number."""
+"""A number that no table and no write has."""
 SOON = 2**40
-"""A time at which nobody asks any more, in seconds since 1970."""
+"""An expiry time that no test reaches, in seconds since 1970."""
 
 _SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field(COLUMN, pa.string_view())])
 _SHARD = pa.field("__volary_shard", pa.uint32(), nullable=False)
@@ -32,18 +32,18 @@ class Addressee:
 
     @classmethod
     def of(cls, worker: Worker) -> Addressee:
-        """As the worker knows itself."""
+        """Reads the identity that the worker has stored."""
         identity = json.loads(Path(worker.data_dir / "volary.json").read_text())
         return cls(identity["worker_id"], identity["cluster_id"])
 
 
 def control(to: Addressee, command: str, body: bytes = b"") -> bytes:
-    """A command."""
+    """Encodes a command."""
     return pb.field(1, to.worker) + pb.field(COMMANDS[command], body) + pb.field(5, to.cluster)
 
 
 def write(to: Addressee, table: int) -> bytes:
-    """A write that no catalog commits, into a table of this number."""
+    """Encodes a write into a table with this number. No catalog commits the write."""
     described = (
         pb.field(1, table)
         + pb.field(2, TABLE)
@@ -62,27 +62,27 @@ def write(to: Addressee, table: int) -> bytes:
 
 
 def written(sealed: bytes) -> list[bytes]:
-    """The messages of a write that has no rows."""
+    """Returns the messages of a write without rows."""
     columns = pa.schema([*_SCHEMA, _SHARD])
     return upload(descriptor(sealed), pa.RecordBatch.from_pylist([], schema=columns))
 
 
 def part_of(direct: bytes) -> bytes:
-    """What a worker runs for a direct ticket's content: the content of a fragment's ticket."""
+    """Returns the content of the fragment's ticket in a direct ticket. This is what a worker runs."""
     return pb.fields(direct)[2]
 
 
 def join(cluster: str) -> bytes:
-    """A worker that would join the cluster of this id, at an address where there is none."""
+    """Encodes the request of a worker that joins the cluster with this id, at an address where no worker is."""
     return pb.field(2, cluster) + pb.field(3, "127.0.0.1:9") + pb.field(4, "an instance") + pb.field(5, "0.1.0")
 
 
 def leave(worker: int) -> bytes:
-    """What says that an instance of a worker leaves which is not the one that is there."""
+    """Encodes the request of a worker that leaves, for an instance that is not the current one."""
     return pb.field(1, worker) + pb.field(2, "another instance")
 
 
 def introduction(authorization: str | None, direct: bytes = b"") -> bytes:
-    """What a worker asks a gateway of a client."""
+    """Encodes a worker's question to a gateway about a client."""
     shown = b"" if authorization is None else pb.field(1, authorization)
     return shown + pb.field(2, "127.0.0.1:9") + pb.field(3, direct)

@@ -1,4 +1,4 @@
-"""A cluster of separate processes, each of which a test can kill, stop and start again."""
+"""A cluster of separate processes. A test can kill, stop and restart each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy import Proxy
 import volary
 
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must happen, on a machine that is busy."""
+"""How long a test waits on a busy machine for something that must happen."""
 _PAUSE_SECONDS = 0.01
 _READY = "listening on grpc"
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """Asks again and again until `condition` holds, and returns what it says. Fails after `seconds`."""
+    """Calls `condition` until its result is true, and returns the result. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -36,7 +36,7 @@ def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECON
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Fails if what is done takes longer."""
+    """Fails if its block takes longer than `seconds`."""
     started = time.monotonic()
     yield
     took = time.monotonic() - started
@@ -44,7 +44,9 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def binary(name: str) -> Path:
-    """The program `name`: VOLARY_BIN says where `volary` is, the others lie beside it."""
+    """Returns the path of the program `name`. VOLARY_BIN is the path of `volary`; the other programs are in its
+    directory.
+    """
     if "VOLARY_BIN" in os.environ:
         found = Path(os.environ["VOLARY_BIN"]).with_name(name)
     else:
@@ -55,14 +57,14 @@ def binary(name: str) -> Path:
 
 
 def status_bytes(pid: int, name: str) -> int:
-    """A size from the system's status of a process: VmRSS is what it has in memory, VmHWM the most that it has had."""
+    """Returns a size from the system's status of a process. VmRSS is the present memory, and VmHWM is its peak."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(f"{name}:")]
     return int(line.split()[1]) * 1024
 
 
 class Ended(NamedTuple):
-    """What a program left."""
+    """The exit code and the output of a program that has ended."""
 
     code: int
     out: str
@@ -76,7 +78,7 @@ def run(
     settings: Mapping[str, str] | None = None,
     seconds: float = PATIENCE_SECONDS,
 ) -> Ended:
-    """Runs a program to its end. Standard input is no terminal."""
+    """Runs a program to its end. Its standard input is not a terminal."""
     done = subprocess.run(
         [binary(name), *arguments],
         input=stdin.encode(),
@@ -89,12 +91,15 @@ def run(
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of whoever runs the tests are not the tests'."""
+    """Returns the environment of a process, without the Volary settings of the user who runs the tests."""
     return {**{key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}, **settings}
 
 
 class Process:
-    """`volary` with one subcommand. Its output is in `<directory>/<name>.out`, its log in `<directory>/<name>.log`."""
+    """A `volary` process with one subcommand.
+
+    Its output is in `<directory>/<name>.out`, and its log in `<directory>/<name>.log`.
+    """
 
     def __init__(self, directory: Path, name: str, arguments: list[str], settings: Mapping[str, str]) -> None:
         self._command = [str(binary("volary")), *arguments]
@@ -110,7 +115,7 @@ class Process:
             )
 
     def await_ready(self) -> str:
-        """The line that says where it listens."""
+        """Waits for the line that says where the process listens, and returns it."""
 
         def ready() -> str | None:
             assert self._process.poll() is None, f"{self._command} has ended\n{self.tail()}"
@@ -120,44 +125,47 @@ class Process:
         return until(ready, f"{self._command} is ready") or ""
 
     def output(self) -> str:
-        """What it has printed."""
+        """Returns what the process has printed."""
         return self._output.read_text()
 
     def log(self) -> str:
-        """What it has logged."""
+        """Returns what the process has logged."""
         return self._log.read_text()
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Returns the last lines of the log."""
         return "\n".join(self.log().splitlines()[-30:])
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal."""
+        """Sends a signal to the process."""
         self._process.send_signal(number)
 
     def limit_address_space(self, limit_bytes: int) -> None:
-        """What it maps from now on fails if it has more than that."""
+        """Limits the address space. Further mappings fail if the process then has more than `limit_bytes`."""
         resource.prlimit(self._process.pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
     def limit_growth(self, limit_bytes: int) -> None:
-        """The same, beside what it has mapped by now: code, stacks that are hardly used, what the allocator keeps."""
+        """Limits the growth of the address space to `limit_bytes`.
+
+        What is already mapped does not count: code, stacks that are hardly used, and memory that the allocator keeps.
+        """
         self.limit_address_space(status_bytes(self._process.pid, "VmSize") + limit_bytes)
 
     def memory_bytes(self) -> int:
-        """What it has in memory."""
+        """Returns the resident memory of the process."""
         return status_bytes(self._process.pid, "VmRSS")
 
     def peak_memory_bytes(self) -> int:
-        """The most that it has ever had in memory."""
+        """Returns the peak of the resident memory of the process."""
         return status_bytes(self._process.pid, "VmHWM")
 
     def kill(self) -> None:
-        """SIGKILL: nothing of what it holds is written any more."""
+        """Sends SIGKILL, so that the process writes nothing more."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, after which it must end well."""
+        """Sends SIGTERM. The process must then end with exit code 0."""
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
@@ -170,17 +178,17 @@ class Process:
         assert code == 0, f"{self._command} ended with {code} on SIGTERM\n{self.tail()}"
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Returns whether the process runs."""
         return self._process.poll() is None
 
     def failure(self) -> tuple[int, str]:
-        """The exit code and the last line of its log, when it has failed by itself."""
+        """Waits until the process has failed by itself. Returns its exit code and the last line of its log."""
         code = self._process.wait(timeout=PATIENCE_SECONDS)
         return code, self._log.read_text().splitlines()[-1]
 
 
 class Node:
-    """A gateway or a worker: a data directory, and the process that uses it now."""
+    """A gateway or a worker: its data directory, and the process that uses the directory now."""
 
     def __init__(self, directory: Path, name: str, settings: Mapping[str, str]) -> None:
         self.name = name
@@ -190,28 +198,28 @@ class Node:
         self.process: Process | None = None
 
     def begin(self, arguments: list[str]) -> Process:
-        """Starts the process, and waits for nothing."""
+        """Starts the process without waiting for anything."""
         arguments = [*arguments, f"--data-dir={self.data_dir}"]
         self.process = Process(self._directory, self.name, arguments, self._settings)
         return self.process
 
     def running(self) -> Process:
-        """The process, which must have been started."""
+        """Returns the process, which must have been started."""
         assert self.process is not None
         return self.process
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL to the process."""
         self.running().kill()
 
     def end(self) -> None:
-        """Leaves nothing behind, whatever the test did."""
+        """Kills the process if it still runs, whatever the test did."""
         if self.process is not None and self.process.is_alive():
             self.process.kill()
 
 
 class Worker(Node):
-    """A worker, reached through a proxy if it has one."""
+    """A worker. The gateway reaches it through a proxy if it has one."""
 
     def __init__(
         self, directory: Path, name: str, settings: Mapping[str, str], gateway: str, proxy: Proxy | None
@@ -228,37 +236,37 @@ class Worker(Node):
         return self._proxy
 
     def launch(self) -> None:
-        """Starts the process, and waits for nothing."""
+        """Starts the process without waiting for anything."""
         arguments = ["worker", "--listen=127.0.0.1:0", f"--gateway={self._gateway}"]
         if self._proxy is not None:
             arguments.append(f"--advertise={self._proxy.address}")
         self.begin(arguments)
 
     def await_ready(self) -> None:
-        """Waits until it has joined."""
+        """Waits until the worker has joined."""
         line = self.running().await_ready()
         self.id = line.split()[2]
         if self._proxy is not None:
             self._proxy.target = int(line.rsplit(":", 1)[1])
 
     def start(self) -> None:
-        """Starts it, the first time or again, on a port of the system's choice."""
+        """Starts or restarts the worker, on a port that the system chooses."""
         self.launch()
         self.await_ready()
 
     def end(self) -> None:
-        """Leaves nothing behind, whatever the test did. It may not start again."""
+        """Kills the process if it still runs, and closes the proxy. The worker cannot be restarted after that."""
         super().end()
         if self._proxy is not None:
             self._proxy.close()
 
     def files(self) -> list[Path]:
-        """Its files with rows, visible or not."""
+        """Returns the worker's files with rows, whether the rows are visible or not."""
         return sorted(self.data_dir.glob("tables/*/*/*.parquet"))
 
 
 class Gateway(Node):
-    """A gateway. It starts again at the address of its first start, at which workers look for it."""
+    """A gateway. It restarts at the address of its first start, because workers look for it there."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         super().__init__(directory, "gateway", settings)
@@ -268,18 +276,18 @@ class Gateway(Node):
 
     @property
     def uri(self) -> str:
-        """Where clients connect."""
+        """The address that clients connect to."""
         return f"{self._scheme}://{self.address}"
 
     def start(self) -> None:
-        """Starts it, the first time or again."""
+        """Starts or restarts the gateway."""
         process = self.begin(["gateway", f"--listen={self.address}", f"--allow-root={self._allowed_root}"])
         uri = process.await_ready().rsplit(" ", 1)[1]
         self._scheme, self.address = uri.split("://")
 
 
 class Processes:
-    """A gateway and workers below `directory`. Everything that was started has ended when the context is left."""
+    """A gateway and workers below `directory`. All started processes have ended when the context is left."""
 
     SETTINGS: ClassVar[dict[str, str]] = {
         "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "50ms",
@@ -316,7 +324,7 @@ class Processes:
         self.gateway.end()
 
     def new_worker(self, *, proxied: bool = False, data_dir: Path | None = None) -> Worker:
-        """One more worker, which is not started."""
+        """Creates another worker without starting it."""
         proxy = Proxy() if proxied else None
         name = f"worker{len(self.workers) + 1}"
         worker = Worker(self.directory, name, self.settings, self.gateway.address, proxy)
@@ -325,26 +333,26 @@ class Processes:
         return worker
 
     def add_worker(self, *, proxied: bool = False, data_dir: Path | None = None) -> Worker:
-        """One more worker, which has joined."""
+        """Creates and starts another worker, and waits until it has joined."""
         worker = self.new_worker(proxied=proxied, data_dir=data_dir)
         worker.start()
         return worker
 
     def run(self, name: str, *arguments: str) -> Process:
-        """Starts another `volary`, beside the cluster."""
+        """Starts another `volary` process beside the cluster."""
         process = Process(self.directory, name, list(arguments), self.settings)
         self._others.append(process)
         return process
 
     def connect(self) -> volary.Connection:
-        """A new connection of the Volary client."""
+        """Returns a new connection of the Volary client."""
         return volary.connect(self.gateway.uri)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a statement on a connection of its own: the rows."""
+        """Runs a statement on its own connection and returns the rows."""
         with self.connect() as connection:
             return connection.sql(statement).rows()
 
     def nodes(self, column: str) -> dict[str, Any]:
-        """A column of system.nodes by worker."""
+        """Returns a column of system.nodes by worker."""
         return dict(self.sql(f"SELECT id, {column} FROM system.nodes WHERE role = 'worker'"))

@@ -1,4 +1,4 @@
-"""Just enough of the protobuf wire format to speak Flight SQL in tests: fields of bytes, text and int64."""
+"""The part of the protobuf wire format that tests need for Flight SQL: fields of bytes, text and int64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FLIGHT_SQL = "type.googleapis.com/arrow.flight.protocol.sql."
 
 
 def field(number: int, value: bytes | str | int) -> bytes:
-    """One encoded field: an int as a varint (int64), text and bytes with their length in front."""
+    """Encodes one field. An int becomes a varint (int64); text and bytes get their length in front."""
     if isinstance(value, int):
         return _varint(number << 3 | _VARINT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
     data = value.encode() if isinstance(value, str) else value
@@ -20,17 +20,17 @@ def field(number: int, value: bytes | str | int) -> bytes:
 
 
 def command(name: str, message: bytes) -> bytes:
-    """A Flight SQL message of type `name` inside an `Any`, as descriptors and actions carry it."""
+    """Encodes a Flight SQL message of type `name` in an `Any`, as in descriptors and actions."""
     return field(1, _FLIGHT_SQL + name) + field(2, message)
 
 
 def command_name(any_message: bytes) -> str:
-    """The `name` that `command` was given."""
+    """Returns the `name` that `command` was called with."""
     return fields(any_message)[1].decode().removeprefix(_FLIGHT_SQL)
 
 
 def fields(message: bytes) -> dict[int, bytes]:
-    """The last value of every length-delimited field, by number; numbers of other kinds are skipped."""
+    """Returns the last value of each length-delimited field by number. Fields of other kinds are skipped."""
     return dict(_read(message))
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server, which a test can stop, or cut, at a byte of its choice."""
+"""A TCP proxy in front of a server. A test can stop it or cut its connections at any byte."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Forwards connections to `target`, a port of this machine; where nobody listens there, it closes them.
+    """Forwards connections to `target`, a port of this machine. If nobody listens there, it closes them.
 
-    A held proxy takes connections and bytes' senders wait, as behind a network that loses everything.
+    A proxy that holds accepts connections, but lets senders of bytes wait, like a network that loses everything.
     """
 
     def __init__(self) -> None:
@@ -28,27 +28,29 @@ class Proxy:
 
     @property
     def downloaded(self) -> int:
-        """Bytes of the server that were forwarded."""
+        """Number of the server's bytes that were forwarded."""
         return self._down.forwarded
 
     @property
     def uploaded(self) -> int:
-        """Bytes for the server that were forwarded."""
+        """Number of bytes for the server that were forwarded."""
         return self._up.forwarded
 
     def hold(self) -> None:
-        """Forwards nothing any more."""
+        """Stops forwarding in both directions."""
         self._up.limit_to(0)
         self._down.limit_to(0)
 
     def hold_after(self, *, up: int | None = None, down: int | None = None) -> None:
-        """Forwards so many more bytes to the server (`up`) or of it (`down`), and no more of that direction."""
+        """Forwards this number of further bytes to the server (`up`) or from it (`down`), and then no more in that
+        direction.
+        """
         self._up.limit_to(up)
         self._down.limit_to(down)
 
     @property
     def is_holding(self) -> bool:
-        """Whether bytes have come that are held back."""
+        """Whether bytes have arrived that the proxy holds back."""
         return self._up.is_holding or self._down.is_holding
 
     def release(self) -> None:
@@ -56,7 +58,7 @@ class Proxy:
         self.hold_after()
 
     def cut(self) -> None:
-        """Closes all connections. What is held back is lost."""
+        """Closes all connections. Bytes that are held back are lost."""
         with self._changed:
             connections, self._open = self._open, set()
         for connection in connections:
@@ -65,7 +67,7 @@ class Proxy:
         self._down.forget()
 
     def close(self) -> None:
-        """Ends."""
+        """Stops the proxy."""
         _shut(self._listener)
         self._listener.close()
         self.cut()
@@ -99,7 +101,7 @@ class Proxy:
 
 
 class _Flow:
-    """The bytes of one direction, of all connections together."""
+    """The bytes of one direction, over all connections."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
@@ -115,14 +117,14 @@ class _Flow:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Bytes that are held back now are never forwarded."""
+        """Drops the bytes that are held back now. They are never forwarded."""
         with self._changed:
             self._epoch += 1
             self.is_holding = False
             self._changed.notify_all()
 
     def send(self, chunk: bytes, to: socket.socket) -> bool:
-        """Forwards a chunk as far, and as soon, as the limit allows; false if it was cut meanwhile."""
+        """Forwards a chunk as soon as the limit allows. Returns false if the connections were cut in the meantime."""
         with self._changed:
             epoch = self._epoch
         while chunk:
@@ -146,7 +148,7 @@ def _pump(source: socket.socket, to: socket.socket, flow: _Flow) -> None:
     with suppress(OSError):
         while (chunk := source.recv(_CHUNK)) and flow.send(chunk, to):
             pass
-    # Either end closes both: HTTP/2 has no half-open connections.
+    # HTTP/2 has no half-open connections, so the end of one side closes both.
     _shut(source)
     _shut(to)
 

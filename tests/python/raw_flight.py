@@ -1,4 +1,4 @@
-"""Flight calls whose every byte is the test's, and whose answers are seen whole: drivers are too polite for that."""
+"""Flight calls in which the test chooses every byte and sees the whole answer. Drivers do not allow that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AT_ONCE = 64
 
 
 class Answer(NamedTuple):
-    """How a call ended, and all that came before."""
+    """How a call ended, and everything that was received before."""
 
     code: grpc.StatusCode
     text: str
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
     def holds(self, marker: str) -> bool:
-        """Whether the marker stands anywhere in it."""
+        """Returns whether the marker is anywhere in the answer."""
         everything = [self.text.encode(), *self.messages, *(value.encode() for value in self.headers.values())]
         return any(marker.encode() in part for part in everything)
 
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 
 
 def faults(what: str, answer: Answer, expected: grpc.StatusCode, *hidden: str) -> Iterator[str]:
-    """What is wrong with an answer that is to end like this, and to have nothing of `hidden`."""
+    """Yields what is wrong with an answer. It must end with `expected` and contain nothing of `hidden`."""
     if answer.code != expected:
         yield f"{what}: {answer}, not {expected.name}"
     if answer.code != OK and not answer.text.startswith(f"{answer.code.name}: "):
@@ -66,11 +66,11 @@ def faults(what: str, answer: Answer, expected: grpc.StatusCode, *hidden: str) -
 
 
 class Node:
-    """A connection to a node. The texts of its errors are kept."""
+    """A connection to a node. It keeps the texts of all errors."""
 
     def __init__(self, uri: str) -> None:
         address = uri.split("://")[-1]
-        # Each has a connection of its own: what one test does to it is no other's.
+        # Each object has its own network connection, so that tests do not affect each other.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(address, options)
         self.texts: set[str] = set()
@@ -88,7 +88,10 @@ class Node:
         authorization: str | None = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> Iterator[Answer]:
-        """The answers to calls of one message each, many at the same time. One that is served has one message."""
+        """Makes calls of one message each, many at the same time, and yields the answers.
+
+        An answer without an error must have one message.
+        """
         rpc = self._channel.unary_unary(SERVICE + method, request_serializer=bytes, response_deserializer=bytes)
         shown = [*headers, *([("authorization", authorization)] if authorization is not None else [])]
         remaining = iter(messages)
@@ -105,8 +108,9 @@ class Node:
         authorization: str | None = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> Answer:
-        """Calls, whatever the method, and waits for the end. Fails if there is none."""
-        # A stream of one message is the same bytes as a unary call, and takes a thread of the client's.
+        """Makes a call of any method and waits for its end. Fails if the call does not end."""
+        # A unary call and a stream of one message have the same bytes, but the stream needs another thread of the
+        # client.
         kind = self._channel.unary_stream if len(messages) == 1 else self._channel.stream_stream
         rpc = kind(SERVICE + method, request_serializer=bytes, response_deserializer=bytes)
         shown = [*headers, *([("authorization", authorization)] if authorization is not None else [])]
@@ -126,12 +130,12 @@ class Node:
 
 
 def basic(user: str, password: str) -> str:
-    """The header of a name and a password."""
+    """Returns the authorization header for a name and a password."""
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def bearer(token: str) -> str:
-    """The header of a token."""
+    """Returns the authorization header for a token."""
     return f"Bearer {token}"
 
 
@@ -139,32 +143,32 @@ def bearer(token: str) -> str:
 
 
 def command(name: str, message: bytes = b"") -> bytes:
-    """A descriptor of a Flight SQL command."""
+    """Encodes the descriptor of a Flight SQL command."""
     return descriptor(pb.command(name, message))
 
 
 def descriptor(cmd: bytes) -> bytes:
-    """A descriptor of any bytes."""
+    """Encodes a descriptor of any bytes."""
     return pb.field(1, _COMMAND) + pb.field(2, cmd)
 
 
 def path(*names: str) -> bytes:
-    """A descriptor of a table."""
+    """Encodes the descriptor of a table."""
     return pb.field(1, _PATH) + b"".join(pb.field(3, name) for name in names)
 
 
 def ticket(sealed: bytes) -> bytes:
-    """A ticket."""
+    """Encodes a ticket."""
     return pb.field(1, sealed)
 
 
 def action(name: str, body: bytes = b"") -> bytes:
-    """An action."""
+    """Encodes an action."""
     return pb.field(1, name) + pb.field(2, body)
 
 
 def upload(described: bytes, rows: pa.RecordBatch | None = None) -> list[bytes]:
-    """The messages of a DoPut: the descriptor with a schema, and the rows."""
+    """Returns the messages of a DoPut: the descriptor with a schema, and the rows."""
     schema = rows.schema if rows is not None else pa.schema([])
     first = pb.field(1, described) + _flight_data(schema.serialize())
     return [first, _flight_data(rows.serialize())] if rows is not None else [first]
@@ -177,7 +181,7 @@ def _flight_data(encapsulated: pa.Buffer) -> bytes:
 
 
 def rows_of(answer: Answer) -> pa.Table:
-    """The rows of a DoGet."""
+    """Returns the rows of a DoGet."""
     assert answer.code == OK, answer
     said = [pb.fields(message) for message in answer.messages]
     stream = b"".join(

@@ -1,4 +1,4 @@
-"""Calls of which only a part is sent: no client of gRPC does that."""
+"""Calls of which only a part is sent, which no gRPC client does."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ _READ_BYTES = 1 << 16
 
 
 def head(length: int) -> bytes:
-    """What comes before a message of this length."""
+    """Returns the bytes that come before a message of this length."""
     return b"\0" + length.to_bytes(4, "big")
 
 
 @dataclass
 class Ended:
-    """How a call ended."""
+    """The answer to a call: its headers and trailers, its size, and whether the call has ended."""
 
     headers: dict[str, str] = field(default_factory=dict)
     received: int = 0
-    """Bytes of its answer."""
+    """Number of bytes of the answer."""
     is_over: bool = False
 
     @property
     def code(self) -> StatusCode | None:
-        """None if the call was broken off."""
+        """The status code of the call, or None if the call was aborted."""
         code = self.headers.get("grpc-status")
         return _CODES[int(code)] if code is not None else None
 
     @property
     def text(self) -> str:
-        """What the node says about it."""
+        """The message that the node sent with the code."""
         return unquote(self.headers.get("grpc-message", ""))
 
 
 class Connection:
-    """A connection to a node, on which nothing is sent by itself. `source` is the address that it comes from."""
+    """A connection to a node that sends nothing by itself. `source` is the local address of the connection."""
 
     def __init__(self, uri: str, seconds: float = PATIENCE_SECONDS, source: str | None = None) -> None:
         host, _, port = uri.split("://")[-1].rpartition(":")
         at = (source, 0) if source is not None else None
         self._socket = socket.create_connection((host, int(port)), timeout=seconds, source_address=at)
-        # What is small is sent at once, as clients of gRPC do.
+        # Small messages are sent at once, as gRPC clients do.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._seconds = seconds
         self._unsent = bytearray()
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         self._http2 = h2.connection.H2Connection(config)
-        # Huffman codes of large headers take Python a long time.
+        # Without this, Python would take a long time for the Huffman codes of large headers.
         self._http2.encoder.encode = partial(self._http2.encoder.encode, huffman=False)
         self._http2.initiate_connection()
         self._calls: dict[int, Ended] = {}
         self._flush()
-        # The node says how much may be sent: in one call, and on the connection.
+        # Waits until the node has said how much may be sent in one call and on the whole connection.
         while min(self._http2.remote_settings.initial_window_size, self._http2.outbound_flow_control_window) < 1 << 16:
             self._read()
 
@@ -76,7 +76,7 @@ class Connection:
         self._socket.close()
 
     def begin(self, method: str, *shown: tuple[str, str]) -> int:
-        """Begins a call of a method, with these headers."""
+        """Starts a call of a method with these headers."""
         stream = self._http2.get_next_available_stream_id()
         headers = [
             (":method", "POST"),
@@ -93,7 +93,7 @@ class Connection:
         return stream
 
     def send(self, stream: int, data: bytes) -> int:
-        """Sends as much as the node lets: how much that is."""
+        """Sends as much as the node allows, and returns how many bytes were sent."""
         sent = 0
         while sent < len(data) and not self._calls[stream].is_over:
             most = min(self._http2.local_flow_control_window(stream), self._http2.max_outbound_frame_size)
@@ -105,7 +105,7 @@ class Connection:
         return sent
 
     def send_all(self, stream: int, data: bytes) -> None:
-        """Sends all of it, as the node lets, unless the node ends the call."""
+        """Sends all the data, as fast as the node allows, unless the node ends the call."""
         while (data := data[self.send(stream, data) :]) and not self._calls[stream].is_over:
             self._read()
 
@@ -115,17 +115,17 @@ class Connection:
         self._flush()
 
     def finish(self, stream: int) -> None:
-        """Says that nothing more is sent."""
+        """Ends the client's side of the call."""
         self._http2.end_stream(stream)
         self._flush()
 
     def ended(self, stream: int) -> Ended:
-        """Waits for the end of a call."""
+        """Waits until a call has ended."""
         self.any_ended([stream])
         return self._calls[stream]
 
     def any_ended(self, streams: list[int]) -> int:
-        """Waits for the end of one of these calls, and says which that is."""
+        """Waits until one of these calls has ended, and returns its stream."""
         while True:
             for stream in streams:
                 if self._calls[stream].is_over:
@@ -133,7 +133,7 @@ class Connection:
             self._read()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Returns the file descriptor, for selectors."""
         return self._socket.fileno()
 
     def _read(self) -> None:
@@ -154,7 +154,7 @@ class Connection:
                 self._calls[event.stream_id].is_over = True
 
     def _flush(self) -> None:
-        """Sends what is to be sent; if the socket does not block, as much of it as the socket takes."""
+        """Sends the pending bytes. If the socket does not block, sends as many as the socket accepts."""
         self._unsent += self._http2.data_to_send()
         with suppress(BlockingIOError):
             while self._unsent:
@@ -162,7 +162,7 @@ class Connection:
 
 
 class _Upload:
-    """What one call sends as fast as its node takes it."""
+    """The data that one call sends as fast as its node accepts it."""
 
     def __init__(self, connection: Connection, stream: int, data: bytes) -> None:
         self.connection = connection
@@ -171,25 +171,25 @@ class _Upload:
         connection._socket.setblocking(False)
 
     def end(self) -> Ended:
-        """The call, whose connection is as before."""
+        """Makes the socket blocking again, and returns the ended call."""
         self.connection._socket.settimeout(self.connection._seconds)
         return self.connection._calls[self.stream]
 
     def is_over(self) -> bool:
-        """Whether the node has ended the call."""
+        """Returns whether the node has ended the call."""
         return self.connection._calls[self.stream].is_over
 
     def events(self) -> int:
-        """What it waits for."""
+        """Returns the events of the socket that the upload waits for."""
         has_more = self.connection._unsent or self._sendable() > 0
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more else 0)
 
     def go_on(self, events: int) -> None:
-        """Does what it has waited for."""
+        """Handles events of the socket."""
         if events & selectors.EVENT_READ:
             self.connection._read()
         if events & selectors.EVENT_WRITE and not self.is_over():
-            # One frame after the other: all of them would take much memory here.
+            # Only one frame is prepared at a time, because all frames together would need much memory.
             if not self.connection._unsent and (most := self._sendable()):
                 self.connection._http2.send_data(self.stream, self.rest[:most])
                 self.rest = self.rest[most:]
@@ -203,7 +203,7 @@ class _Upload:
 
 
 def ended_while_sending(calls: Mapping[Connection, int], data: bytes) -> list[Ended]:
-    """Sends the data in one call of each connection, as fast as the nodes take it, until all calls have ended."""
+    """Sends the data in one call on each connection, as fast as the nodes accept it, until all calls have ended."""
     uploads = [_Upload(connection, stream, data) for connection, stream in calls.items()]
     with selectors.DefaultSelector() as selector:
         for upload in uploads:

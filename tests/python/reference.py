@@ -1,4 +1,4 @@
-"""Whether two results are the same: rows as a bag, their order where the query states one, floats to 1e-9 relative."""
+"""Compares two results: rows in any order, in order if the query states one, and floats to 1e-9 relative."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LAST_ORDER_BY = re.compile(r"ORDER\s+BY\s+([^()]+?)(?:\s+LIMIT\s+\d+)?(?:\s+OFF
 
 
 def assert_same_rows(actual: pa.Table, expected: pa.Table, ordered_by: Sequence[str] = ()) -> None:
-    """Fails with the first rows that differ.
+    """Fails, and shows the first rows that differ.
 
-    `expected` may have any Arrow types, `actual` must have what clients are sent for them. `ordered_by` names the
-    columns whose values must come in the same order: rows that are equal in them may change places, as SQL allows.
+    `expected` may have any Arrow types. `actual` must have the types that clients get for them. `ordered_by` names the
+    columns whose values must be in the same order. Rows that are equal in these columns may change places, as in SQL.
     """
     assert columns(actual.schema) == columns(classic(expected.schema))
     assert actual.num_rows == expected.num_rows, f"{actual.num_rows} rows instead of {expected.num_rows}"
@@ -31,29 +31,31 @@ def assert_same_rows(actual: pa.Table, expected: pa.Table, ordered_by: Sequence[
 
 
 def ordered_by(query: str, schema: pa.Schema) -> list[str]:
-    """The columns of the result that the query's last ORDER BY names, in its order; none if it states no order."""
+    """Returns the columns of the result in the query's last ORDER BY, in order. Returns none if the query states no
+    order.
+    """
     query = re.sub(r"--[^\n]*", "", query)
     found = _LAST_ORDER_BY.search(query)
     if found is None:
         return []
     names = [key.split()[0].split(".")[-1] for key in found[1].split(",")]
-    # What is ordered by and not in the result cannot be checked, nor what comes after it.
+    # A column that is not in the result cannot be checked, and neither can the columns after it.
     shown = [name in schema.names for name in names]
     return names[: shown.index(False)] if False in shown else names
 
 
 def columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Names and types without nullability and metadata, in which a plan and a file may differ."""
+    """Returns names and types without nullability and metadata, which may differ between a plan and a file."""
     return [(field.name, field.type) for field in schema]
 
 
 def classic(schema: pa.Schema) -> pa.Schema:
-    """The schema that the gateway sends by default for `schema`: types that all clients can read."""
+    """Returns the schema that the gateway sends by default for `schema`, with types that all clients can read."""
     return pa.schema([field.with_type(classic_type(field.type)) for field in schema])
 
 
 def classic_type(kind: pa.DataType) -> pa.DataType:
-    """The mapping of one type."""
+    """Returns the default type that the gateway sends for one type."""
     types = pa.types
     if types.is_string_view(kind) or types.is_large_string(kind):
         return pa.string()
@@ -81,7 +83,10 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _sorted(rows: list[tuple[Any, ...]], exact: list[int]) -> list[tuple[Any, ...]]:
-    """Sorted by the exactly compared columns first, so that a float's last digit does not pair up other rows."""
+    """Sorts rows by the exactly compared columns first.
+
+    Otherwise, a difference in the last digit of a float could pair wrong rows.
+    """
 
     def key(row: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*(_sortable(row[index]) for index in exact), *map(_sortable, row))

@@ -1,4 +1,6 @@
-"""What listens where workers look for a gateway, and is none: it has no secret of nodes, and answers as a test says."""
+"""A server that pretends to be the workers' gateway. It does not have the nodes' secret, and answers as a test tells
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,23 @@ _SERVICE = "arrow.flight.protocol.FlightService"
 
 @dataclass(frozen=True)
 class Told:
-    """What a worker has said to it."""
+    """An action that a worker has sent to the rogue gateway."""
 
     action: str
     body: bytes
     headers: dict[str, str]
 
     def holds(self, text: str) -> bool:
-        """Whether the text stands anywhere in it."""
+        """Returns whether the text is anywhere in the action."""
         parts = [self.action.encode(), self.body, *(value.encode() for value in self.headers.values())]
         return any(text.encode() in part for part in parts)
 
 
 class RogueGateway:
-    """A context manager. `answer` makes what is answered of an action and its sealed body; None is no answer."""
+    """A rogue gateway as a context manager.
+
+    `answer` gets an action and its sealed body, and returns the answer. None means that the call has no answer.
+    """
 
     def __init__(
         self,
@@ -41,7 +46,7 @@ class RogueGateway:
         self._server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
         handlers = {"DoAction": grpc.unary_stream_rpc_method_handler(self._do_action)}
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, handlers)])
-        # Who had the address before may leave its connections to the system for a moment.
+        # The system may keep connections of the address's former owner for a moment.
         port = until(lambda: self._listen(address, credentials), f"{address} is free")
         self.address = f"127.0.0.1:{port}"
 
@@ -53,7 +58,7 @@ class RogueGateway:
         self._server.stop(grace=None).wait()
 
     def told_of(self, action: str) -> list[Told]:
-        """What was said to it as this action."""
+        """Returns what workers have sent as this action."""
         return [told for told in self.told if told.action == action]
 
     def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> int:

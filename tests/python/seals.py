@@ -1,7 +1,8 @@
-"""Sealed messages as nodes make them, so that tests can make those that no node would: late, or for another purpose.
+"""Makes sealed messages as nodes do, so that tests can also make those that no node would make: expired, or for another
+purpose.
 
-Volary seals with BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs). This is its reference algorithm: slow, and
-enough for tickets.
+Volary's seals use BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs). This is its reference algorithm, which is slow
+but fast enough for tickets.
 """
 
 from __future__ import annotations
@@ -64,41 +65,41 @@ class Purpose(IntEnum):
 
 
 class Seal:
-    """Seals with a key."""
+    """Seals messages with a key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     @classmethod
     def of_secret(cls, secret: str) -> Seal:
-        """What the nodes of a cluster with this secret seal with."""
+        """Returns the seal of the nodes of a cluster with this secret."""
         return cls(_derived("volary 2026-11 sealed messages v1", secret.encode()))
 
     @classmethod
     def of_gateways(cls, catalog: Path) -> Seal:
-        """What the gateways with this catalog seal with for clients."""
+        """Returns the seal that the gateways with this catalog use for what clients get."""
         found = re.search(rb'"token_key":"([0-9a-f]{64})"', catalog.read_bytes())
         assert found, f"{catalog} has no such key"
         return cls(bytes.fromhex(found[1].decode()))
 
     def node_header(self, expiry_s: int) -> tuple[str, str]:
-        """The header by which a node shows that it is one."""
+        """Returns the header by which a node proves that it is a node."""
         sealed = self(Purpose.NODE, b"", expiry_s)
         return "volary-node", base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def __call__(self, purpose: int, message: bytes, expiry_s: int) -> bytes:
-        """The message, which opens as `purpose` until `expiry_s`, in seconds since 1970."""
+        """Seals a message. It opens for `purpose` until `expiry_s`, in seconds since 1970."""
         signed = MAGIC + bytes([VERSION, purpose]) + expiry_s.to_bytes(8, "big") + message
         return signed + _hash(_words(self._key), signed, _KEYED)[:MAC_BYTES]
 
     def again(self, sealed: bytes, *, purpose: int | None = None, expiry_s: int | None = None) -> bytes:
-        """What was sealed, for another purpose or until another time."""
+        """Seals the content of `sealed` again, for another purpose or with another expiry time."""
         expiry = int.from_bytes(sealed[4:HEADER_BYTES], "big") if expiry_s is None else expiry_s
         return self(sealed[3] if purpose is None else purpose, content(sealed), expiry)
 
 
 def content(sealed: bytes) -> bytes:
-    """The message that was sealed: it is not encrypted."""
+    """Returns the sealed message, which is not encrypted."""
     return sealed[HEADER_BYTES:-MAC_BYTES]
 
 
@@ -112,10 +113,10 @@ def _hash(key: tuple[int, ...], data: bytes, flags: int) -> bytes:
 
 
 def _node(key: tuple[int, ...], data: bytes, first_chunk: int, flags: int, root: int) -> tuple[int, ...]:
-    """The chaining value of a tree's node over `data`."""
+    """Returns the chaining value of a tree's node over `data`."""
     if len(data) <= _CHUNK_BYTES:
         return _chunk(key, data, first_chunk, flags, root)
-    # The left side is the largest complete tree that leaves something for the right one.
+    # The left side is the largest complete tree that leaves data for the right side.
     chunks_left = 1 << ((len(data) - 1) // _CHUNK_BYTES).bit_length() - 1
     split = chunks_left * _CHUNK_BYTES
     left = _node(key, data[:split], first_chunk, flags, 0)

@@ -1,4 +1,6 @@
-"""A cluster with users and a secret, a table that not everybody may read, and all that its nodes say and log."""
+"""A cluster with users, a secret and a table that not everybody may read. Checks everything that its nodes answer and
+log.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ TABLE = "whisperers"
 COLUMN = "murmur"
 VALUE = "kakapo4711"
 MARKERS = (TABLE, COLUMN, VALUE)
-"""Whoever may not read the table reads none of these anywhere."""
+"""Texts that users who may not read the table must not see anywhere."""
 ROWS = 40
 QUERY = f"SELECT k, {COLUMN} FROM {TABLE}"
 INSERT = f"INSERT INTO {TABLE} VALUES (7, '{VALUE}')"
@@ -33,7 +35,9 @@ _TOKEN = re.compile(r"(volary-(?:session|bearer|token))-[0-9a-f]{8}")
 
 
 class Secured(Processes):
-    """`kea` may read and write the table, `auk` may nothing. `keep` notes what must be in no log."""
+    """A cluster where `kea` may read and write the table, and `auk` may do nothing. `keep` notes what must be in no
+    log.
+    """
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(
@@ -47,7 +51,7 @@ class Secured(Processes):
             },
         )
         self.seal = Seal.of_secret(SECRET)
-        """As nodes seal what they say to each other."""
+        """The seal for the messages between nodes."""
         self._secrets: dict[str, str] = {}
         self._nodes: list[Node] = []
         for what, secret in {
@@ -64,9 +68,9 @@ class Secured(Processes):
         super().__exit__(*of_the_test)
 
     def populate(self) -> None:
-        """Makes the users and the table."""
+        """Creates the users and the table."""
         self.gateways_seal = Seal.of_gateways(self.gateway.data_dir / "catalog.redb")
-        """As gateways seal what clients hold."""
+        """The seal that gateways use for what clients get."""
         first = self.logged_in("admin", ADMIN_PASSWORD)
         (row,) = self.run_as(first, "CREATE TOKEN of_the_tests")
         self._admin = bearer(row["token"])
@@ -80,11 +84,11 @@ class Secured(Processes):
         )
 
     def administer(self, *statements: str) -> list[dict[str, Any]]:
-        """Runs statements as the administrator: the rows of the last one."""
+        """Runs statements as the administrator, and returns the rows of the last one."""
         return self.run_as(self._admin, *statements)
 
     def run_as(self, authorization: str, *statements: str) -> list[dict[str, Any]]:
-        """Runs statements with these credentials: the rows of the last one."""
+        """Runs statements with these credentials, and returns the rows of the last one."""
         options = flight.FlightCallOptions(
             headers=[(b"authorization", authorization.encode())], timeout=PATIENCE_SECONDS
         )
@@ -96,24 +100,24 @@ class Secured(Processes):
         return rows
 
     def rows(self) -> int:
-        """How many the table has, counted by reading them."""
+        """Counts the rows of the table by reading them."""
         return self.administer(f"SELECT count({COLUMN}) AS n FROM {TABLE} WHERE k > 0")[0]["n"]
 
-    # Who speaks to it
+    # Connections and credentials
 
     def node(self, uri: str) -> Node:
-        """A connection to a node, which lasts as long as the cluster."""
+        """Returns a connection to a node, which is closed with the cluster."""
         node = Node(uri)
         self._nodes.append(node)
         return node
 
     @staticmethod
     def uri_of(worker: Worker) -> str:
-        """Where gateways connect to a worker."""
+        """Returns the address at which gateways connect to a worker."""
         return worker.running().await_ready().rsplit(" ", 1)[1]
 
     def logged_in(self, user: str, password: str = PASSWORD) -> str:
-        """The header of a new session."""
+        """Returns the authorization header of a new session."""
         with Node(self.gateway.uri) as gateway:
             answer = gateway.call("Handshake", b"", authorization=basic(user, password))
         assert answer.code == OK, answer
@@ -122,12 +126,12 @@ class Secured(Processes):
         return header
 
     def token(self, user: str, name: str, valid_for: str = "1 day") -> str:
-        """The header of a new token."""
+        """Returns the authorization header of a new token."""
         (row,) = self.administer(f"CREATE TOKEN {name} FOR {user} VALID FOR '{valid_for}'")
         self.keep_header(f"the token {name}", bearer(row["token"]))
         return bearer(row["token"])
 
-    # What must be in no log
+    # Secrets that must be in no log
 
     def keep(self, what: str, secret: str) -> None:
         """Notes a secret."""
@@ -135,31 +139,34 @@ class Secured(Processes):
             self._secrets[secret] = what
 
     def keep_header(self, what: str, header: str) -> None:
-        """Notes what an authorization header shows."""
+        """Notes the credentials in an authorization header."""
         scheme, _, shown = header.partition(" ")
-        # What stands before the last dash is the same for all tokens.
+        # The part before the last dash is the same for all tokens.
         self.keep(f"the header of {what}", shown.rstrip("=").rpartition("-")[2])
         if scheme == "Basic":
             self.keep(f"the password of {what}", base64.b64decode(shown).decode().partition(":")[2])
 
     def keep_sealed(self, what: str, sealed: bytes) -> None:
-        """Notes a sealed message, in all ways in which a log may write bytes. Its seal is what nobody could make up."""
+        """Notes a sealed message in all forms in which a log may write bytes.
+
+        Only the seal at its end is noted, because nobody could guess it.
+        """
         mac = sealed[-MAC_BYTES:]
         self.keep(what, mac.hex())
         self.keep(what, mac.hex().upper())
         self.keep(what, ", ".join(str(byte) for byte in mac))
         self.keep(what, "".join(_escaped(byte) for byte in mac))
         for skipped in range(3):
-            # As it comes out at any place of a longer text, without the ends, in which others' bits are.
+            # Notes the base64 text for each position in a longer text, without the ends, which also contain other bits.
             self.keep(what, base64.b64encode(sealed[-30 + skipped :])[4:-4].decode())
 
     def secrets_in(self, text: str) -> set[str]:
-        """What is noted and stands in the text, and tokens of all kinds, noted or not."""
+        """Returns the noted secrets in the text, and all kinds of tokens in it, whether they were noted or not."""
         kept = {what for secret, what in self._secrets.items() if secret in text}
         return kept | {f"a {token}" for token in _TOKEN.findall(text)}
 
     def assert_nothing_secret_was_said(self) -> None:
-        """In no log, no output, no file, no list of statements and no answer."""
+        """Checks that no log, output, file, list of statements or answer contains a secret."""
         assert len(self._secrets) > 4, "the tests have kept nothing"
         processes = ["gateway", *(worker.name for worker in self.workers)]
         for name in processes:
@@ -178,7 +185,7 @@ class Secured(Processes):
         assert not (found := self.secrets_in("\n".join(texts))), f"an error has {found}"
 
     def assert_serves(self) -> None:
-        """All processes run, none has panicked, and the table can be read at all of them."""
+        """Checks that all processes run, that none has panicked, and that the table can be read from all of them."""
         for node in [self.gateway, *self.workers]:
             assert node.running().is_alive(), f"{node.name} has ended\n{node.running().tail()}"
             assert "panicked" not in node.running().log(), f"{node.name}\n{node.running().tail()}"
@@ -186,14 +193,14 @@ class Secured(Processes):
 
 
 def _escaped(byte: int) -> str:
-    """As Rust writes a byte of a byte string."""
+    """Returns a byte as Rust writes it in a byte string."""
     short = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\", 0: "\\0"}
     return short.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}")
 
 
 @contextmanager
 def secured_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Secured]:
-    """With two workers, and the users and the table."""
+    """Starts a cluster with two workers, the users and the table."""
     with Secured(directory, settings) as cluster:
         for _ in range(2):
             cluster.add_worker()

@@ -1,7 +1,7 @@
-"""A gateway without a database: it says over real gRPC what a test tells it to, so that pyarrow's texts are true.
+"""A gateway without a database. It answers over real gRPC what a test tells it, so that pyarrow's error texts are real.
 
-It speaks the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, DoGet of a part,
-CloseSession. What it was asked is kept in `calls`.
+It serves the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, DoGet of a part, and
+CloseSession. `calls` has the calls that it got.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ class Failure:
 
 @dataclass
 class Answer:
-    """What the stub says to one statement."""
+    """The answer of the stub to one statement."""
 
     schema: pa.Schema | None = None
-    """None: it is an update."""
+    """The columns of the rows, or None for an update."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
-    """How many rows an update changes, for each row of parameters."""
+    """Number of rows that an update changes for each row of parameters."""
     parts: int = 0
-    """In so many parts, if any, the rows are fetched. Each has all `batches`, and takes a quarter of its timeout."""
+    """Number of parts in which the rows are fetched, or 0. Each part has all `batches` and takes a quarter of its
+    timeout.
+    """
     fail_at_once: Failure | None = None
     hangs_at_once: bool = False
+    """Nothing is sent until the client leaves."""
     waits: bool = False
-    """It is answered when it may be: see `StubGateway.may_answer`."""
-    """Nothing is said until its client leaves."""
+    """The stub answers only when it may: see `StubGateway.may_answer`."""
     fail_after_batches: Failure | None = None
-    """Or, of an update, after it was said to be done."""
+    """The failure after the rows, or after the note that an update is done."""
     hangs_after_batches: bool = False
-    """The stream stays open until its client leaves; that of an update after it was said to be done."""
+    """The stream stays open until the client leaves, after the rows or after the note that an update is done."""
 
 
 class StubGateway:
@@ -61,9 +63,9 @@ class StubGateway:
         self.headers: list[dict[str, str]] = []
         self.parameters: list[pa.RecordBatch] = []
         self.seconds_of_parts: list[float] = []
-        """Of each DoGet: its timeout."""
+        """The timeout of each DoGet, in seconds."""
         self.may_log_in = threading.Event()
-        """A handshake is answered as long as this is set."""
+        """Handshakes are answered only while this is set."""
         self.may_log_in.set()
         self.stream_hangs = threading.Event()
         self.may_answer = threading.Event()
@@ -138,7 +140,7 @@ class StubGateway:
         self._client_left(context).wait(seconds / 4)
 
     def _client_left(self, context: grpc.ServicerContext) -> threading.Event:
-        """Set when the call has ended, as `stream_ended` is."""
+        """Returns an event that is set when the call has ended. `stream_ended` is set at the same time."""
         client_left = threading.Event()
 
         def end() -> None:
@@ -160,12 +162,12 @@ def _end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
 
 
 def _note_of(**fields: object) -> bytes:
-    """A message with nothing but `app_metadata`."""
+    """Returns a message that has only `app_metadata`."""
     return pb.field(3, json.dumps(fields))
 
 
 def _flight_info(command: bytes, schema: pa.Schema, parts: int) -> str:
-    """Of a result whose tickets are the statement."""
+    """Returns the FlightInfo of a result. Its tickets are the text of the statement."""
     endpoints = [flight.FlightEndpoint(command, []) for _ in range(parts)]
     info = flight.FlightInfo(schema, flight.FlightDescriptor.for_command(command), endpoints, -1, -1)
     return base64.b64encode(info.serialize()).decode()
@@ -178,7 +180,7 @@ def _stream_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[byt
 
 
 def _flight_data(message: pa.Buffer) -> bytes:
-    """An encapsulated IPC message (marker, length, header, body) as Flight's separate header and body."""
+    """Splits an encapsulated IPC message (marker, length, header, body) into Flight's separate header and body."""
     data = message.to_pybytes()
     end = 8 + int.from_bytes(data[4:8], "little")
     return pb.field(2, data[8:end]) + pb.field(1000, data[end:])

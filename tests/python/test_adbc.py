@@ -1,4 +1,5 @@
-"""The ADBC driver beside its cursors: logging in, sessions, transactions, timeouts, cancellation, partitions."""
+"""Tests the ADBC driver apart from its cursors: login, sessions, transactions, timeouts, cancellation and partitions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import volary
 pytestmark = pytest.mark.server
 
 ADMIN = {"username": "admin", "password": ADMIN_PASSWORD}
-# Rows to count, without end; another number of them for each test.
+# A query that counts for a very long time. Each test uses another number of rows.
 SLOW = "SELECT count(*) FROM generate_series(1, {}) t(value) WHERE value % 7 = 3"
 
 
@@ -93,7 +94,7 @@ def test_a_query_for_many_rows_of_parameters_runs_for_each_and_has_no_count(curs
 
 
 def ended(connection: volary.Connection, statement: str) -> str:
-    """The outcome of a statement that does not run any more."""
+    """Returns the outcome of a statement that no longer runs."""
     asked = f"SELECT outcome FROM system.query_log WHERE statement = '{statement}'"
     ((outcome,),) = until(lambda: connection.sql(asked).rows(), "it has ended")
     return outcome

@@ -1,4 +1,4 @@
-"""What is wrong with a statement, file, ticket or message is said with a code and a place; no node ends by it."""
+"""Tests wrong statements, files, tickets and messages. Errors have a code and name the place, and no node ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATA_LOSS = volary.DataLossError
 
 
 def refused(connection: volary.Connection, statement: str, error: type[volary.Error], *parts: str) -> str:
-    """The message of the error that the statement ends with: it is of this class and has these parts."""
+    """Returns the message of the statement's error, which must be of this class and contain these parts."""
     with pytest.raises(volary.Error) as caught:
         connection.sql(statement).rows()
     message = caught.value.message
@@ -44,7 +44,7 @@ def refused(connection: volary.Connection, statement: str, error: type[volary.Er
     return message
 
 
-# Statements. {t} is a table (k BIGINT NOT NULL, name VARCHAR, price DOUBLE, day DATE) of five rows.
+# Statements. {t} is a table (k BIGINT NOT NULL, name VARCHAR, price DOUBLE, day DATE) with five rows.
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_is_dropped_or_created_in_another_schema_is_not_that_of_public(conn
     connection.sql(f"DROP TABLE volary.public.{birds}")
 
 
-# Roads to the gateway's files, and to statements that would be run by EXPLAIN.
+# Statements that try to reach the gateway's files, or to run other statements within EXPLAIN.
 
 
 @pytest.mark.parametrize("explain", ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE", "EXPLAIN ANALYZE VERBOSE"])
@@ -289,7 +289,7 @@ def test_no_statement_but_copy_from_reaches_a_file(connection, birds, tmp_path, 
         ("VALUES (6, 'x', 'cheap', NULL)", ["{t}, column price: 'cheap' does not fit DOUBLE"]),
         ("SELECT 6, 'x', name, NULL FROM {t}", ["Cannot cast string"]),
         ("VALUES (99999999999999999999, 'x', 1, NULL)", ["{t}, column k: ", "does not fit BIGINT"]),
-        # '2.0' fits as it is cast, and is not what is wrong.
+        # The cast makes '2.0' fit, so '2.0' must not be named as the wrong value.
         ("VALUES (CAST('2.0' AS DOUBLE), 'x', 'cheap', NULL)", ["{t}, column price: 'cheap' does not fit DOUBLE"]),
     ],
 )
@@ -337,7 +337,7 @@ def test_another_number_of_parameters_is_refused(cluster, connection, birds):
         cursor.execute(query, [1])
 
 
-# Files.
+# Files
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def inbox(tmp_path) -> Path:
 
 @pytest.fixture
 def outside() -> Iterator[Path]:
-    """A directory that COPY may not read, with a file in it that would load."""
+    """A directory that COPY may not read, with a file that could be loaded."""
     directory = Path(os.environ.get("TMPDIR", "/tmp")) / f"volary-outside-{os.getpid()}"
     directory.mkdir()
     (directory / "rows.csv").write_text("k\n1\n")
@@ -571,12 +571,12 @@ def _varint(number: int) -> bytes:
 
 
 def _group(children: int) -> bytes:
-    """An optional group in the list of a Parquet file's columns, in Thrift's compact protocol."""
+    """Encodes an optional group in the list of a Parquet file's columns, in Thrift's compact protocol."""
     return b"\x35\x02\x18\x01g\x15" + _varint(2 * children) + b"\0"
 
 
 def _parquet(columns: list[bytes], row_groups: int = 0) -> bytes:
-    """A Parquet file of a footer alone, whose row groups are announced and do not follow."""
+    """Returns a Parquet file that is only a footer. The footer announces row groups that do not exist."""
     listed = b"\x19\xfc" + _varint(len(columns)) + b"".join(columns)
     footer = b"\x15\x02" + listed + b"\x16\0" + b"\x19\xfc" + _varint(row_groups) + b"\0"
     return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
@@ -595,7 +595,7 @@ def test_parquet_files_whose_footers_would_end_the_reader_are_refused(tmp_path):
         for name, (data, error, part) in footers.items():
             (inbox / f"{name}.parquet").write_bytes(data)
             refused(connection, f"COPY t FROM '{inbox}/{name}.parquet'", error, f"{name}.parquet: ", part)
-        # A chain that a program might write is understood.
+        # Nesting as deep as a program might write it is understood.
         (inbox / "chain.parquet").write_bytes(_parquet([*[_group(1)] * 100, leaf]))
         refused(connection, f"COPY t FROM '{inbox}/chain.parquet'", INVALID, "column g is none of table t")
         assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
@@ -618,7 +618,7 @@ def test_an_allowed_root_that_is_away_fails_only_what_is_below_it(tmp_path):
         refused(connection, "COPY t FROM '/etc/passwd'", DENIED, "outside gateway.load.allowed_roots")
 
 
-# Tickets, and messages of nobody in particular.
+# Tickets, and messages without a known sender
 
 
 @pytest.fixture
@@ -710,12 +710,12 @@ def test_a_ticket_expires(tmp_path):
         assert re.search(r"DEADLINE_EXCEEDED: .*the ticket expired \d+ s ago; run the statement again", refused), (
             refused
         )
-        # The statement is run again, and its ticket is a new one.
+        # When the statement is run again, it gets a new ticket.
         assert redeem(client, ticket_of(client, "SELECT 1")).num_rows == 1
 
 
 def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]:
-    """Calls that no node can make sense of."""
+    """Yields calls that no node can understand."""
     schema = pa.schema([("k", pa.int64())])
 
     def put(descriptor: flight.FlightDescriptor) -> None:
@@ -744,17 +744,18 @@ def send_nonsense(client: flight.FlightClient) -> Iterator[Callable[[], object]]
 
 
 def _deep_schema(levels: int) -> bytes:
-    """An Arrow schema of one column of lists within lists, as a message that no library would write."""
+    """Encodes an Arrow schema with one column of nested lists, which no library would write."""
 
     def numbers(*values: int, size: int = 4) -> bytes:
         return b"".join(value.to_bytes(size, "little") for value in values)
 
-    # Where the message begins; its table: version 5, a schema, where it is; and the schema's: one field.
+    # The position of the message's table, and that table (version 5, a schema, and its position). Then follows the
+    # table of the schema, with one field.
     message = numbers(16) + numbers(10, 12, 4, 6, 8, 0, size=2) + numbers(12) + numbers(4, 1, size=2) + numbers(12)
     schema = numbers(8, 8, 0, 4, size=2) + numbers(8, 4, 1, 20)
 
     def column(type_id: int, children: int) -> bytes:
-        """A field, its type, which has nothing to say, and where its child is: behind it."""
+        """Encodes a field, its empty type, and the position of its child, which follows directly."""
         table = numbers(16, 16, 0, 0, 4, 8, 0, 12, size=2) + numbers(16, type_id, 12, 12)
         return table + numbers(4, 4, size=2) + numbers(4, children, 20)
 
@@ -780,7 +781,7 @@ def test_schemas_that_nest_without_end_are_refused_wherever_clients_send_them(tm
             for descriptor in descriptors:
                 answer = node.call("DoPut", pb.field(1, descriptor) + pb.field(2, _deep_schema(levels)))
                 assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, answer
-        # Of fewer levels, the schema is understood.
+        # A schema with fewer levels is understood.
         ingest = pb.field(1, descriptors[1])
         answer = node.call("DoPut", ingest + pb.field(2, _deep_schema(40)))
         assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -819,18 +820,18 @@ def test_a_worker_speaks_to_gateways_only(connection, client, birds):
             redeem(worker, ticket_of(client, f"SELECT * FROM {birds}"))
 
 
-# Statements that ask for too much.
+# Statements that need too much
 
 
 def _balanced(term: str, operator: str, levels: int) -> str:
-    """2 ** levels terms, in a tree that is no deeper than it must be."""
+    """Returns 2 ** levels terms, in a tree of the smallest possible depth."""
     for _ in range(levels):
         term = f"({term} {operator} {term})"
     return term
 
 
 def _steps(last: int, step: str) -> str:
-    """CTEs from s0 to s<last>, each of which reads the one `{before}` it."""
+    """Returns CTEs from s0 to s<last>. Each of them reads the one before it, `{before}`."""
     steps = ", ".join(f"s{n} AS ({step.format(before=f's{n - 1}')})" for n in range(1, last + 1))
     return f"WITH s0 AS (SELECT k FROM t), {steps} "
 
@@ -920,7 +921,7 @@ def test_long_statements_run(tmp_path):
 def test_a_query_that_needs_more_memory_than_there_is_ends_alone(tmp_path):
     settings = {"VOLARY_LOCAL__MEMORY": "64MiB"}
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, cluster.connect() as connection:
-        # One group whose state cannot be spilled.
+        # The query has one group, whose state cannot be spilled.
         large = "SELECT array_agg(value) FROM generate_series(1, 50000000) t(value)"
         with pytest.raises(
             volary.ResourceExhaustedError, match=r"(?s)memory or disk limit is reached.*raise the limit"

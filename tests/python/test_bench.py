@@ -1,4 +1,4 @@
-"""`volary-bench`: every table ends well and has samples that can be drawn. How large they are is not looked at."""
+"""Tests `volary-bench`. Every table must succeed and have samples that can be drawn. The values are not checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processes import binary
 pytestmark = pytest.mark.server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Those that need nothing which is not built here.
+# The tables that need only what this repository builds.
 TABLES = {
     "chunks",
     "readers",
@@ -31,27 +31,27 @@ TABLES = {
     "tpch",
     "load",
 }
-# Little grows in memory that was free before.
+# These metrics may be zero. For example, memory that was free before may not grow measurably.
 MAY_BE_ZERO = {"failures", "read_ms", "plan_kib", "growth_mib", "bytes_per_group"}
-# Of all tables: they take about one minute, and machines are busy.
+# Timeout for all tables, in seconds. They take about one minute, but the machine may be busy.
 SECONDS = 240
 
 
 def run(*command: str | Path, temporary: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end. Settings of whoever runs the tests are not the tests'."""
+    """Runs a program to its end, without the Volary settings of the user who runs the tests."""
     settings = {key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}
     environment = {**settings, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False)
 
 
 def bench(temporary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The tables, as small as they can be."""
+    """Runs the benchmark with tables of the smallest size."""
     queries = REPOSITORY / "tests" / "queries" / "tpch"
     return run(binary("volary-bench"), "--smoke", f"--queries={queries}", *arguments, temporary=temporary)
 
 
 class Run(NamedTuple):
-    """Where the raw results are, what was printed, and what was said meanwhile."""
+    """The directory of the raw results, the standard output, and the standard error."""
 
     results: Path
     printed: str
@@ -60,7 +60,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def all_tables(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Without Ballista, also where it is installed."""
+    """A run of all tables, without Ballista even if it is installed."""
     directory = tmp_path_factory.mktemp("bench")
     done = bench(
         directory, f"--results={directory / 'results'}", "--workers=2", f"--ballista={directory / 'not-installed'}"
@@ -70,7 +70,7 @@ def all_tables(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def variants(results: Path, table: str) -> dict[str, dict[str, Any]]:
-    """Of a table, by name."""
+    """Returns the variants of a table by name."""
     return {variant["name"]: variant for variant in json.loads((results / f"{table}.json").read_text())["variants"]}
 
 
@@ -107,7 +107,7 @@ def test_variants_are_compared_with_what_they_stand_beside(all_tables: Run) -> N
     assert [name for name, variant in tpch.items() if "baseline" in variant] == [
         f"{query}, Volary" for query in [*queries, "total"]
     ]
-    # Of one turn the total is the sum of the queries'.
+    # With one turn, the total is the sum of the queries' times.
     for engine in ("Volary", "DataFusion"):
         times = [tpch[f"{query}, {engine}"]["samples"]["total_ms"][0] for query in queries]
         assert tpch[f"total, {engine}"]["samples"]["total_ms"] == [pytest.approx(sum(times))]

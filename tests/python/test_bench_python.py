@@ -1,4 +1,4 @@
-"""The benchmarks of Python clients: every table ends well and can be drawn. How large figures are is not looked at."""
+"""Tests the benchmarks of Python clients. Every table must succeed and can be drawn. The values are not checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processes import binary
 pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
 
 BENCHES = Path(__file__).resolve().parents[2] / "benches"
-# Of a hundredth of a second, which is what Linux tells of other processes, little is left of so few rows.
+# Linux reports the processor time of other processes in hundredths of a second. So few rows may take less.
 MAY_BE_ZERO = {"server_s", "workers_s"}
 SECONDS = 300
 

@@ -1,4 +1,7 @@
-"""Answers that are known by hand: DataFusion alone gives others to most of these questions, so it is no reference."""
+"""Tests queries with answers that were determined by hand.
+
+DataFusion alone answers most of these queries differently, so it cannot be the reference.
+"""
 
 import math
 
@@ -67,10 +70,11 @@ def test_not_in_is_not_true_where_nulls_leave_it_open(connection, condition, ids
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        # NaN is the largest value, and outside of the bounds that Parquet keeps.
+        # NaN is the largest value, and it is outside the bounds that Parquet stores.
         ("SELECT id FROM h_facts WHERE f > 1e300", [(3,)]),
         ("SELECT id FROM h_facts WHERE f >= 3.0 ORDER BY id", [(3,), (5,)]),
-        # A limit is none of what a window counts, nor of another column with the name of the one that is ordered by.
+        # A limit must not apply to the rows that a window counts. It must not apply to another column that has the same
+        # name as the column of ORDER BY.
         ("SELECT k, count(*) OVER () AS n FROM h_facts GROUP BY k ORDER BY k LIMIT 1", [(1, 4)]),
         ("SELECT k FROM (SELECT -k AS k FROM h_facts GROUP BY k) t ORDER BY k LIMIT 2", [(-3,), (-2,)]),
         ("SELECT id, lag(v, -1) OVER (ORDER BY id) FROM h_facts ORDER BY id LIMIT 1", [(1, 6)]),
@@ -88,17 +92,17 @@ def test_what_is_pruned_or_limited_is_not_missed(connection, statement, expected
 @pytest.mark.parametrize(
     ("condition", "ids"),
     [
-        # A cast that makes equal values of different ones.
+        # These casts map different values to equal ones.
         ("CAST(d AS BIGINT) = 5", [1, 2]),
         ("CAST(d AS DECIMAL(10, 1)) = 5.3", [2]),
         ("CAST(d AS DECIMAL(10, 1)) IN (5.0, 7.1)", [1, 4]),
         ("CAST(d AS BIGINT) > 5", [3, 4]),
         ("CAST(d AS DECIMAL(12, 3)) = 5.250", [2]),
-        # A cast that gives NULL for what does not fit.
+        # These casts give NULL for values that do not fit.
         ("try_cast(v AS SMALLINT) > 5", [2]),
         ("NOT try_cast(v AS SMALLINT) > 5", [1]),
         ("try_cast(v AS SMALLINT) IS NOT DISTINCT FROM NULL", [3, 4]),
-        # A time without a zone is one of the session's.
+        # A time without a time zone is in the time zone of the session.
         ("t < TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [1]),
         ("t = TIMESTAMPTZ '2024-01-01T12:00:00+01:00'", [2]),
     ],

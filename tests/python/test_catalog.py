@@ -1,4 +1,4 @@
-"""What tools ask about tables: through the ADBC driver's catalog calls."""
+"""Tests what tools ask about tables, with the catalog calls of the ADBC driver."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ def driver(cluster):
 
 
 def listed(driver, **filters) -> list[tuple[str, str, dict]]:
-    """(catalog, schema, table) of everything that get_objects lists; the table as its nested row."""
+    """Returns (catalog, schema, table) for everything that get_objects lists. The table is a nested row."""
     found = []
     for catalog in driver.adbc_get_objects(**filters).read_all().to_pylist():
         for schema in catalog["catalog_db_schemas"] or []:

@@ -1,4 +1,4 @@
-"""volary.aio where a task is cancelled while it connects. No server is needed."""
+"""Tests the cancellation of tasks that are connecting with volary.aio. No server is needed."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ import volary.aio
 def stub():
     with StubGateway({}) as stub:
         yield stub
-        # Who waits for it ends with the test.
+        # Ends all calls that still wait for the login.
         stub.may_log_in.set()
 
 
@@ -48,7 +48,7 @@ def test_a_connection_that_is_there_when_its_task_is_cancelled_is_closed(stub, m
     async def work():
         connecting = asyncio.create_task(volary.aio.connect(stub.uri))
         await asyncio.sleep(0)
-        # The loop waits, so that the task does not hear of it before it is cancelled.
+        # The event loop is blocked here, so the task does not notice the connection before it is cancelled.
         assert is_there.wait(timeout=30)
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):

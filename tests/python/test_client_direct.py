@@ -1,4 +1,4 @@
-"""The Python client's direct results, plans, statistics and asyncio."""
+"""Tests direct results, plans, statistics and asyncio of the Python client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 100_000
 
 @pytest.fixture(scope="module")
 def eggs(cluster: LocalCluster) -> Iterator[str]:
-    """The name of a table with the keys from 1 to ROWS, on all workers."""
+    """The name of a table with the keys from 1 to ROWS, which is on all workers."""
     with cluster.connect() as connection:
         connection.sql("CREATE TABLE client_eggs (k BIGINT, name VARCHAR) WITH (shard_key = 'k', shards = 16)")
         connection.sql(f"INSERT INTO client_eggs SELECT value, 'egg ' || value FROM generate_series(1, {ROWS})")

@@ -1,4 +1,4 @@
-"""Connection.ingest: every kind of rows, with and without a layout."""
+"""Tests Connection.ingest with all kinds of rows, with and without a layout."""
 
 import pandas as pd
 import polars as pl
@@ -14,7 +14,7 @@ ROWS = [(1, "kea"), (2, None), (3, "tui")]
 
 
 def ingested_at_last(connection, name: str, data: volary.IngestData) -> int:
-    """Rows for a table that the gateway may still be making for a statement that was cancelled."""
+    """Ingests rows into a new table. A cancelled statement may still be creating that table, so this is retried."""
 
     def ingested() -> int | None:
         try:
@@ -140,7 +140,7 @@ for _ in range(80):
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    # Arrow's format has no more rows in a batch; these take no memory.
+    # Arrow's format allows no larger batch. The NULLs need no memory.
     [(pa.nulls(1 << 31), "larger than"), (pa.nulls(1, DEEP), "recursion depth")],
     ids=["too many rows", "too deep"],
 )

@@ -1,4 +1,6 @@
-"""Values for `?`: what pyarrow makes of them, without what it imports for that."""
+"""Tests the values for `?`. They must be the arrays that pyarrow makes, without the imports that pyarrow needs for
+that.
+"""
 
 from __future__ import annotations
 

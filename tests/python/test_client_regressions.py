@@ -1,4 +1,5 @@
-"""What has broken real clients elsewhere, each under the name by which it is known."""
+"""Tests mistakes of other servers that have broken real clients. Each test has the name by which the mistake is known.
+"""
 
 import base64
 
@@ -14,12 +15,12 @@ from processes import Processes, until
 from pyarrow import flight
 
 GET_SQL_INFO = pb.command("CommandGetSqlInfo", b"")
-# The ids of FlightSql.proto, release 18 and later.
+# The ids in FlightSql.proto of release 18 and later.
 STANDARD_IDS = {*range(12), 100, 101, *range(500, 577)}
 STRINGS = {0, 1, 2, 6, 7, 504, 513, 514, 529, 530, 531}
 LISTS = set(range(508, 513))
 MAPS = {517}
-# "kea:" and seven more bytes need one "=" of padding, which Go's drivers leave out.
+# "kea:" and seven more bytes need one "=" of padding in base64, which Go's drivers leave out.
 LOGIN = {"username": "kea", "password": "feather"}
 UNPADDED = base64.b64encode(b"kea:feather").decode().rstrip("=")
 DIRECT = "volary-direct-results"
@@ -75,7 +76,7 @@ def test_an_8_mb_statement(client):
 
 def test_empty_result(cluster, client, birds):
     query = f"SELECT k, name FROM {birds} WHERE k < 0"
-    # A stream without a schema is no result at all to pyarrow.
+    # For pyarrow, a stream without a schema is not a result.
     assert rows(client, query_command(query)).schema == client.get_schema(statement(query)).schema
     with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
         cursor.execute(query)
@@ -84,7 +85,7 @@ def test_empty_result(cluster, client, birds):
 
 
 def test_schema_nullability(client, birds):
-    # A join of the rows changes what the planner and what the operators say of NULLs.
+    # This join changes what the planner and the operators say about NULLs.
     query = f"SELECT a.k, b.k AS other, count(*) AS n FROM {birds} a LEFT JOIN {birds} b ON a.k = b.k + 1 GROUP BY 1, 2"
     info = client.get_flight_info(statement(query))
     read = client.do_get(info.endpoints[0].ticket).read_all()
@@ -101,7 +102,7 @@ def test_int32_into_int64_and_null_parameters(cluster, birds):
 
 def test_put_result_handle(client, birds):
     first = prepared(client, f"SELECT name FROM {birds} WHERE k = ?")[1]
-    # Drivers bind to the first handle again, or to the newest.
+    # Drivers bind again to the first handle or to the newest one.
     second = bound(client, first, [1])
     assert second
     handles = [second, second, bound(client, first, [2]), bound(client, second, [4])]
@@ -118,7 +119,7 @@ def test_get_sql_info_completeness(client):
 
 
 def test_get_tables_with_a_utf8view_column(client, connection):
-    # What arrow_cast makes is kept by the view, and in the catalog.
+    # The view and the catalog keep the types that arrow_cast makes.
     connection.sql("CREATE VIEW of_views AS SELECT arrow_cast('kea', 'Utf8View') AS name, arrow_cast(1, 'UInt64') AS k")
     listed = tables(client, "of_views")
     assert [(field.name, field.type) for field in listed["of_views"]] == [
@@ -137,7 +138,7 @@ def test_field_metadata(client, birds):
 
 
 def tables(client, pattern: str) -> dict[str, pa.Schema]:
-    """The schemas of GetTables by the tables' names."""
+    """Returns the schemas of GetTables by the names of the tables."""
     message = pb.field(3, pattern) + pb.field(5, 1)
     listed = rows(client, pb.command("CommandGetTables", message)).to_pylist()
     return {row["table_name"]: pa.ipc.read_schema(pa.py_buffer(row["table_schema"])) for row in listed}
@@ -181,7 +182,7 @@ def test_drop_via_cursor_then_immediate_close(cluster, connection):
 
 
 def test_five_retries_of_jdbc_are_harmless(client, empty_table):
-    # It prepares the statement and asks for its FlightInfo up to five times when all endpoints fail.
+    # If all endpoints fail, the JDBC driver prepares the statement and asks for its FlightInfo up to five times.
     handles = [prepared(client, f"SELECT * FROM {empty_table}")[1] for _ in range(5)]
     for handle in handles:
         client.get_flight_info(described(prepared_command(handle)))
@@ -202,13 +203,14 @@ def test_a_ticket_is_renewed_and_says_when_it_ends(client, birds):
 
 
 def test_close_session_of_what_was_begun_keeps_what_is_committed(cluster, connection, empty_table):
-    # There are no transactions: what ADBC reports as closed with an open one was committed, statement by statement.
+    # There are no transactions. If ADBC closes a session with an open transaction, each of its statements was
+    # committed.
     with flight.connect(cluster.uri) as client:
         options = flight.FlightCallOptions(headers=[client.authenticate_basic_token("kea", "")])
         for query in ("BEGIN", f"INSERT INTO {empty_table} (k) VALUES (1)"):
             client.get_flight_info(statement(query), options)
         list(client.do_action(flight.Action("CloseSession", b""), options))
-        # The session's BEGIN is gone with it.
+        # The BEGIN of the session ended with the session.
         client.get_flight_info(statement("ROLLBACK"), options)
     assert connection.sql(f"SELECT count(*) AS n FROM {empty_table}").rows() == [(1,)]
 
@@ -229,7 +231,7 @@ def test_token_rotation(tmp_path):
         with dbapi.connect(cluster.uri, db_kwargs=login, autocommit=True) as driver, driver.cursor() as cursor:
 
             def outlived() -> bool:
-                # The driver was told another token, and takes it.
+                # The gateway has sent the driver another token, and the driver uses it.
                 cursor.execute("SELECT user_name FROM system.queries")
                 assert cursor.fetchall() == [("admin",)]
                 return has_expired()
@@ -239,7 +241,7 @@ def test_token_rotation(tmp_path):
 
 
 def handshake(address: str, shown: str) -> str | None:
-    """The token in the headers of the answer to a handshake with one empty message, as drivers send it."""
+    """Returns the token in the headers of the answer to a handshake with one empty message, as drivers send it."""
     with grpc.insecure_channel(address) as channel:
         call = channel.stream_stream("/arrow.flight.protocol.FlightService/Handshake")
         answers = call(iter([b""]), metadata=[("authorization", shown)])
@@ -260,7 +262,7 @@ def test_worker_handshake(tmp_path):
 
 
 def test_reuse_and_dead_locations(tmp_path):
-    # Workers tell clients an address at which nobody listens.
+    # The workers give clients an address at which nobody listens.
     with Processes(tmp_path, {"VOLARY_WORKER__CLIENTS__ADVERTISE": "127.0.0.1:1"}) as processes:
         for _ in range(2):
             processes.add_worker()

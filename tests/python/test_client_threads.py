@@ -1,4 +1,4 @@
-"""The thread that waits for the main one where a program has its own handler of Ctrl-C."""
+"""Tests the thread that waits instead of the main thread if a program has its own handler of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from volary._interrupt import Interruptible
 
 
 def helpers() -> list[threading.Thread]:
-    """The threads of connections."""
+    """Returns the helper threads of connections."""
     return [thread for thread in threading.enumerate() if thread.name == "volary"]
 
 
@@ -54,7 +54,7 @@ def test_rows_that_were_given_away_are_not_held(cluster):
         del rows
         gc.collect()
         assert forgotten() is None
-        # What the helper has returned last is not held, either.
+        # The last value that the helper thread returned is not held either.
         batch = next(connection.sql("SELECT 1").batches())
         held = weakref.ref(batch)
         del batch

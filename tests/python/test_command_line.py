@@ -1,4 +1,4 @@
-"""The command line as users and scripts meet it: what it prints, where, and with which exit code it ends."""
+"""Tests the command line as users and scripts see it: what it prints, to which stream, and its exit code."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FEATHERS = 1_500
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of the cluster `aviary`."""
+    """The directory of the cluster `aviary`."""
     return tmp_path_factory.mktemp("aviary")
 
 
 @pytest.fixture(scope="module")
 def aviary(directory: Path) -> Iterator[LocalCluster]:
-    """Two workers with the sharded table `birds` and the reference table `feathers`. No other table outlives a test."""
-    # What nodes report is soon what is there.
+    """Two workers with the sharded table `birds` and the reference table `feathers`. Tests drop their own tables."""
+    # With short intervals, the reports of the nodes are soon up to date.
     settings = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "50ms"}
     with LocalCluster(directory, workers=2, settings=settings) as cluster:
         with cluster.connect() as connection:
@@ -65,13 +65,13 @@ def aviary(directory: Path) -> Iterator[LocalCluster]:
 
 
 def sql(cluster: LocalCluster, *arguments: str | Path, stdin: str = "") -> Ended:
-    """`volary sql` at a cluster."""
+    """Runs `volary sql` on a cluster."""
     return run("volary", "sql", f"--gateway={cluster.uri}", *arguments, stdin=stdin)
 
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """The URI of a port at which nobody listens, nor will."""
+    """The URI of a port at which nobody will listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"grpc://127.0.0.1:{taken.getsockname()[1]}"
@@ -81,7 +81,7 @@ def nowhere() -> Iterator[str]:
 
 
 def sections(text: str) -> dict[str, list[tuple[str, ...]]]:
-    """The tables of `volary status` by their titles: headings first, then rows."""
+    """Returns the tables of `volary status` by their titles. Each has its header first and then its rows."""
     found = {}
     for section in text.rstrip("\n").split("\n\n"):
         title, head, *rest = section.split("\n")
@@ -92,7 +92,7 @@ def sections(text: str) -> dict[str, list[tuple[str, ...]]]:
 
 
 def size(number: int) -> str:
-    """As sizes of small tables are shown."""
+    """Returns how the size of a small table is shown."""
     assert 1024 <= number < 1024**2
     return f"{number / 1024:.2f} KiB"
 
@@ -104,7 +104,7 @@ def answers(cluster: LocalCluster, statement: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def reported(aviary: LocalCluster) -> LocalCluster:
-    """The cluster, when its workers have reported what was written, and that they are done."""
+    """The cluster after its workers have reported all written rows and that they are idle."""
     query = (
         "SELECT sum(rows) = (SELECT sum(rows) FROM system.shards), sum(memory_reserved_bytes), sum(running_fragments) "
         "FROM system.nodes"
@@ -181,7 +181,7 @@ def test_status_as_json_is_one_object_with_the_numbers_as_they_are(reported: Loc
         nodes = connection.sql("SELECT * FROM system.nodes ORDER BY id").to_arrow().to_pylist()
         shards = connection.sql("SELECT * FROM system.shards ORDER BY table_name, worker_id").to_arrow().to_pylist()
     assert shown["tables"] == tables
-    # The time of the last report is another one by now.
+    # The time of the last report has changed in the meantime.
     assert [{**node, "last_heartbeat_ms": 0} for node in shown["nodes"]] == [
         {**node, "last_heartbeat_ms": 0} for node in nodes
     ]
@@ -217,7 +217,7 @@ def test_an_address_that_is_none_is_refused() -> None:
     )
 
 
-# volary sql: where statements come from
+# volary sql: the source of statements
 
 SCRIPT = """\
 -- A comment; with a semicolon.
@@ -236,13 +236,13 @@ def test_statements_come_from_argument_file_or_standard_input(aviary: LocalClust
     file = tmp_path / "script.sql"
     file.write_text(SCRIPT)
     arguments, stdin = {
-        # It begins like a flag.
+        # The argument begins like a flag.
         "argument": (["--", SCRIPT], "SELECT 'not read'"),
         "--file": ([f"--file={file}"], "SELECT 'not read'"),
         "standard input": ([], SCRIPT),
     }[way]
     assert sql(aviary, "--output=csv", *arguments, stdin=stdin) == (0, "k,name\n1,a;b\n2,\nn;\n2\n", "")
-    # What is said about rows is none of them.
+    # Messages about the rows are not part of the rows.
     code, out, err = sql(aviary, *arguments, stdin=stdin)
     assert (code, out) == (0, "k  name\n─  ────\n1  a;b\n2  NULL\nn;\n──\n 2\n")
     assert err == "(done)\n(2 rows written)\n(2 rows)\n(1 row)\n(done)\n"
@@ -267,7 +267,7 @@ def test_a_statement_and_a_file_are_not_taken_together(aviary: LocalCluster, tmp
     assert "cannot be used with" in err
 
 
-# volary sql: how rows are written
+# volary sql: the form of the rows
 
 BIRDS = "SELECT * FROM birds ORDER BY k"
 
@@ -291,7 +291,7 @@ def test_a_line_break_within_a_value_is_one_value_of_csv_and_json(aviary: LocalC
     assert list(csv.reader(io.StringIO(out, newline=""))) == [["a", "b", "c"], ['two\nlines\t"', "", "3"]]
     _, out, _ = sql(aviary, "--output=json", statement)
     assert out == '{"a":"two\\nlines\\t\\"","b":"","c":3}\n'
-    # A table is for people: a value is in one line of it.
+    # A table is for people and shows each value on one line.
     _, out, _ = sql(aviary, statement)
     assert out == 'a            b  c\n───────────  ─  ─\ntwo lines "     3\n'
 
@@ -361,7 +361,7 @@ def test_a_table_shows_a_thousand_rows_and_all_only_if_wanted(aviary: LocalClust
     statement = "SELECT n FROM generate_series(1, 1501) t(n) ORDER BY n"
     assert sql(aviary, statement).out.splitlines()[-2:] == ["1000", "… 501 rows more; --max-rows 0 shows all"]
     assert sql(aviary, "--max-rows=0", statement).out.splitlines()[-2:] == ["1500", "1501"]
-    # What programs read is never cut.
+    # The output for programs is never cut.
     assert sql(aviary, "--max-rows=2", "--output=csv", statement).out.splitlines()[-1] == "1501"
     assert sql(aviary, "--max-rows=2", "--output=json", statement).out.splitlines()[-1] == '{"n":1501}'
 
@@ -444,7 +444,7 @@ def test_a_reader_that_has_enough_is_no_error(aviary: LocalCluster) -> None:
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
-# volary sql: what fails
+# volary sql: failures
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ SELECT 3 AS c;
 def test_the_shell_runs_what_is_typed_and_goes_on_after_an_error(aviary: LocalCluster, tmp_path: Path) -> None:
     keyboard, terminal = os.openpty()
     out, err = tmp_path / "out", tmp_path / "err"
-    # Without movements of a cursor; and the history goes where nobody misses it.
+    # "dumb" means no cursor movements. The history goes to a temporary directory.
     settings = {"TERM": "dumb", "HOME": str(tmp_path), "VOLARY_URI": aviary.uri}
     with out.open("wb") as output, err.open("wb") as errors:
         shell = subprocess.Popen(
@@ -576,7 +576,7 @@ def demo_arguments(data: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
-    """The data directory of a demo that has ended, and what it left."""
+    """The data directory and the output of a demo that has ended."""
     data = tmp_path_factory.mktemp("demo") / "data"
     return data, run("volary", *demo_arguments(data), "--exit", seconds=120)
 
@@ -607,7 +607,7 @@ def test_the_demo_shows_what_its_queries_found_and_asked(demo: tuple[Path, Ended
     queries = {found["title"]: found for found in QUERY.finditer(out)}
     assert list(queries) == ["Key lookup", "GROUP BY", "Co-located join", "TPC-H Q1", "TPC-H Q3", "TPC-H Q18"]
     assert {title: (found["workers"], found["shards"], found["all"]) for title, found in queries.items()} == {
-        # That is the point: one worker and one shard of all.
+        # The key lookup asks only one worker and one shard.
         "Key lookup": ("1", "1", "64"),
         "GROUP BY": ("2", "64", "64"),
         "Co-located join": ("2", "128", "128"),
@@ -615,7 +615,7 @@ def test_the_demo_shows_what_its_queries_found_and_asked(demo: tuple[Path, Ended
         "TPC-H Q3": ("2", "192", "192"),
         "TPC-H Q18": ("2", "256", "256"),
     }
-    # A result is below its query, its first five rows.
+    # The first five rows of a result are shown below its query.
     lines = out.splitlines()
     (lookup,) = [line for line in lines if re.match(r" +7  1996-01-10  ", line)]
     assert lookup.split()[:3] == ["7", "1996-01-10", "2-HIGH"]
@@ -624,7 +624,7 @@ def test_the_demo_shows_what_its_queries_found_and_asked(demo: tuple[Path, Ended
 
 @contextlib.contextmanager
 def started(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A process, and the file of what it prints."""
+    """Starts a process. Yields it with the file of its output."""
     path = directory / "demo.out"
     with (
         path.open("wb") as output,
@@ -644,7 +644,7 @@ def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tm
         out = path.read_text()
         assert "The tables are there from an earlier run (1,500 orders)\n" in out
         assert "The cluster serves on; Ctrl-C stops it." in out
-        # From Python.
+        # The line for Python
         python = re.search(
             r'^  Python +import volary; volary\.connect\("(.*)"\)\.sql\("SHOW TABLES"\)', out, re.MULTILINE
         )
@@ -664,7 +664,7 @@ def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tm
                 **{"Key lookup": 1, "GROUP BY": 5, "Co-located join": 5},
                 **rows,
             }
-        # From the other clients.
+        # The lines for the other clients
         address = uri.removeprefix("grpc://")
         assert f"shell    volary sql --gateway {uri}\n" in out
         assert f'  ADBC     adbc_driver_flightsql.dbapi.connect("{uri}")\n' in out
@@ -682,7 +682,7 @@ def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tm
 
 @contextlib.contextmanager
 def logging_pair(directory: Path, **settings: str) -> Iterator[Processes]:
-    """A gateway and two workers as processes, with a table that both have rows of."""
+    """A gateway and two workers as processes, with a table whose rows are on both workers."""
     with Processes(directory, settings) as processes:
         processes.add_worker()
         processes.add_worker()
@@ -701,7 +701,7 @@ def who_logged(processes: Processes, query_id: str) -> set[str]:
 
 
 def analyse(processes: Processes, query: str) -> tuple[str, int, str]:
-    """Runs a query: its id, how many workers it asked, and the name of the slowest of them."""
+    """Runs a query. Returns its id, the number of workers that it asked, and the name of the slowest of them."""
     ((_, plan),) = processes.sql(f"EXPLAIN ANALYZE {query}")
     query_id = re.search(r"^query: ([0-9a-f-]{36}) rows=", plan, re.MULTILINE)
     asked = re.search(r"ShardScanExec: table=birds, .* workers=(\d)/2", plan)
@@ -743,7 +743,7 @@ FAILS = "SELECT v / (k - 7) FROM birds WHERE k = 7"
 
 
 def failure_of(processes: Processes) -> tuple[str, str]:
-    """From the text of an error that a worker makes: the id of the query, and the name of the worker."""
+    """Returns the query's id and the worker's name from the text of an error that a worker raises."""
     with pytest.raises(volary.InvalidArgumentError, match="Divide by zero") as caught:
         processes.sql(FAILS)
     found = re.match(r"query ([0-9a-f-]{36}): worker (\w+) at ", caught.value.message)
@@ -758,7 +758,7 @@ def test_the_id_in_the_text_of_an_error_is_in_the_gateways_log_by_default(tmp_pa
         assert " INFO " in line
         assert f"query_id={query_id}" in line
         assert "Divide by zero" in line
-        # One that cannot be planned says its id, too.
+        # The error of a statement that cannot be planned has the query's id, too.
         with pytest.raises(volary.NotFoundError, match=r"query [0-9a-f-]{36}: "):
             processes.sql("SELECT k FROM brids")
 

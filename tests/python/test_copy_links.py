@@ -1,4 +1,4 @@
-"""COPY below roots with links in them: links that never end, and links that lead out of a root and into it again."""
+"""Tests COPY from roots with links: links that never end, and links that lead out of a root and back into it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.server
 
 REFUSALS = (volary.NotFoundError, volary.InvalidArgumentError, volary.PermissionDeniedError, volary.UnavailableError)
 SECRET = 4711
-"""A row of a file outside of the root."""
+"""The value in a file outside of the root."""
 
 
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An allowed root with links that never end, beside a file that nobody may read."""
+    """An allowed root with links that never end, next to a file that nobody may read."""
     outside = tmp_path_factory.mktemp("linked")
     (outside / "secret.csv").write_text(f"{SECRET}\n")
     root = outside / "root"
@@ -30,17 +30,17 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "plain" / "rows.csv").write_text("4\n")
     (root / "rows.csv").write_text("1\n2\n")
     (below / "more.csv").write_text("3\n")
-    # One that is another one, which is the first one again.
+    # Links to other links, which lead back to the first one.
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")
     (root / "a.csv").symlink_to("b.csv")
     (root / "b.csv").symlink_to("a.csv")
     (root / "itself.csv").symlink_to("itself.csv")
-    # Directories that are in themselves.
+    # Directories that contain themselves.
     (below / "loop").symlink_to("..")
     (below / "here").symlink_to(".")
     (root / "plain_too").symlink_to("sub/loop/plain")
-    # Out of the root, and from there into it again.
+    # Links that lead out of the root, from where a path can lead back into it.
     (root / "up").symlink_to("..")
     (below / "up").symlink_to("../..")
     return root
@@ -48,7 +48,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def open_door(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An allowed root with links to a directory that nobody may read, and none that never ends."""
+    """An allowed root with links to a directory that nobody may read. None of the links is endless."""
     outside = tmp_path_factory.mktemp("open_door")
     (outside / "secrets").mkdir()
     (outside / "secrets" / "secret.csv").write_text(f"{SECRET}\n")
@@ -67,7 +67,8 @@ def cluster(linked: Path, open_door: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def copied(connection: volary.Connection, table: str, location: str) -> list[int] | None:
-    """The keys that are loaded, or None if COPY is refused: it says why, then, and loads nothing."""
+    """Returns the loaded keys, or None if COPY is refused. Checks that a refusal names the location and loads nothing.
+    """
     with within(PATIENCE_SECONDS):
         said = None
         try:
@@ -148,5 +149,5 @@ def test_no_link_leads_to_a_file_outside_of_the_root(open_door, connection, empt
 
 
 def test_a_link_out_of_the_root_and_into_it_again_leads_to_the_file(linked, connection, empty_table):
-    """Where a file really is decides, and not on which way it is reached."""
+    """The real location of a file decides, and not the path by which it is reached."""
     assert copied(connection, empty_table, f"{linked}/up/root/rows.csv") == [1, 2]

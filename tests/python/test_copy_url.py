@@ -1,4 +1,4 @@
-"""COPY from a web server or an object store: what is read of it, what is not, and what is said of one that fails."""
+"""Tests COPY from a web server or an object store: what it reads, what it does not read, and its errors."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class File:
 
     content: bytes
     status: int | None = None
-    """What every request is answered with instead."""
+    """The status that all requests for the file are answered with, instead of its content."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Beside those that every file has."""
+    """Headers in addition to those that every file has."""
     breaks: int = 0
-    """So many times the connection ends after half of what was asked for."""
+    """Number of times that the connection ends after half of the requested bytes."""
     hangs: bool = False
-    """Nothing is answered before the server ends."""
+    """Whether the file's requests are not answered before the server ends."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came."""
+    """A request that the server got."""
 
     method: str
     path: str
@@ -47,14 +47,14 @@ class Request:
 
     @property
     def bytes(self) -> int:
-        """How many are asked for by the range, which names its first and its last."""
+        """The number of requested bytes. The range names the first and the last byte."""
         assert self.range is not None, self
         first, last = self.range.removeprefix("bytes=").split("-")
         return int(last) - int(first) + 1
 
 
 class WebServer(http.server.ThreadingHTTPServer):
-    """Files on a port of 127.0.0.1, until the context is left. It lists no folders, as most do not."""
+    """A server for files on a port of 127.0.0.1, until the context is left. Like most servers, it lists no folders."""
 
     daemon_threads = True
 
@@ -70,7 +70,7 @@ class WebServer(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def serve(self, path: str, file: File) -> str:
-        """The URL of the file; the requests are counted from here on."""
+        """Adds a file and returns its URL. Forgets all earlier requests."""
         self.files[path] = file
         self.requests.clear()
         return self.url + path
@@ -101,7 +101,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._begin(405, 0)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: tests look at the requests."""
+        """Logs nothing, because the tests look at the requests."""
 
     def _note(self) -> None:
         self.server.requests.append(Request(self.command, self.path, self.headers["Range"]))
@@ -136,7 +136,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             file.breaks -= 1
             end -= (end - start + 1) // 2
             self.close_connection = True
-        # The other side may have enough, or be gone.
+        # The other side may have closed the connection.
         with contextlib.suppress(OSError):
             self.wfile.write(file.content[start:end])
             if self.close_connection:
@@ -144,9 +144,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 STORES = {"s3": "/bucket/data/{}.csv", "az": "/bucket/data/{}.csv", "gs": "/bucket/data%2F{}%2Ecsv"}
-"""The object stores, by scheme, and how they ask for a file below /data."""
+"""The object stores by scheme, with the path that each of them requests for a file below /data."""
 OF_STORES = {"ETag": '"1"', "Last-Modified": "Tue, 24 Nov 2026 08:00:00 GMT"}
-"""The headers that every file of a store has."""
+"""The headers of every file of an object store."""
 
 
 @pytest.fixture(scope="module")
@@ -165,18 +165,18 @@ def other_server() -> Iterator[WebServer]:
 def cluster(
     server: WebServer, other_server: WebServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalCluster]:
-    """One that may read what both servers have below /data, and what the first has as an object store."""
+    """A cluster that may read below /data of both servers, and what the first server has as an object store."""
     roots = [f"{server.url}/data", f"{other_server.url}/data/", *(f"{store}://bucket/data" for store in STORES)]
     settings = {
         "VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS": ",".join(roots),
-        # Which stores there are, and that nobody logs in to them.
+        # The addresses of the object stores, without a login.
         "AWS_ENDPOINT": server.url,
         "GOOGLE_BASE_URL": server.url,
         "AZURE_STORAGE_ENDPOINT": server.url,
         "AZURE_STORAGE_ACCOUNT_NAME": "account",
         "SKIP_SIGNATURE": "true",
         "ALLOW_HTTP": "true",
-        # Whoever runs the tests may have a proxy.
+        # The user who runs the tests may have set a proxy.
         "NO_PROXY": "127.0.0.1,localhost",
     }
     with LocalCluster(tmp_path_factory.mktemp("cluster"), workers=2, settings=settings) as cluster:
@@ -197,7 +197,7 @@ def parquet(**columns: list) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-# What is read.
+# What is read
 
 LOADED = [(1, "one"), (2, None), (3, "three, or so")]
 CSV = b'k,name\n1,one\n2,\n3,"three, or so"\n'
@@ -244,7 +244,7 @@ def test_of_a_parquet_file_only_the_ranges_of_the_wanted_columns_are_read(server
     assert connection.sql(f"COPY {empty_table} (k) FROM '{url}'").rows_affected == COUNT
     found = connection.sql(f"SELECT count(*), sum(k), count(name) FROM {empty_table}").rows()
     assert found == [(COUNT, sum(KEYS), 0)]
-    # The keys, and what is read of the end to find them.
+    # COPY reads the keys, and the end of the file to find them.
     asked_for = sum(request.bytes for request in server.requests if request.method == "GET")
     assert 8 * COUNT / 2 < asked_for < len(content) * 0.75
 
@@ -255,7 +255,7 @@ def test_a_file_is_read_on_where_its_connection_ended(server, connection, empty_
         ("/data/broken.csv", "\n".join(["k,name", *lines]).encode()),
         ("/data/broken.parquet", parquet(k=KEYS, name=NAMES)),
     ]:
-        # That the file is still the same one is known by its tag.
+        # The tag shows that the file is still the same.
         url = server.serve(path, File(content, breaks=2, headers={"ETag": '"1"'}))
         assert copied(connection, empty_table, url) == COUNT
         assert server.files[path].breaks == 0
@@ -266,7 +266,7 @@ def test_a_file_is_read_on_where_its_connection_ended(server, connection, empty_
 def test_a_file_is_read_as_it_is_now_and_not_as_one_of_its_name_was_before(
     server, other_server, connection, empty_table
 ):
-    # Of equal size, without a time, and not with the same columns in the same places.
+    # The two files have the same size and no modification time, but their columns are in different places.
     before = parquet(k=["1", "2"], name=["3", "4"])
     now = parquet(name=["5", "6"], k=["7", "8"])
     assert len(before) == len(now)
@@ -279,13 +279,13 @@ def test_a_file_is_read_as_it_is_now_and_not_as_one_of_its_name_was_before(
 def test_the_query_of_a_url_is_not_left_out(server, connection, empty_table):
     server.serve("/data/versions.csv", File(b"k,name\n1,first\n"))
     url = server.serve("/data/versions.csv?version=2", File(b"k,name\n2,second\n"))
-    # Refused, or asked for as it is written: it may stand for another file.
+    # The URL is either refused or requested exactly as written, because its query may select another file.
     with contextlib.suppress(volary.InvalidArgumentError):
         copied(connection, empty_table, url)
     assert rows(connection, empty_table) in ([], [(2, "second")])
 
 
-# What is not read.
+# What is not read
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_an_object_store_leads_nobody_anywhere_else(server, other_server, connec
     assert rows(connection, empty_table) == []
 
 
-# Servers that fail.
+# Servers that fail
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_half_of_a_file_is_an_error_with_the_url_and_nothing_of_it_is_seen(serve
     url = server.serve(path, File(content, breaks=ALWAYS))
     with pytest.raises(volary.Error) as caught:
         copied(connection, empty_table, url)
-    # It is not the file that is damaged: what a server does not send today it may send tomorrow.
+    # The file is not damaged: the server may send the rest of it later.
     assert type(caught.value) is volary.UnavailableError, str(caught.value)
     assert url in caught.value.message
     assert rows(connection, empty_table) == []

@@ -1,4 +1,4 @@
-"""Nodes that find a file missing or damaged when they start: all acknowledged rows, or an error that names it."""
+"""Tests nodes with a missing or damaged file at their start: all acknowledged rows, or an error that names the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from processes import Processes, Worker, binary, environment, until
 import volary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# What docs/repair.md tells to do, in its order.
+# The commands that docs/repair.md recommends, in its order.
 RESTORE_MANIFEST, RECOVER = re.findall(
     r"```sh\n(.*?)```", (REPOSITORY / "docs/repair.md").read_text("utf-8"), re.DOTALL
 )
@@ -31,7 +31,7 @@ QUERIES = (
     "SELECT * FROM kinds WHERE id > 0 ORDER BY id",
     "SELECT nests.k, kinds.name FROM nests JOIN kinds ON nests.v = kinds.id WHERE k < 100 ORDER BY 1",
 )
-# A scrub at full speed, again and again; and no segment is compared with its checksum when it is first needed.
+# Scrubs at full speed all the time. Segments are not compared with their checksums when they are first needed.
 SCRUBBING = {
     "VOLARY_WORKER__STORAGE__SCRUB_INTERVAL": "20ms",
     "VOLARY_WORKER__STORAGE__SCRUB_RATE": "1GiB",
@@ -60,7 +60,7 @@ def make_tables(processes: Processes) -> None:
 
 
 def insert(processes: Processes, start: int, count: int) -> None:
-    """Rows of all shards, and a failed write beside them."""
+    """Writes rows into all shards, and lets another write fail."""
     rows = f"SELECT n, n % 3 FROM generate_series({start}, {start + count - 1}) AS t(n)"
     processes.sql(f"INSERT INTO nests {rows}")
     with pytest.raises(volary.Error):
@@ -78,7 +78,7 @@ def answers(processes: Processes) -> list[list[tuple[Any, ...]]]:
 
 
 def answer_of(processes: Processes, query: str) -> list[tuple[Any, ...]] | volary.Error | None:
-    """The rows, or why there are none; `None` if that is to be asked again."""
+    """Returns the rows or the error of a query, or `None` if the query should be repeated."""
     try:
         return processes.sql(query)
     except volary.UnavailableError:
@@ -88,7 +88,7 @@ def answer_of(processes: Processes, query: str) -> list[tuple[Any, ...]] | volar
 
 
 class Stopped(NamedTuple):
-    """A cluster of two workers that has stopped, and copies of its directories."""
+    """A cluster of two workers that has stopped, with copies of its directories."""
 
     processes: Processes
     whole: Path
@@ -96,11 +96,11 @@ class Stopped(NamedTuple):
     answers: list[list[tuple[Any, ...]]]
 
     def copy_of(self, file: Path) -> Path:
-        """The file as it was at the end."""
+        """Returns the copy of a file from the end."""
         return self.whole / file.relative_to(self.processes.directory)
 
     def older_copy_of(self, file: Path) -> Path:
-        """The file as it was before the last rows."""
+        """Returns the copy of a file from before the last rows were written."""
         return self.older / file.relative_to(self.processes.directory)
 
     def nodes(self) -> list[Path]:
@@ -108,7 +108,7 @@ class Stopped(NamedTuple):
         return [node.data_dir for node in nodes]
 
     def restore(self) -> None:
-        """All files as they were at the end."""
+        """Restores all files as they were at the end."""
         for directory in self.nodes():
             shutil.rmtree(directory)
             shutil.copytree(self.copy_of(directory), directory)
@@ -116,7 +116,7 @@ class Stopped(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
-    """With rows from before and after a copy was made."""
+    """A stopped cluster that wrote rows before and after its older copy was made."""
     directory = tmp_path_factory.mktemp("damage")
     copies = tmp_path_factory.mktemp("copies")
     with Processes(directory) as processes:
@@ -138,12 +138,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
 
 
 def shards_of(worker: Worker) -> list[Path]:
-    """The directories of its shards of the largest table."""
+    """Returns the directories of the worker's shards of the largest table."""
     return sorted(worker.data_dir.glob("tables/1/*"))
 
 
 FILES: dict[str, Callable[[Processes], tuple[Path, Path]]] = {
-    # Each with another one of its kind.
+    # Each file comes with another file of the same kind.
     "gateway's volary.json": lambda p: (p.gateway.data_dir / "volary.json", p.workers[0].data_dir / "volary.json"),
     "catalog.redb": lambda p: (p.gateway.data_dir / "catalog.redb", p.gateway.data_dir / "volary.json"),
     "worker's volary.json": lambda p: (p.workers[0].data_dir / "volary.json", p.workers[1].data_dir / "volary.json"),
@@ -167,7 +167,7 @@ FILES: dict[str, Callable[[Processes], tuple[Path, Path]]] = {
 
 
 def repair(commands: str, places: dict[str, Path]) -> None:
-    """Does what the page says, with these directories for its own."""
+    """Runs the commands of the page, with its directories replaced by those of the test."""
     for theirs, ours in places.items():
         assert theirs in commands
         commands = commands.replace(theirs, str(ours))
@@ -213,13 +213,13 @@ CASES = [
     (file, damage)
     for file in FILES
     for damage in DAMAGES
-    # What is never changed has no older content.
+    # Segments never change, so they have no older content.
     if not (damage == "rolled back" and "segment" in file)
 ]
 
 
 def segments(stopped: Stopped) -> list[bytes]:
-    """The contents of all files with rows."""
+    """Returns the contents of all files with rows."""
     return sorted(file.read_bytes() for node in stopped.nodes() for file in node.rglob("*.parquet"))
 
 
@@ -232,13 +232,13 @@ def test_a_damaged_file_is_named_or_does_not_matter_and_no_row_is_deleted(
     path, other = FILES[file](processes)
     DAMAGES[damage](stopped, path, other)
     before = segments(stopped)
-    # Which file it is, or another one of the directory that does not fit it.
+    # The error names the damaged file, or another file of the directory that does not fit it.
     names = [path.name, other.name, "manifest.json is missing", "manifest.json is not the newest", "catalog.redb"]
     try:
         start(processes)
     except AssertionError:
         said = "".join(node.running().tail() for node in [processes.gateway, *processes.workers] if node.process)
-        # Those that did start may not be ready to be stopped.
+        # Nodes that have started may not be ready to be stopped yet.
         for node in [processes.gateway, *processes.workers]:
             node.end()
         assert any(name in said for name in names), said
@@ -270,7 +270,7 @@ def test_a_shard_whose_manifest_was_lost_is_whole_again_when_the_manifest_is_res
     start(processes)
     with pytest.raises(volary.Error, match=r"manifest\.json is missing"):
         answers(processes)
-    # A row for the shard would be lost with it.
+    # A row that is written to the shard now would be lost, too.
     rows = f"SELECT n, 1 FROM generate_series(1000, {1000 + 10 * SHARDS}) AS t(n)"
     with pytest.raises(volary.Error, match=r"manifest\.json is missing"):
         processes.sql(f"INSERT INTO nests {rows}")
@@ -326,7 +326,7 @@ def test_a_bit_that_flips_in_a_page_while_the_worker_runs_is_no_wrong_value(tmp_
                     except volary.Error as error:
                         assert segment.name in str(error), error  # noqa: PT017
                 segment.write_bytes(content)
-                # What was found damaged is not used until the worker starts again.
+                # A segment that was found damaged is not used until the worker restarts.
                 worker.running().stop()
                 worker.start()
         assert [processes.sql(query) for query in (whole, one)] == expected
@@ -361,14 +361,14 @@ def test_a_restored_catalog_serves_nothing_until_it_is_recovered_and_brings_no_r
         files = worker.files()
         processes.gateway.running().stop()
 
-        # The better way: the newest copy.
+        # The better repair uses the newest copy of the catalog.
         shutil.copy(newest, catalog)
         processes.gateway.start()
         until(lambda: len(answered(processes)) == 5, "the worker goes on with the newest catalog")
         assert worker.files() == files
         processes.gateway.running().stop()
 
-        # The other one.
+        # The other repair recovers from an older copy.
         shutil.copy(backup, catalog)
         repair(RECOVER, {"/var/lib/volary/gateway": processes.gateway.data_dir})
         processes.gateway.start()
@@ -384,7 +384,7 @@ def test_a_restored_catalog_serves_nothing_until_it_is_recovered_and_brings_no_r
 
 
 def answered(processes: Processes) -> list[tuple[Any, ...]]:
-    """The rows; none while they are refused."""
+    """Returns the rows, or no rows while the query is refused."""
     try:
         return processes.sql("SELECT k FROM nests WHERE k > 0")
     except volary.Error:
@@ -400,7 +400,7 @@ def test_a_worker_that_was_away_while_a_restored_catalog_went_on_does_not_bring_
         processes.gateway.running().stop()
         backup = shutil.copy(catalog, tmp_path / "backup.redb")
         processes.gateway.start()
-        # Only the second worker gets a row that the backup does not know.
+        # Only the second worker gets a row that is not in the backup.
         key = pq.read_table(second.files()[0])["k"][0].as_py()
         processes.sql(f"INSERT INTO nests VALUES ({key})")
         processes.gateway.running().stop()
@@ -456,7 +456,9 @@ def test_rows_are_taken_as_soon_as_a_gateway_serves(tmp_path: Path) -> None:
 
 @pytest.fixture
 def first_format(tmp_path: Path) -> Iterator[Processes]:
-    """A gateway and two workers, which are not started, with directories of a release without checksums and tallies."""
+    """A gateway and two workers with directories of a release without checksums and tallies. The workers are not
+    started.
+    """
     with tarfile.open(FIRST_FORMAT) as archive:
         archive.extractall(tmp_path, filter="data")
     processes = Processes(tmp_path)

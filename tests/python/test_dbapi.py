@@ -1,4 +1,6 @@
-"""The ADBC driver's DB-API as its users write it, without the Volary client: what it sends must be understood."""
+"""Tests the ADBC driver's DB-API in the way its users write it, without the Volary client. The gateway must understand
+what the driver sends.
+"""
 
 import datetime
 import decimal
@@ -228,7 +230,7 @@ UNSUPPORTED = pytest.mark.parametrize(
 )
 
 
-# The driver takes UNIMPLEMENTED for the answer that nothing can be prepared, and forgets what was said.
+# The driver takes UNIMPLEMENTED as the answer that nothing can be prepared, and drops the error's message.
 @UNSUPPORTED
 def test_what_is_not_supported_is_refused_with_the_reason(driver, cursor, birds, query, reason):
     plain, bound = (query.format(birds=birds, least=least) for least in ("0", "?"))
@@ -241,7 +243,8 @@ def test_what_is_not_supported_is_refused_with_the_reason(driver, cursor, birds,
         lambda _: as_a_query_that_is_not_prepared(driver, plain),
         lambda _: as_an_update(driver, plain),
     ):
-        # A cursor that failed to prepare a text takes it for prepared when it is given it again.
+        # If a cursor has failed to prepare a text, it takes the same text for prepared the next time. So each call gets
+        # a fresh cursor.
         with driver.cursor() as fresh, pytest.raises(dbapi.ProgrammingError) as caught:
             execute(fresh)
         assert caught.value.status_code == adbc.AdbcStatusCode.INVALID_ARGUMENT
@@ -332,7 +335,7 @@ NEXT_KEY = "SELECT coalesce(max(k), 0) + 1 FROM {t}"
         ("INSERT INTO {t} (k, price) VALUES ($2, $1), ($2 + 100, $1)", [(1.5, 1), (2.5, 2)]),
         ("INSERT INTO {t} (k, day) VALUES (?, ?)", [(1, NOON), (2, MIDNIGHT)]),
         ("INSERT INTO {t} (k, day) VALUES (?, ?)", [(1, "2026-01-01"), (2, "2026-01-02")]),
-        # A cast of the parameter to a date would make 12:00 the same moment as midnight.
+        # If the parameter were cast to a date, 12:00 and midnight would be equal.
         (
             "INSERT INTO {t} (k, price) VALUES (?, CASE WHEN ? > DATE '2026-01-01' THEN 1 ELSE 0 END)",
             [(1, NOON), (2, MIDNIGHT)],

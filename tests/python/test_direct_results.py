@@ -1,4 +1,4 @@
-"""Direct results: clients that fetch each worker's part of a result from the worker itself."""
+"""Tests direct results: clients fetch each worker's part of a result from the worker itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def info_of(client: flight.FlightClient, query: str, *headers: tuple[bytes, byte
 
 
 def at_worker(endpoint: flight.FlightEndpoint, *headers: tuple[bytes, bytes], **tls: bytes) -> pa.Table:
-    """The endpoint's rows, from its first location."""
+    """Fetches the rows of an endpoint from its first location."""
     location = endpoint.locations[0]
     assert endpoint.locations[1].uri == REUSE
     with flight.connect(location, **tls) as worker:
@@ -50,7 +50,7 @@ def client(cluster: LocalCluster) -> Iterator[flight.FlightClient]:
 
 @pytest.fixture(scope="module")
 def eggs(cluster: LocalCluster) -> Iterator[str]:
-    """The name of a table with the keys from 1 to ROWS, on all workers."""
+    """The name of a table with the keys from 1 to ROWS, which is on all workers."""
     with cluster.connect() as connection:
         connection.sql(
             "CREATE TABLE direct_eggs (k BIGINT NOT NULL, name VARCHAR, price DECIMAL(10, 2), laid DATE, "
@@ -60,14 +60,14 @@ def eggs(cluster: LocalCluster) -> Iterator[str]:
             "INSERT INTO direct_eggs SELECT value, 'egg ' || value, value / 4, DATE '2026-01-01', value % 7 "
             f"FROM generate_series(1, {ROWS})"
         )
-        # Where clients are sent to, workers say in their reports.
+        # Workers report the address for clients, so the gateway knows it only after their reports.
         with flight.connect(cluster.uri) as client:
             until(lambda: len(info_of(client, "SELECT * FROM direct_eggs").endpoints) == 3, "all workers have reported")
         yield "direct_eggs"
         connection.sql("DROP TABLE direct_eggs")
 
 
-# What is fetched from workers, and what is not
+# Results that come from workers, and results that do not
 
 
 def test_each_worker_gives_its_part_and_all_of_them_are_the_result(client, eggs):
@@ -162,7 +162,7 @@ def test_workers_send_the_types_that_were_announced(client, eggs):
         info = info_of(client, f"SELECT name, n FROM {eggs}", *headers)
         assert info.schema.types == [text, number]
         for endpoint in info.endpoints:
-            # The call for the rows need not say it again.
+            # The call for the rows does not need to ask for the types again.
             assert at_worker(endpoint).schema == info.schema
             assert client.do_get(endpoint.ticket).read_all().schema == info.schema
 
@@ -263,7 +263,7 @@ def test_a_session_asks_for_it_once(cluster, eggs):
         assert cursor.fetchone() == (ROWS * (ROWS + 1) // 2,)
 
 
-# Who may
+# Who may fetch rows
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def logged_in(cluster: LocalCluster, user: str, password: str) -> tuple[bytes, b
 
 @pytest.fixture
 def users(secured: LocalCluster, admin: volary.Connection) -> list[tuple[str, tuple[bytes, bytes]]]:
-    """Two users that may read `eggs`, and what they log in with."""
+    """Two users who may read `eggs`, with their authorization headers."""
     made = []
     for _ in range(2):
         name = f"reader_{next(_numbers)}"
@@ -318,7 +318,7 @@ def test_a_worker_serves_whom_the_ticket_is_for_and_nobody_else(secured, users):
                 at_worker(endpoint, *shown)
         with flight.connect(secured.uri) as client, pytest.raises(flight.FlightUnauthorizedError):
             client.do_get(endpoint.ticket, options(other))
-        # By name and password, too, which the worker asks the gateway about.
+        # A name and a password are accepted, too. The worker asks the gateway about them.
     name = users[0][0]
     basic = b"Basic " + base64.b64encode(f"{name}:{PASSWORD}".encode())
     wrong = b"Basic " + base64.b64encode(f"{name}:{PASSWORD}!".encode())
@@ -366,7 +366,7 @@ def test_clients_shake_hands_with_workers_as_with_gateways(secured, users):
         assert worker.do_get(info.endpoints[0].ticket, options(bearer)).read_all().schema == info.schema
         with pytest.raises(flight.FlightUnauthenticatedError):
             worker.authenticate_basic_token(name.encode(), b"wrong")
-    # The token is one of the gateway's, and good there.
+    # The gateway has made the token, so the token is also valid there.
     with flight.connect(secured.uri) as client:
         assert info_of(client, "SELECT * FROM eggs", bearer).endpoints
 
@@ -388,7 +388,7 @@ def test_a_ticket_that_was_altered_is_refused_everywhere(cluster, client, eggs):
                 with pytest.raises((flight.FlightUnauthorizedError, pa.ArrowInvalid)):
                     server.do_get(flight.Ticket(altered)).read_all()
         assert worker.do_get(endpoint.ticket).read_all().num_rows == 1
-        # A query's own ticket is the gateway's.
+        # Only the gateway can redeem the ticket of a whole query.
         descriptor = flight.FlightDescriptor.for_command(f"SELECT * FROM {eggs}".encode())
         whole = client.get_flight_info(descriptor).endpoints[0].ticket
         with pytest.raises(flight.FlightUnauthorizedError, match="was not sealed by this cluster"):
@@ -490,7 +490,7 @@ def test_clients_have_an_address_of_their_own_where_nodes_show_certificates(tmp_
             endpoints = until(planned, "all workers have reported")
             assert all(endpoint.locations[0].uri.startswith(b"grpc+tls://127.0.0.1:") for endpoint in endpoints)
             assert sum(at_worker(endpoint, tls_root_certs=ca).num_rows for endpoint in endpoints) == 100
-            # Nothing of what nodes say to each other is taken there.
+            # The address for clients accepts no messages between nodes.
             with flight.connect(endpoints[0].locations[0], tls_root_certs=ca) as worker:
                 for call in (
                     lambda: list(worker.do_action(flight.Action("volary.control", b""))),
@@ -523,7 +523,7 @@ def test_a_part_whose_worker_is_gone_is_an_error_that_names_it(tmp_path):
             assert len(failed) == 1
             with pytest.raises(flight.FlightUnavailableError, match="worker w"):
                 client.do_get(failed[0].ticket, options(timeout=30)).read_all()
-            # Nobody is sent to a worker that is known to be lost.
+            # No client is sent to a worker that is known to be lost.
             until(lambda: info_of(client, "SELECT * FROM eggs").endpoints[0].locations == [], "the worker is lost")
 
 
@@ -545,7 +545,7 @@ def test_one_worker_answers_in_order_and_too_many_are_not_named(tmp_path):
             assert shown["k"].to_pylist() == [100, 99, 98]
             assert at_worker(of("SELECT * FROM small"))["k"].to_pylist() == [7]
             processes.add_worker()
-            # Tables of another number of shards are placed anew.
+            # A table with another number of shards gets a new placement.
             processes.sql("CREATE TABLE two WITH (shards = 8) AS SELECT value AS k FROM generate_series(1, 100)")
             assert of("SELECT * FROM two").locations == []
 
@@ -567,7 +567,8 @@ def test_a_reader_that_stalls_loses_its_place(tmp_path):
             with flight.connect(endpoint.locations[0]) as worker, flight.connect(endpoint.locations[0]) as other:
                 stalled = worker.do_get(endpoint.ticket, options(login, timeout=60))
                 assert stalled.read_chunk().data.num_rows > 0
-                # Its only place is free when the first one's time has passed, though nobody reads.
+                # The only place becomes free when the first statement's time has passed, although its client does not
+                # read.
                 patient = other.do_get(planned("60s").ticket, options(login, timeout=60))
                 assert patient.read_all().num_rows == 100_000
                 with pytest.raises(flight.FlightTimedOutError):

@@ -1,4 +1,4 @@
-"""The examples of docs/clients run as they stand."""
+"""Runs the examples of docs/clients unchanged."""
 
 import re
 from pathlib import Path

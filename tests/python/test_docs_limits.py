@@ -1,4 +1,4 @@
-"""docs/limits.md is the page of this release, and its queries run as they stand."""
+"""Tests that docs/limits.md is the page of this release. Runs its queries unchanged."""
 
 import re
 import subprocess

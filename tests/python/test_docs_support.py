@@ -1,4 +1,4 @@
-"""The tests that docs/clients/support.md names are there. No server is needed."""
+"""Tests that the tests named in docs/clients/support.md exist. No server is needed."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "clients" / "support.md"
 PYTHON = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 JAVA = re.compile(r"`(\w+Test)\.(\w+)`")
-# The last cell of every row; of a row without a test it says why.
+# The last cell of each row. In a row without a test, the cell says why.
 SHOWN_BY = [
     line.strip("|").rsplit("|", 1)[1].strip()
     for line in PAGE.read_text(encoding="utf-8").splitlines()
@@ -25,7 +25,7 @@ def python_tests(file: str) -> set[str]:
 
 def java_tests(name: str) -> set[str]:
     (source,) = (TESTS / "jdbc").glob(f"src/test/java/**/{name}.java")
-    # A method comes after its annotations, whose arguments may have lines of their own.
+    # The name of a method comes after its annotations, whose arguments may be on several lines.
     annotated = re.split(r"@(?:Parameterized)?Test\b", source.read_text(encoding="utf-8"))[1:]
     return {found[1] for part in annotated if (found := re.search(r"^  (?:static )?void (\w+)\(", part, re.MULTILINE))}
 

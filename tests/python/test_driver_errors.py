@@ -1,6 +1,8 @@
-"""What users read when a statement fails, through every driver: each case has words that all of them show.
+"""Tests the error messages that users read when a statement fails, with each driver. All drivers must show the words of
+a case.
 
-A new driver is an entry of DRIVERS, a new case one of CASES. JDBC has tests of its own: ErrorsTest and FailuresTest.
+To add a driver, add an entry to DRIVERS. To add a case, add an entry to CASES. JDBC has its own tests: ErrorsTest and
+FailuresTest.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.server
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where a driver connects, and as whom; without a user, as nobody in particular."""
+    """The address that a driver connects to, and the user. Without a user, the driver shows no login."""
 
     uri: str
     user: str | None = None
@@ -40,7 +42,8 @@ class Gateway:
         return url if self.user is None else url.set(username=self.user, password=self.password)
 
 
-# Drivers. Each runs statements on one connection, the last one with values for its parameters, and reads its rows.
+# Drivers. Each of them runs statements on one connection. The last statement gets values for its parameters, and its
+# rows are read.
 
 Run = Callable[[Gateway, tuple[str, ...], tuple[object, ...]], None]
 
@@ -100,7 +103,7 @@ def by_pyarrow(gateway: Gateway, statements: tuple[str, ...], values: tuple[obje
 
 
 class ShellError(Exception):
-    """What `volary sql` has said on standard error."""
+    """The message of `volary sql` on standard error."""
 
 
 def by_the_shell(gateway: Gateway, statements: tuple[str, ...], _: tuple[object, ...]) -> None:
@@ -121,12 +124,12 @@ DRIVERS: dict[str, Run] = {
 WITHOUT_PARAMETERS = {"volary sql"}
 
 
-# Gateways.
+# Gateways
 
 
 @pytest.fixture(scope="module")
 def aviary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """With users, and tables."""
+    """A cluster with users and tables."""
     with LocalCluster(tmp_path_factory.mktemp("aviary"), workers=2, settings=SECURED) as cluster:
         admin = Gateway(cluster.uri, "admin", ADMIN_PASSWORD)
         with volary.connect(cluster.uri, **admin.login()) as connection:
@@ -138,13 +141,13 @@ def aviary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture
 def a_visitor(aviary: Gateway) -> Gateway:
-    """The same, as a user without rights."""
+    """The same cluster, for a user without rights."""
     return Gateway(aviary.uri, "kaka")
 
 
 @pytest.fixture(scope="module")
 def a_full_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """Its only place is taken, and nobody may wait."""
+    """A gateway whose only place is taken, and where no statement may wait."""
     settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__MAX_WAITING": "0"}
     with Processes(tmp_path_factory.mktemp("full"), settings) as processes, processes.connect() as connection:
         batches = connection.sql("SELECT n FROM generate_series(1, 100000000000) t(n)").batches()
@@ -154,7 +157,7 @@ def a_full_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
 
 @pytest.fixture(scope="module")
 def a_broken_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One of its workers was killed, and the gateway knows."""
+    """A cluster with a killed worker that the gateway knows to be lost."""
     with Processes(tmp_path_factory.mktemp("broken")) as processes:
         _, killed = (processes.add_worker() for _ in range(2))
         processes.sql("CREATE TABLE birds AS SELECT value AS k FROM generate_series(1, 100)")
@@ -171,12 +174,12 @@ def nowhere() -> Gateway:
         return Gateway(f"grpc://127.0.0.1:{free.getsockname()[1]}")
 
 
-# Cases.
+# Cases
 
 
 @dataclass(frozen=True)
 class Case:
-    """Statements, the last of which fails, and words that the text has: what is wrong, where, what to do."""
+    """Statements, of which the last one fails. `words` are in the error: what is wrong, where, and what to do."""
 
     gateway: str
     statements: tuple[str, ...]
@@ -185,7 +188,7 @@ class Case:
 
 
 BY_KEY = "SELECT name FROM birds WHERE k = ?"
-# It makes no rows, without end.
+# This query runs without end and never returns a row.
 FRUITLESS = "SELECT a.n FROM generate_series(1, 10000000) a(n), generate_series(1, 10000000) b(n) WHERE a.n + b.n < 0"
 CASES = {
     "bad SQL": Case(
@@ -261,7 +264,7 @@ CASES = {
     "no gateway": Case("nowhere", ("SELECT 1",), ("127.0.0.1:", "connect")),
 }
 
-# Rust as it is printed for debugging: options, results and structs, paths of modules, places in sources.
+# Matches Rust's debug output: options, results and structs, paths of modules, positions in sources.
 DEBUGGING = re.compile(
     r"Some\(|\bNone\b|Ok\(|Err\(|Error\(|\b[A-Z]\w+ \{|\w::\w|\.rs\b|DataFusionError|source: |panicked|backtrace"
 )
@@ -274,7 +277,7 @@ PAIRS = [
 def test_an_error_says_what_is_wrong_where_and_what_to_do(request, case, driver):
     failing = CASES[case]
     gateway = request.getfixturevalue(failing.gateway)
-    # Drivers have classes of their own for it: what is said is what counts here.
+    # Each driver has its own class for the error. Only the message matters here.
     with pytest.raises(Exception) as caught:  # noqa: PT011
         DRIVERS[driver](gateway, failing.statements, failing.values)
     said = str(caught.value)

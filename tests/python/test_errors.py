@@ -1,4 +1,4 @@
-"""The client's errors: one class per code, whatever pyarrow puts around the server's text. No server is needed."""
+"""Tests the client's errors: one class per code, whatever pyarrow adds to the server's text. No server is needed."""
 
 import pickle
 

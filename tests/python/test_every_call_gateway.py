@@ -1,4 +1,4 @@
-"""Every call of a gateway with credentials of all kinds that are not right: nothing is read, and nothing written."""
+"""Makes every call of a gateway with all kinds of invalid credentials. Nothing may be read and nothing written."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_call_is_in_the_table(gateway, kea, calls):
 
 
 def shown_by(secured: Secured, name: str, token: str) -> Callable[[], str]:
-    """What kea shows with one call; sessions are short here."""
+    """Returns a function that gives kea's header for one call. The sessions of this cluster are short."""
     if name == "a password":
         return lambda: basic("kea", PASSWORD)
     if name == "a token":
@@ -107,7 +107,7 @@ def test_no_call_is_served_to(secured, gateway, calls, strangers, name):
 
 
 def denial(answer: Answer, expected: StatusCode) -> StatusCode:
-    """How a call that is to be denied ends: a table that one may not see does not exist for whoever names it."""
+    """Returns the code of a call that must be denied. For a user who may not see a table, the table does not exist."""
     is_hidden = expected == DENIED and f'"{TABLE}" does not exist, or user "' in answer.text
     return StatusCode.NOT_FOUND if is_hidden else expected
 
@@ -117,7 +117,7 @@ def test_every_call_of_another_user_reads_and_writes_nothing(secured, gateway, c
     before, found = secured.rows(), []
     for what, call in calls.items():
         answer = gateway.call(call.method, *call.messages, headers=call.headers, authorization=auk)
-        # What it asks for by name it may be told that it may not read.
+        # The refusal may contain names that the call itself contains.
         hidden = [marker for marker in MARKERS if not call.says(marker)]
         found += faults(what, answer, denial(answer, call.other), *hidden, VALUE)
     assert not found, "\n".join(found)
@@ -154,7 +154,7 @@ def test_a_sessions_token_altered_by_one_bit_of_any_byte_is_refused(secured, gat
 
 def test_nothing_has_ended_and_nothing_secret_was_said(secured, gateway, calls):
     secured.assert_serves()
-    # So that there is a login and a refusal in the log, whichever tests have run.
+    # This ensures that the log has a login and a refusal, whichever tests have run.
     assert gateway.call("Handshake", b"", authorization=basic("eve", ADMIN_PASSWORD)).code == UNAUTHENTICATED
     until(lambda: "a login has failed" in secured.gateway.running().log(), "it is logged")
     secured.assert_nothing_secret_was_said()

@@ -1,4 +1,6 @@
-"""Every call of a worker, at the address for gateways and at the one for clients: it takes what is sealed alone."""
+"""Makes every call of a worker, at its address for gateways and at its address for clients. It accepts only sealed
+messages.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,21 @@ PORTS = ["for gateways", "for clients"]
 
 @dataclass(frozen=True)
 class Call:
-    """One call, and how it ends at each address, whatever is shown with it."""
+    """One call, with its code at each address. The credentials do not matter."""
 
     method: str
     messages: list[bytes]
     for_gateways: StatusCode
     for_clients: StatusCode
     of: str = ""
-    """The action or command that it is a call of."""
+    """The action or command that this call tests."""
 
     def expected(self, port: str) -> StatusCode:
         return self.for_gateways if port == "for gateways" else self.for_clients
 
 
 def calls_of(made: Made, to: Addressee) -> dict[str, Call]:
-    """All calls of a worker but those by which clients are served, by name."""
+    """Returns all calls of a worker by name, except for those that serve clients."""
     stranger = Seal.of_secret(OTHER_SECRET)
     nowhere = (UNIMPLEMENTED, UNIMPLEMENTED)
     calls = {
@@ -96,13 +98,13 @@ def calls(secured: Secured, made: Made) -> dict[str, Call]:
 
 @pytest.fixture(scope="module")
 def internal(secured: Secured) -> Node:
-    """The first worker, as gateways reach it."""
+    """The first worker, at its address for gateways."""
     return secured.node(secured.uri_of(secured.workers[0]))
 
 
 @pytest.fixture(scope="module")
 def endpoint(made: Made, internal: Node, kea: str) -> flight.FlightEndpoint:
-    """Its part of the rows."""
+    """The endpoint whose rows are on the first worker."""
     (its,) = [it for it in made.parts if fetch(internal, it.ticket.ticket, kea).code == OK]
     return its
 
@@ -114,13 +116,13 @@ def part(endpoint: flight.FlightEndpoint) -> bytes:
 
 @pytest.fixture(scope="module")
 def forged_part(secured: Secured, part: bytes) -> bytes:
-    """Sealed with the secret of the cluster's nodes, which is not what gateways seal with for users."""
+    """A part that is sealed with the secret of the cluster's nodes. Gateways seal with another key for users."""
     return secured.seal.again(part)
 
 
 @pytest.fixture(scope="module")
 def nodes(made: Made, internal: Node, endpoint: flight.FlightEndpoint) -> dict[str, Node]:
-    """The first worker, by who connects to it."""
+    """The first worker at both addresses, by who connects there."""
     return dict(zip(PORTS, (internal, made.node_at(endpoint)), strict=True))
 
 
@@ -152,7 +154,7 @@ def test_the_user_of_a_ticket_is_served_and_nobody_else(secured, nodes, calls, p
         assert VALUE in str(rows_of(fetch(node, part, shown)))
     secured.administer(f"GRANT SELECT ON {TABLE} TO auk")
     found = []
-    # One who may read the table, and one who may do everything.
+    # The first user may read the table, and the second one may do everything.
     for who, shown in {
         "auk": secured.logged_in("auk"),
         "the administrator": secured.token("admin", f"of_{port[4:]}"),
@@ -178,7 +180,7 @@ def test_no_rows_go_to(secured, nodes, calls, strangers, part, forged_part, port
         found += faults(f"DoGet of {what}", fetch(node, its, shown), UNAUTHENTICATED, *MARKERS)
     greeted = node.call("Handshake", b"", authorization=shown)
     if shown is None:
-        # It is served nothing, and told nothing.
+        # A caller without credentials gets nothing and learns nothing.
         assert greeted.code == OK
         assert not any(greeted.messages)
     else:
@@ -215,14 +217,14 @@ def test_a_gateways_seal_is_taken_where_gateways_connect_to_and_nowhere_else(sec
         assert nodes["for gateways"].call("DoAction", message).code == OK, name
         refused = nodes["for clients"].call("DoAction", message)
         assert not list(faults(name, refused, UNIMPLEMENTED, ".parquet"))
-    # Rows for a gateway are not asked for by a login.
+    # Rows that a gateway asks for need no login.
     fragment = ticket(seal(Purpose.FRAGMENT, part_of(content(part)), SOON))
     assert nodes["for gateways"].call("DoGet", fragment).code == OK
     assert not list(faults("a fragment", nodes["for clients"].call("DoGet", fragment), DENIED, *MARKERS))
 
 
 def test_what_workers_ask_of_clients_is_answered_to_workers_alone(secured, kea, part):
-    """Who shows a gateway a client's login is told a session's token."""
+    """A caller who shows a gateway a client's login gets a session token for it."""
     gateway = secured.node(secured.gateway.uri)
     login = introduction(basic("kea", PASSWORD))
     for seal, code in ((secured.seal, OK), (Seal.of_secret(OTHER_SECRET), DENIED)):
@@ -232,7 +234,7 @@ def test_what_workers_ask_of_clients_is_answered_to_workers_alone(secured, kea, 
         assert answer.holds("volary-bearer-") == (code == OK)
 
 
-# On the way
+# Messages that were overheard
 
 
 def test_a_write_that_was_overheard_and_is_sent_again_is_counted_once(tmp_path):

@@ -1,8 +1,8 @@
-"""Every function that SQL knows, called as nobody would: with large, negative, empty and nested values, other types.
+"""Calls every SQL function in unusual ways: with large, negative, empty and nested values, and with wrong types.
 
-No call may end a node, which gets no more than a gibibyte, nor keep it longer than its timeout: neither the client
-nor, when the client has its error, the processor.
-`VOLARY_FUNCTION_SECONDS` says how long calls are made up; with another `VOLARY_FUNCTION_SEED` they are others.
+No call may end a node, whose memory is limited to one gibibyte. No call may take longer than its timeout, neither for
+the client nor, after the client has its error, on the processor. `VOLARY_FUNCTION_SECONDS` is the time for making
+calls. Another `VOLARY_FUNCTION_SEED` makes other calls.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ SEED = os.environ.get("VOLARY_FUNCTION_SEED", "1")
 CLIENTS = 4
 TIMEOUT_SECONDS = 2
 LATE_SECONDS = 1
-"""So much later than its timeout a statement may end, beside what the machine takes for itself."""
+"""Maximum time by which a statement may end after its timeout, in addition to the delays of the machine."""
 LOOK_SECONDS = 1
 IDLE_SHARE = 0.2
-"""A node that takes less of a processor between two looks does nothing."""
+"""Share of a processor. A node that takes less of it between two looks is idle."""
 MEMORY_LIMIT, MAX_VALUE = "128MiB", "32MiB"
-# A node may have its limit, and 512 MiB for what no operator holds; for a moment it has more.
+# A node may use its limit, plus 512 MiB for memory that no operator holds. For short moments, a node uses more than
+# that.
 MOST_MEMORY = 1 << 30
 
 _NUMBERS = ["0", "1", "-1", "7", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808", "1e308"]
@@ -66,18 +67,18 @@ _OTHERS += [
 _COLUMNS = ["k", "v", "k * 1000000007", "-k", "v || v", "[k, k]"]
 _MOST_ARGUMENTS = 5
 _KEPT = 20
-"""So many of its longest statements each client remembers."""
+"""Number of the longest statements that each client remembers."""
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A gateway and a worker that have little memory, and a table."""
+    """A gateway and a worker with little memory, and a table."""
     settings = {
         "VOLARY_GATEWAY__MEMORY__LIMIT": MEMORY_LIMIT,
         "VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE,
         "VOLARY_WORKER__MEMORY__LIMIT": MEMORY_LIMIT,
         "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE,
-        # Addresses that are not used any more are given back, too.
+        # jemalloc also returns unused addresses to the system.
         "_RJEM_MALLOC_CONF": "retain:false",
     }
     with Processes(tmp_path_factory.mktemp("every_function"), settings) as processes:
@@ -98,7 +99,7 @@ class Functions:
     table: list[str]
 
     def call(self, chosen: random.Random) -> str:
-        """A statement that calls one or two of them."""
+        """Returns a statement that calls one or two functions."""
         kind = chosen.choices(["scalar", "aggregate", "window", "table"], [12, 4, 2, 1])[0]
         on_worker = chosen.random() < 0.5
         arguments = self._arguments(chosen, on_worker)
@@ -118,7 +119,8 @@ class Functions:
 
     def _arguments(self, chosen: random.Random, on_worker: bool) -> str:
         known = [*_NUMBERS, *_TEXTS, *_TIMES, *_OTHERS]
-        # Of each kind about as often, and most often of those that fit together.
+        # Each kind is chosen equally often, although some kinds have more values. On a worker, columns are chosen twice
+        # as often.
         kinds = [_NUMBERS, _TEXTS, _TIMES, _OTHERS, known, *([_COLUMNS] * 2 if on_worker else [])]
         count = chosen.choices(range(_MOST_ARGUMENTS + 1), [1, 5, 6, 4, 2, 1])[0]
         made = [chosen.choice(chosen.choice(kinds)) for _ in range(count)]
@@ -134,13 +136,13 @@ def functions(small: Processes) -> Functions:
     by_kind = {kind: sorted(name for name, of in listed if of == kind) for kind in kinds}
     assert all(by_kind.values()), by_kind
     assert "generate_series" in by_kind["TABLE"]
-    # It is a table only in FROM, and listed as no function.
+    # unnest is a table function only in FROM, and is not listed as a function.
     tables = [*by_kind["TABLE"], "unnest"]
     return Functions(by_kind["SCALAR"], by_kind["AGGREGATE"], by_kind["WINDOW"], tables)
 
 
 class Statement(NamedTuple):
-    """A statement that was run, and when."""
+    """A statement that was run, with the times of its start and its end."""
 
     text: str
     began: float
@@ -152,7 +154,7 @@ class Statement(NamedTuple):
 
 
 class Pace:
-    """What a statement takes that has nothing to do, all the while: a slow machine slows all others as much."""
+    """Measures a trivial statement all the time, because a slow machine delays all other statements as much."""
 
     def __init__(self) -> None:
         self._taken: list[Statement] = []
@@ -177,15 +179,15 @@ class Pace:
             measuring.result()
 
     def beside(self, statement: Statement) -> float:
-        """The longest time that it took while a statement ran."""
+        """Returns the longest time that the trivial statement took while a statement ran."""
         beside = (it for it in self._taken if it.began < statement.ended and it.ended > statement.began)
         return max((it.seconds for it in beside), default=0.0)
 
 
 def processor_seconds(node: Node) -> float:
-    """The time that the node's process has had on processors."""
+    """Returns the processor time that the node's process has used."""
     stat = Path(f"/proc/{node.running()._process.pid}/stat").read_text()
-    # The name of the program comes before, which may have blanks.
+    # The program's name comes before these fields and may contain spaces.
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -240,7 +242,7 @@ def test_no_call_ends_a_node_or_keeps_it_longer_than_its_timeout(small, function
                 else:
                     refused += 1
                 longest.append(Statement(latest[client], began, time.monotonic()))
-                # What matters is what comes late, and what was the longest.
+                # Only statements that end late and the longest one matter.
                 longest = sorted(longest, key=lambda it: it.seconds)[-_KEPT:]
         return answered, refused, longest
 

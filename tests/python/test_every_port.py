@@ -1,4 +1,4 @@
-"""What is no Flight at all, on every port of every node: it ends its own connection at most."""
+"""Sends data that is not Flight to every port of every node. It may end its own connection, but nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2."""
+    """Returns an HTTP/2 frame."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
@@ -42,7 +42,7 @@ ENDS = {
     "headers that are none": PREFACE + SETTINGS + frame(1, 5, 1, b"\xff" * 200),
     "headers without an end": PREFACE + SETTINGS + frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b"\x00" * 16000) * 64,
 }
-"""What ends a connection, by what it is."""
+"""Data after which the node must close the connection, by description."""
 
 WAITS = {
     "nothing": b"",
@@ -51,7 +51,7 @@ WAITS = {
     "a preface, settings and nothing": PREFACE + SETTINGS,
     "half of a frame": PREFACE + SETTINGS + SETTINGS[:5],
 }
-"""What a node waits after for more."""
+"""Data after which the node waits for more data, by description."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture(scope="module")
 def ports(secured: Secured, made: Made) -> dict[str, int]:
-    """All of them, by whose they are."""
+    """All ports, by who owns them."""
     uris = {"the gateway": secured.gateway.uri}
     for number, (worker, part) in enumerate(zip(secured.workers, made.parts, strict=True)):
         uris[f"worker {number}"] = secured.uri_of(worker)
@@ -77,7 +77,7 @@ def connected(port: int) -> socket.socket:
 
 
 def read_to_its_end(connection: socket.socket) -> bytes:
-    """All that is answered until the other side closes; fails if it does not."""
+    """Reads everything until the other side closes the connection. Fails if it does not."""
     read = bytearray()
     with suppress(ConnectionError, ssl.SSLError):
         while chunk := connection.recv(1 << 16):
@@ -89,7 +89,7 @@ def read_to_its_end(connection: socket.socket) -> bytes:
 def test_what_is_no_http2_ends_its_connection(secured, ports, sent):
     for what, port in ports.items():
         with connected(port) as connection:
-            # It may be closed before all is there.
+            # The node may close the connection before all the data has arrived.
             with suppress(ConnectionError):
                 connection.sendall(ENDS[sent])
             try:
@@ -115,7 +115,7 @@ def test_connections_on_which_nothing_comes_keep_nobody_waiting(secured, ports, 
 
 def test_connections_that_are_cut_in_the_middle_of_a_call_leave_nothing(secured, ports):
     path = b"/arrow.flight.protocol.FlightService/DoPut"
-    # Literal headers without an index: a call that has begun, and of whose first message a part is there.
+    # The headers are literals without an index. The call has begun, and a part of its first message has arrived.
     headers = b"\x83\x86" + b"".join(
         b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
         for name, value in (
@@ -137,7 +137,7 @@ def test_connections_that_are_cut_in_the_middle_of_a_call_leave_nothing(secured,
 
 
 class Encrypted:
-    """A cluster whose nodes show certificates, with an address of its worker for clients, who need none."""
+    """A cluster whose nodes have certificates. Its worker has an address for clients, who need no certificate."""
 
     def __init__(self, directory: Path, processes: Processes) -> None:
         self._processes = processes
@@ -151,7 +151,7 @@ class Encrypted:
         return {"the gateway": self.gateway, "the worker": self.worker, "clients of the worker": self.clients}
 
     def assert_serves(self) -> None:
-        """The table can be read at the gateway and at the worker."""
+        """Checks that the table can be read from the gateway and from the worker."""
         rows = 0
         for endpoint in self._info().endpoints:
             with flight.connect(endpoint.locations[0], tls_root_certs=self.authority.read_bytes()) as worker:
@@ -199,7 +199,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
 
 @pytest.fixture(scope="module")
 def greeting(encrypted: Encrypted) -> bytes:
-    """The first message of a client of TLS."""
+    """The first message of a TLS client."""
     sent = ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(encrypted.authority))
     context.set_alpn_protocols(["h2"])
@@ -236,7 +236,7 @@ def test_what_is_no_tls_ends_its_connection(encrypted, sent):
                 answered = read_to_its_end(connection)
             except TimeoutError:
                 pytest.fail(f"{what} does not close a connection after {sent}")
-            # An alert of TLS at most.
+            # The answer is a TLS alert, or nothing.
             assert answered[:1] in (b"", b"\x15")
     encrypted.assert_serves()
 
@@ -268,7 +268,7 @@ def test_tls_for_another_protocol_is_no_way_around_http2(encrypted, protocols):
 
 
 def test_nothing_secret_was_said(secured, made):
-    # Something of what was sent is in the logs.
+    # This ensures that a part of what was sent is in the logs.
     with Node(secured.gateway.uri) as stranger:
         secured.node(secured.gateway.uri).call("ListFlights", b"", authorization="Bearer volary-bearer-00")
         assert stranger.call("ListFlights", b"").code != OK

@@ -1,4 +1,5 @@
-"""Passwords in statements that are right or wrong, and all other secrets where all is logged: nobody reads them."""
+"""Tests that nobody can read secrets: passwords in right and wrong statements, and all other secrets in detailed logs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ STATEMENTS = [
     "create user if not exists {user} with password '{password}' admin",
     "/* a bird */ CREATE USER {user} -- that is new\n PASSWORD '{password}';",
     "ALTER USER bird PASSWORD '{password}' NOADMIN",
-    # Slips of the pen.
+    # Statements with typing mistakes
     "CREATE OR REPLACE USER {user} PASSWORD '{password}'",
     "CREATE USER {user} PASSWORD '{password}",
     'CREATE USER {user} PASSWORD "{password}"',
@@ -39,7 +40,7 @@ STATEMENTS = [
     "SELECT 'a bird's nest'; ALTER USER bird PASSWORD {password}",
     "ALTER USER bird PASSWORD 'one of many words' -- no longer {password}",
     "(CREATE USER {user} PASSWORD '{password}')",
-    # As other databases have it.
+    # Statements as in other databases
     "ALTER USER bird IDENTIFIED BY '{password}'",
     "ALTER LOGIN bird WITH PASSWORD = '{password}'",
     "SET PASSWORD FOR bird = '{password}'",
@@ -48,7 +49,7 @@ STATEMENTS = [
     "CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (user 'bob', password '{password}')",
     "GRANT SELECT ON whisperers TO kea IDENTIFIED BY '{password}'",
     "GRANT SELECT ON whisperers TO bird IDENTIFIED BY q'[{password}]'",
-    # Within other statements, and beside them.
+    # Statements within other statements or next to them
     "EXPLAIN CREATE USER {user} PASSWORD '{password}'",
     "EXPLAIN ANALYZE VERBOSE CREATE USER {user} PASSWORD '{password}'",
     "PREPARE later AS CREATE USER {user} PASSWORD '{password}'",
@@ -72,7 +73,7 @@ WAYS: dict[str, Callable[[str], tuple[str, list[bytes]]]] = {
     "DoPut": lambda sql: ("DoPut", upload(command("CommandStatementUpdate", pb.field(1, sql)))),
     "DoExchange": lambda sql: ("DoExchange", upload(descriptor(sql.encode()))),
 }
-"""How a statement comes, and the call that brings it."""
+"""The ways to send a statement, with the calls."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 class Told:
-    """What an administrator is answered, and what is logged and listed meanwhile."""
+    """The answers that an administrator gets, and what is logged and listed in the meantime."""
 
     def __init__(self, secured: Secured) -> None:
         self._secured = secured
@@ -94,11 +95,11 @@ class Told:
         self.answers: dict[str, Answer] = {}
 
     def ask(self, way: str, method: str, messages: list[bytes]) -> None:
-        """Makes a call."""
+        """Makes a call and keeps its answer."""
         self.answers[way] = self._gateway.call(method, *messages, authorization=self._administrator)
 
     def where(self, *passwords: str) -> list[str]:
-        """All places that have one of the passwords."""
+        """Returns all places that contain one of the passwords."""
         places = [f"the answer of {way}: {answer.text}" for way, answer in self.answers.items()]
         for table in ("system.queries", "system.query_log"):
             places += [f"{table}: {row}" for row in self._secured.administer(f"SELECT * FROM {table}")]
@@ -117,12 +118,12 @@ def test_a_password_in_a_statement_is_in_no_log_no_list_and_no_error(secured, st
         told.ask(way, *call(statement.format(user=users[-1], password=passwords[-1])))
     found = told.where(*passwords)
     assert not found, "\n".join(found)
-    # They are listed, and without a password.
+    # The statements are listed, but without a password.
     assert told.where(*users)
 
 
 def test_a_password_is_not_listed_while_its_statement_runs(secured, background):
-    # One password is hashed at a time: the others wait.
+    # Passwords are hashed one at a time, so the other statements wait.
     statements = [f"CREATE USER waits_{number} PASSWORD 'unseen and waiting'" for number in range(16)]
     running = [background(secured.administer, statement) for statement in statements]
 
@@ -142,7 +143,7 @@ def test_a_password_that_is_bound_is_in_no_log_no_list_and_no_error(secured, sta
     told.ask("CreatePreparedStatement", "DoAction", [prepare(statement)])
     found = told.where(password)
     assert not found, "\n".join(found)
-    # There are no parameters there, so that nobody binds one in another way.
+    # Passwords cannot be parameters, so nobody needs to bind one in another way.
     assert all(answer.code != OK for answer in told.answers.values())
 
 
@@ -152,7 +153,7 @@ def test_no_secret_is_in_the_most_detailed_log(tmp_path):
 
 
 def assert_nothing_is_logged_of(secured: Secured) -> None:
-    """Asserts it of all calls with all credentials that are right, and some that are wrong."""
+    """Makes all calls with all valid credentials and some invalid ones. Checks that no log contains a secret."""
     gateway, kea = secured.node(secured.gateway.uri), secured.token("kea", "of_kea")
     for shown in (kea, secured.logged_in("kea"), basic("kea", PASSWORD)):
         made = Made(secured, shown)

@@ -1,4 +1,4 @@
-"""All that is sealed, wherever it is shown: altered, cut, late, another one's, at the wrong place, and again."""
+"""Shows sealed messages that are altered, cut, expired, for another user, at the wrong place, or shown again."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _UNAVAILABLE = StatusCode.UNAVAILABLE
 
 @dataclass(frozen=True)
 class Place:
-    """Where something sealed is shown."""
+    """A place where a sealed message is shown: a node and a call."""
 
     node: Node
     method: str
     around: Callable[[bytes], bytes]
-    """The call's first message. What is refused is refused by it."""
+    """Builds the first message of the call. A refusal comes as the answer to this message."""
     genuine: bytes
     shown_by: str | None = None
-    """The credentials of the user that it is for; none where a node shows it."""
+    """The credentials of the user that the sealed message is for. None if a node shows it."""
     purposes: tuple[Purpose, ...] = ()
-    """What is taken there."""
+    """The purposes that are accepted at this place."""
     genuine_code: StatusCode = OK
     seal: Seal | None = None
-    """As who makes it seals it."""
+    """The seal of whoever makes the sealed message."""
     headers: tuple[tuple[str, str], ...] = ()
 
     def refusals(self, sealed: Iterator[bytes], shown_by: str | None = None) -> Iterator[Answer]:
@@ -90,7 +90,7 @@ def gateway(secured: Secured) -> Node:
 
 @pytest.fixture(scope="module")
 def internal(secured: Secured) -> list[Node]:
-    """The workers, as gateways reach them."""
+    """The workers, at their addresses for gateways."""
     return [secured.node(secured.uri_of(worker)) for worker in secured.workers]
 
 
@@ -103,7 +103,7 @@ def auk(secured: Secured) -> str:
 
 @pytest.fixture(scope="module")
 def parts(made: Made, internal: list[Node], kea: str) -> list[tuple[bytes, Node]]:
-    """The part of each worker, in their order, and its address for clients."""
+    """The part of each worker, in the order of the workers, with the worker's connection for clients."""
     found: list[tuple[bytes, Node]] = []
     for node in internal:
         for part in made.parts:
@@ -162,7 +162,7 @@ def places(
             kea,
             rows,
         ),
-        # The query has ended, and a part's are not cancellable.
+        # A part of a query cannot be cancelled, so the ticket of a part can be shown any number of times.
         NAMES[12]: Place(
             gateway,
             "DoAction",
@@ -190,7 +190,7 @@ def places(
     fragment = seal(Purpose.FRAGMENT, part_of(content(part)), SOON)
     of_nodes = {
         NAMES[15]: Place(internal[0], "DoGet", ticket, fragment, None, (Purpose.FRAGMENT, Purpose.DIRECT)),
-        # Its seal is taken, and it is for an earlier start of the worker.
+        # The seal is accepted, but the write is for an earlier start of the worker.
         NAMES[16]: Place(
             internal[0],
             "DoPut",
@@ -208,7 +208,7 @@ def places(
             None,
             (Purpose.CONTROL,),
         ),
-        # Its seal is taken, and what it says is wrong.
+        # The seal is accepted, but the content is invalid.
         NAMES[18]: Place(
             gateway,
             "DoAction",
@@ -237,7 +237,7 @@ def places(
     }
     for name, place in of_nodes.items():
         secured.keep_sealed(name, place.genuine)
-    # Nobody else may send as much as nonsense has.
+    # The header of a node is needed, because other callers may not send as much data as the tests of nonsense do.
     headers = (seal.node_header(SOON),)
     return {
         **{name: replace(place, seal=secured.gateways_seal) for name, place in of_kea.items()},
@@ -246,7 +246,9 @@ def places(
 
 
 def code_of(sealed: bytes) -> StatusCode:
-    """How what no node has sealed is refused: by what is wrong with it at first sight."""
+    """Returns the code of the refusal of bytes that no node has sealed. It depends on what is wrong with the first
+    bytes.
+    """
     if len(sealed) < HEADER_BYTES + MAC_BYTES or sealed[:2] != MAGIC or sealed[2] != VERSION:
         return INVALID
     return DENIED
@@ -255,7 +257,9 @@ def code_of(sealed: bytes) -> StatusCode:
 def all_refused(
     place: Place, damaged: dict[str, bytes], shown_by: str | None = None, code: StatusCode | None = None
 ) -> None:
-    """Asserts that each is, with no row and no name, and that the genuine one is not."""
+    """Checks that all these messages are refused, without rows and names in the answers, and that the genuine one is
+    accepted.
+    """
     found = []
     for (what, sealed), answer in zip(damaged.items(), place.refusals(iter(damaged.values()), shown_by), strict=True):
         found += faults(what, answer, code or code_of(sealed), *MARKERS)
@@ -310,7 +314,7 @@ def test_what_another_secret_has_sealed_is_refused(place):
 
 @pytest.mark.parametrize("name", OF_USERS)
 def test_what_nodes_could_seal_is_refused_of_users(secured, places, name):
-    """A worker has the nodes' secret, and whoever has it too makes no ticket of a user's with it."""
+    """Workers have the nodes' secret. Nobody who has this secret may be able to make a user's ticket with it."""
     place = places[name]
     all_refused(place, {"as a node seals": secured.seal.again(place.genuine)}, code=DENIED)
 
@@ -338,7 +342,7 @@ def test_what_is_for_another_user_is_refused(places, auk, name):
 
 
 def test_what_is_sealed_for_one_user_by_a_name_that_is_none_is_refused(secured, places, kea):
-    """A ticket from before there were users, which names none."""
+    """The ticket is from before the cluster had users, and therefore names no user."""
     place = places["a statement's ticket"]
     user = pb.field(10, "kea")
     said = content(place.genuine)
@@ -346,7 +350,7 @@ def test_what_is_sealed_for_one_user_by_a_name_that_is_none_is_refused(secured, 
     all_refused(place, {"without a user": place.seal(Purpose.QUERY, said.replace(user, b""), SOON)}, code=DENIED)
 
 
-# At the wrong place
+# Sealed messages at the wrong place
 
 
 def test_a_ticket_of_the_gateways_is_nothing_at_a_worker(internal, parts, made, kea):
@@ -382,7 +386,7 @@ def test_what_nodes_say_to_each_other_is_nothing_at_the_address_for_clients(plac
         assert clients.call(place.method, place.around(place.genuine)).code == UNIMPLEMENTED
 
 
-# Shown again
+# Sealed messages that are shown again
 
 
 @pytest.mark.parametrize("name", NAMES[:6])
@@ -409,7 +413,7 @@ def test_a_statement_that_writes_is_run_once_however_often_its_rows_are_asked_fo
         for _ in range(2):
             assert gateway.call("DoGet", ticket(ticket_of(info)), authorization=kea).code == OK
             assert gateway.call("PollFlightInfo", descriptor(again), authorization=kea).code == OK
-        # There is nothing to cancel any more.
+        # The statement has ended, so there is nothing left to cancel.
         cancelled = gateway.call("DoAction", action("CancelFlightInfo", pb.field(1, info)), authorization=kea)
         assert cancelled.code == OK, cancelled
         before += 1
@@ -429,7 +433,7 @@ def test_a_ticket_that_was_renewed_is_its_users_alone(secured, gateway, made, ke
     assert not list(faults("another user", gateway.call("DoGet", ticket(sealed), authorization=auk), DENIED, *MARKERS))
 
 
-# What is around what is sealed
+# Unsealed parts of messages
 
 
 @pytest.mark.parametrize(
@@ -464,7 +468,7 @@ def test_a_message_altered_by_one_bit_in_any_byte_crashes_nothing(gateway, made,
             changed[at] ^= 1 << at % 8
             yield wrap(bytes(changed))
 
-    # What is not sealed may say something else, such as another location.
+    # A change of an unsealed part may only change the message, for example to another location.
     expected = {OK, INVALID, DENIED, UNIMPLEMENTED, _NOT_FOUND}
     answers = list(gateway.refusals(method, altered(), kea))
     found = [f"byte {at}: {answer}" for at, answer in enumerate(answers) if answer.code not in expected]

@@ -1,4 +1,5 @@
-"""A statement in one DoExchange, as pyarrow sends it: parameters with it, notes and rows as its answer."""
+"""Tests statements that run in one DoExchange, as pyarrow sends it: with parameters, and notes and rows as the answer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ QUERIES = [
 
 @dataclass
 class Answer:
-    """All that an exchange says."""
+    """All notes and batches of an exchange."""
 
     notes: list[dict[str, Any]] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -176,7 +177,7 @@ def test_rows_are_ingested_and_those_of_a_call_that_breaks_off_are_not(client, n
         try:
             return exchange(client, ingest, [rows, rows])
         except pa.ArrowException as error:
-            # The gateway may not know yet that the other call was broken off.
+            # The gateway may not have noticed yet that the other call was aborted.
             if "is being created by another statement" in str(error):
                 return None
             raise

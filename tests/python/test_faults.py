@@ -1,4 +1,7 @@
-"""Processes that die, stop, fill their disk or start wrongly: whole results or typed errors, and then all works."""
+"""Tests processes that die, stop, fill their disk or start wrongly.
+
+The results must be complete, or typed errors. Afterwards, everything must work again.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +29,21 @@ pytestmark = pytest.mark.server
 
 ROWS = 20_000
 SUM = ROWS * (ROWS - 1) // 2
-# HTTP/2 sends these by itself on connections that are idle: 17 bytes now and then.
+# Threshold in bytes. Idle connections send less, namely the pings of HTTP/2 (17 bytes now and then).
 MORE_THAN_PINGS = 100
-# Workers are not asked for their reports but when they join, or when the gateway starts.
+# The gateway asks workers for reports only when they join and when the gateway starts.
 SELDOM = {
     "VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "10m",
     "VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h",
 }
-# A worker that answers nothing is given up after 1 s, one that is gone after 0.5 s: see Processes.SETTINGS.
+# The gateway gives up a silent worker after 1 s, and a missing one after 0.5 s: see Processes.SETTINGS.
 DEADLINE_SECONDS = 5
-# Until a query holds as much as it may, and begins to spill.
+# Maximum time until a query holds as much memory as it may and begins to spill, in seconds.
 SPILLING_SECONDS = 10
-# Joined with the reference table on the workers: rows enough that no buffer between a worker and a client holds them.
+# A join with the reference table on the workers. It has more rows than all buffers between a worker and a client hold.
 MANY = "SELECT birds.k, birds.v, feathers.f FROM birds CROSS JOIN feathers"
 FEATHERS = 1_000
-# On the gateway, without end.
+# A query that runs on the gateway without end.
 MANY_GROUPS = "SELECT v + n, count(*) FROM birds CROSS JOIN generate_series(1, 1000000000) t(n) GROUP BY v + n"
 
 
@@ -62,7 +65,7 @@ def pair(processes: Processes) -> Processes:
 
 @pytest.fixture
 def proxied(processes: Processes) -> Processes:
-    """The same, where the second worker is behind a proxy."""
+    """A gateway and two workers with tables, where the second worker is behind a proxy."""
     processes.add_worker()
     processes.add_worker(proxied=True)
     load_birds(processes)
@@ -71,7 +74,10 @@ def proxied(processes: Processes) -> Processes:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[Processes]:
-    """The same, where what passes the proxy belongs to queries: the gateway asks for no reports meanwhile."""
+    """A gateway and two workers with tables, where only queries send bytes through the proxy of the second worker.
+
+    The gateway asks for no reports in the meantime.
+    """
     with Processes(tmp_path, SELDOM) as processes:
         processes.add_worker()
         processes.add_worker(proxied=True)
@@ -81,7 +87,7 @@ def quiet(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB. To be asked for before the processes that use it."""
+    """A file system of 4 MiB. A test must request it before the processes that use it."""
     path = tmp_path / "small"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
@@ -94,7 +100,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def spilling_to(disk: Path, directory: Path) -> Iterator[Processes]:
-    """A gateway with its data on that disk, and a worker."""
+    """Starts a gateway with its data on that disk, and a worker."""
     processes = Processes(directory)
     processes.gateway.data_dir = disk / "gateway"
     with processes:
@@ -104,7 +110,7 @@ def spilling_to(disk: Path, directory: Path) -> Iterator[Processes]:
 
 
 def birds(rows: int) -> pa.Table:
-    """k is the key and counts, v is random and does not compress."""
+    """Returns rows in which k is the key and counts up, and v is random and cannot be compressed."""
     noise = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(os.urandom(8 * rows))])
     return pa.table({"k": range(rows), "v": noise})
 
@@ -127,7 +133,7 @@ def copy(processes: Processes, name: str) -> int | None:
 
 
 def count_and_sum(processes: Processes) -> tuple[int, int]:
-    """Of the keys, which are read on the workers."""
+    """Returns the count and the sum of the keys, which are read on the workers."""
     ((count, total),) = processes.sql("SELECT count(v), sum(k) FROM birds")
     return count, total
 
@@ -217,7 +223,7 @@ def test_a_worker_killed_at_any_byte_of_a_stream_gives_all_rows_or_an_error(
     }[place]
     worker.proxy.hold_after(down=cut)
     answer = background(quiet.sql, query)
-    # The last message says how long things took: its length is not always the same, so that the last cut may come late.
+    # The last message contains times, so its length varies, and the last cut may come too late.
     until(lambda: worker.proxy.is_holding or answer.done(), "the worker has sent what it may")
     worker.kill()
     worker.proxy.cut()
@@ -254,7 +260,7 @@ def test_all_workers_are_asked_before_any_has_answered(
     with Processes(tmp_path, settings) as processes:
         workers = [processes.add_worker(proxied=True) for _ in range(3)]
         load_birds(processes)
-        # A request is longer: its rest is held, and without it no worker can answer.
+        # A request has more bytes. The rest of it is held back, and no worker can answer without it.
         for worker in workers:
             worker.proxy.hold_after(up=MORE_THAN_PINGS)
         answer = background(processes.sql, query)
@@ -307,7 +313,7 @@ def test_a_worker_at_which_a_query_waits_for_its_turn_is_not_given_up(tmp_path: 
             batches = connection.sql(MANY).batches()
             next(batches)
             waiting = background(count_and_sum, processes)
-            # Longer than a worker that says nothing is waited for.
+            # This is longer than the time after which a silent worker is given up.
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=2)
         with within(DEADLINE_SECONDS):
@@ -329,7 +335,7 @@ def test_a_stopped_worker_is_given_up_and_serves_on_when_it_continues(pair: Proc
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_stopped_worker_is_named_whether_it_relays_or_is_relayed(pair: Processes, stopped: int) -> None:
-    """One of the two relays for both."""
+    """One of the two workers relays for both."""
     worker = pair.workers[stopped]
     query = "SELECT count(v), sum(k) FROM birds WHERE k >= 0"
     with pair.connect() as connection:
@@ -337,14 +343,14 @@ def test_a_stopped_worker_is_named_whether_it_relays_or_is_relayed(pair: Process
         (_, plan), *_ = connection.sql(f"EXPLAIN {query}").rows()[1:]
         assert "GatherExec: workers=2, relays=1" in plan
         worker.running().signal(signal.SIGSTOP)
-        # A relay's failure is its worker's: it is tried again.
+        # The failure of a relay is reported as its worker's failure, so the stream is tried again.
         with (
             within(2 * DEADLINE_SECONDS),
             pytest.raises((volary.DeadlineExceededError, volary.UnavailableError)) as caught,
         ):
             connection.sql(query).rows()
         assert_names(caught.value, worker)
-        # If it is the other one that has asked it, that may be why.
+        # If the other worker has asked this one, the two may be unable to reach each other.
         asked_by_other = f"worker {pair.workers[1 - stopped].id} at " in caught.value.message
         assert asked_by_other == ("if workers cannot reach each other, SET relays = 'off'" in caught.value.message)
         worker.running().signal(signal.SIGCONT)
@@ -360,7 +366,7 @@ def test_a_join_of_the_gateway_that_makes_no_rows_ends_with_its_client(tmp_path:
         pairs = f"SELECT count(*) AS n FROM {numbers} a(x), {numbers} b(y) WHERE x + y < 0"
         with processes.connect() as connection, pytest.raises(volary.DeadlineExceededError):
             connection.sql(before + pairs, timeout=1).rows()
-        # It gives its place back.
+        # The statement no longer takes the only place.
         with within(DEADLINE_SECONDS):
             assert processes.sql("SELECT count(*) FROM pairs WHERE n >= 0") == [(0,)]
 
@@ -370,7 +376,7 @@ def test_a_query_of_a_reference_table_is_answered_by_another_copy(pair: Processe
     _, worker = pair.workers
     worker.running().signal(fault)
     with within(2 * DEADLINE_SECONDS):
-        # The copies take turns.
+        # The copies of the table are used in turn.
         for _ in range(4):
             assert pair.sql("SELECT count(*), sum(f) FROM feathers WHERE f > 0") == [
                 (FEATHERS, FEATHERS * (FEATHERS + 1) // 2)
@@ -408,14 +414,14 @@ def test_a_worker_that_joins_late_gets_new_tables_and_does_not_disturb_old_ones(
 
 
 def begin_half_a_load(processes: Processes, background: Any) -> Future[Any]:
-    """A COPY of which the first worker has all its rows, durably, and the second one only a part."""
+    """Starts a COPY. The first worker gets all its rows and makes them durable; the second one gets only a part."""
     first, second = processes.workers
     write(processes, "more", 2 * ROWS)
     before = set(first.files())
     second.proxy.hold_after(up=100_000)
     load: Future[Any] = background(copy, processes, "more")
     until(lambda: second.proxy.is_holding, "the second worker has a part of its half")
-    # All eight shards of a half: files that a manifest names are complete.
+    # The first worker has four of the eight shards. Files that a manifest names are complete.
     until(lambda: len(set(first.files()) - before) >= 4, "the first worker has written its half")
     ((table, rows),) = processes.sql("SELECT table_name, rows_written FROM system.loads")
     assert table == "birds"
@@ -425,7 +431,7 @@ def begin_half_a_load(processes: Processes, background: Any) -> Future[Any]:
 
 
 def assert_nothing_is_left_of_a_load(processes: Processes, files: dict[str, list[Path]]) -> None:
-    """Not in a query, not on disk; and the same load works now."""
+    """Checks that no query and no disk has rows of the load, and that the same load now works."""
     assert_all_is_well(processes)
     until(
         lambda: {worker.name: worker.files() for worker in processes.workers} == files,
@@ -447,9 +453,9 @@ def files_of(processes: Processes) -> dict[str, list[Path]]:
 
 
 def keys_without(processes: Processes, worker: Worker, count: int) -> list[int]:
-    """So many keys of `birds` of whose shards this worker, which is behind a proxy, has none.
+    """Returns `count` keys of `birds` whose shards are not on this worker, which is behind a proxy.
 
-    A report of the worker is taken for an answer: then another key is found.
+    A report of the worker looks like an answer. In this case, the key is skipped.
     """
     found: list[int] = []
     for key in range(ROWS):
@@ -468,7 +474,8 @@ def test_no_row_of_a_load_is_seen_before_it_ends_and_none_if_it_fails(
 ) -> None:
     files = files_of(proxied)
     first, second = proxied.workers
-    # The other worker answers nobody while it takes no rows. This one has all its rows of the load by then, durably.
+    # The second worker answers nobody while it accepts no rows. By then, the first one has all its rows of the load,
+    # durably.
     keys = keys_without(proxied, second, 8)
     found = f"SELECT k, count(v) FROM birds WHERE k IN ({', '.join(map(str, keys))}) GROUP BY k ORDER BY k"
     load = begin_half_a_load(proxied, background)
@@ -476,7 +483,7 @@ def test_no_row_of_a_load_is_seen_before_it_ends_and_none_if_it_fails(
         assert first.files() != files[first.name]
         with within(DEADLINE_SECONDS):
             assert connection.sql(found).rows() == [(key, 1) for key in keys]
-            # The catalog counts these.
+            # The catalog counts these rows.
             assert connection.sql("SELECT count(*) FROM birds").rows() == [(ROWS,)]
             assert connection.sql("SELECT rows FROM system.tables WHERE name = 'birds'").rows() == [(ROWS,)]
         assert not load.done()
@@ -516,7 +523,7 @@ CREATE_NESTS = (
 
 
 def nests(processes: Processes) -> tuple[int, int] | None:
-    """The number of rows of the table `nests` and the sum of their keys; none if there is no such table."""
+    """Returns the number of rows of the table `nests` and the sum of its keys, or None if the table does not exist."""
     is_listed = ("nests",) in processes.sql("SELECT name FROM system.tables")
     try:
         ((count, total),) = processes.sql("SELECT count(tree), sum(k) FROM nests WHERE tree >= 0")
@@ -614,7 +621,7 @@ def test_a_load_whose_client_is_killed_leaves_nothing(proxied: Processes, backgr
     first, second = proxied.workers
     clients[0].kill()
     until(lambda: proxied.sql("SELECT * FROM system.loads") == [], "the load has ended", seconds=1)
-    # Told at once, and not with its next report, although the other worker cannot be told.
+    # The worker is told at once and not with its next report, although the other worker cannot be told.
     until(lambda: first.files() == files[first.name], "the rows that one worker had are gone", seconds=1)
     second.proxy.release()
     until(lambda: is_idle(proxied), "both workers are idle", seconds=1)
@@ -641,7 +648,7 @@ def test_a_write_whose_client_gives_up_at_any_moment_is_there_whole_or_not_at_al
             except volary.DeadlineExceededError:
                 given_up += 1
     assert given_up > 0
-    # What the catalog has counted is what workers have: a write that was committed is never deleted.
+    # The workers must have what the catalog has counted: a committed write is never deleted.
     counted = "SELECT rows FROM system.tables WHERE name = 'eggs'"
     until(lambda: pair.sql(counted) == pair.sql("SELECT count(attempt) FROM eggs"), "all committed rows are there")
     attempts = pair.sql("SELECT attempt, count(*) FROM eggs GROUP BY attempt")
@@ -654,7 +661,7 @@ def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> 
         worker = processes.add_worker(proxied=True)
         load_birds(processes)
         files = files_of(processes)
-        # More than the connection and the proxy's sockets take ahead.
+        # These are more rows than the connection and the proxy's sockets can buffer.
         write(processes, "more", 100 * ROWS)
         worker.proxy.hold_after(up=100_000)
         with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError) as caught:
@@ -733,7 +740,7 @@ def test_a_query_that_fills_the_disk_of_the_gateway_ends_alone(small_disk: Path,
 
 
 def describe(processes: Processes) -> list[list[tuple[Any, ...]]]:
-    """Columns and placement."""
+    """Returns the columns and the placement of the tables."""
     shards = "SELECT * FROM system.shards ORDER BY table_name, shard, worker_id"
     return [processes.sql(statement) for statement in ("DESCRIBE birds", "DESCRIBE feathers", "SHOW TABLES", shards)]
 
@@ -749,7 +756,7 @@ def test_everything_is_there_again_when_all_processes_were(pair: Processes, end:
             node.kill()
         else:
             node.running().stop()
-    # The workers first: they wait for the gateway as long as it takes.
+    # The workers start first. They wait for the gateway without a time limit.
     for worker in pair.workers:
         worker.launch()
     pair.gateway.start()
@@ -772,7 +779,7 @@ def has_joined_again(worker: Worker) -> bool:
 
 
 def test_a_gateway_that_starts_again_asks_its_workers_whether_they_are_there(tmp_path: Path) -> None:
-    # By themselves they would do nothing for most of an hour.
+    # By themselves, the workers would do nothing for most of an hour.
     with Processes(tmp_path, SELDOM) as processes:
         processes.add_worker()
         processes.add_worker()
@@ -794,7 +801,7 @@ def test_a_worker_that_the_gateway_does_not_find_any_more_joins_again(processes:
     gateway.running().stop()
     shutil.copytree(gateway.data_dir, backup)
     gateway.start()
-    # On another port, which the older catalog does not have.
+    # The worker restarts on another port, which the older catalog does not have.
     worker.kill()
     worker.start()
     gateway.running().stop()
@@ -851,7 +858,7 @@ def test_a_client_that_is_killed_in_a_stream_frees_all_nodes_within_a_second(pai
 
 
 def gateway_has_room(processes: Processes) -> bool:
-    """Whether a query gets 250 of the gateway's 256 MiB."""
+    """Returns whether a query gets 250 of the gateway's 256 MiB."""
     try:
         processes.sql("SELECT array_length(array_agg(repeat('x', 1048576 + n % 2))) FROM generate_series(1, 250) t(n)")
     except volary.ResourceExhaustedError:
@@ -891,7 +898,7 @@ def test_a_client_that_closes_a_stream_frees_the_gateway_within_a_second(
 
 
 def test_a_client_that_is_killed_before_the_first_row_frees_all_nodes_within_a_second(pair: Processes) -> None:
-    # The gateway holds a side of the join; the workers send rows without end, none of which has a partner.
+    # The gateway holds one side of the join. The workers send rows without end, and none of the rows has a partner.
     held = "(SELECT n, n % 7 AS m FROM generate_series(1, 3000000) t(n))"
     query = f"SELECT n FROM {held} s JOIN ({MANY} CROSS JOIN feathers AS more) b ON n = b.k AND m + b.f < 0"
     client = pair.run("client", "sql", f"--gateway={pair.gateway.uri}", "--output=csv", query)
@@ -919,7 +926,7 @@ def test_a_client_that_is_killed_while_the_gateway_spills_frees_memory_and_disk_
 
 
 def assert_refused(process: Process, code: str, *words: str) -> None:
-    """Ends with 1 and one line that has the code and the words."""
+    """Checks that the process ends with code 1 and a line that has the error code and the words."""
     exit_code, line = process.failure()
     assert exit_code == 1, line
     assert line.startswith(f"volary: {code}: "), line

@@ -1,4 +1,4 @@
-"""`volary-fleet`: many workers in a few processes, which start and end together."""
+"""Tests `volary-fleet`: many workers in a few processes, which start and end together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 10_000
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """It ends when its standard input does."""
+    """A fleet, which ends when its standard input ends."""
     command = [binary("volary-fleet"), "up", f"--workers={WORKERS}", "--hosts=2", f"--data-dir={tmp_path / 'fleet'}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -38,7 +38,7 @@ def await_address(fleet: subprocess.Popen[str]) -> str:
 
 
 def children(fleet: subprocess.Popen[str]) -> dict[int, str]:
-    """Process ids, and what the processes are."""
+    """Returns the process ids of the child processes, with their kinds."""
     listed = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children").read_text().split()
     return {int(pid): Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1] for pid in listed}
 

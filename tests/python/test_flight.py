@@ -1,4 +1,4 @@
-"""Flight as pyarrow speaks it, for clients without a Flight SQL driver."""
+"""Tests Flight in the way pyarrow uses it, for clients without a Flight SQL driver."""
 
 import adbc_driver_manager as adbc
 import protobuf as pb
@@ -7,7 +7,7 @@ import pytest
 from adbc_driver_flightsql import dbapi
 from pyarrow import flight
 
-# SetSessionOptionsResult.ErrorValue.
+# The values of SetSessionOptionsResult.ErrorValue.
 INVALID_NAME = 1
 INVALID_VALUE = 2
 
@@ -19,7 +19,7 @@ def client(cluster):
 
 
 def statement(query: str) -> flight.FlightDescriptor:
-    """Flight SQL's CommandStatementQuery, which has no class in pyarrow."""
+    """Returns the descriptor of Flight SQL's CommandStatementQuery, for which pyarrow has no class."""
     return flight.FlightDescriptor.for_command(pb.command("CommandStatementQuery", pb.field(1, query)))
 
 
@@ -162,7 +162,7 @@ def test_the_token_of_the_handshake_is_the_session(client):
 
 
 class TakesHeaders(flight.ClientMiddlewareFactory):
-    """Shows the gateway, from the second call on, what the headers of its answers say."""
+    """Sends back, from the second call on, what the headers of the gateway's answers contained."""
 
     def __init__(self, answered: str, shown: str) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""Honest users beside hostile ones.
+"""Runs honest users beside hostile ones.
 
-Nothing of the honest ones fails, no node takes more memory than it may, and all is as before when the hostile ones
-have left. `VOLARY_HOSTILE_SECONDS` says how long that goes on. What honest statements took is printed (`pytest -s`),
-and compared when it goes on for a minute or longer: the last percent of fewer statements is noise.
+No statement of the honest users may fail, no node may take more memory than its limit, and everything must be as before
+when the hostile users have left. `VOLARY_HOSTILE_SECONDS` says how long they run. The times of the honest statements
+are printed (`pytest -s`). They are compared if the test runs for a minute or longer, because the slowest percent of
+fewer statements is noise.
 """
 
 from __future__ import annotations
@@ -40,13 +41,18 @@ pytestmark = [pytest.mark.server, pytest.mark.skipif(SECONDS == 0, reason="it is
 
 HONEST = 8
 LOGS_IN = 0
-"""The number of the honest user who shows a password, and logs in again and again. The others show tokens."""
+"""The number of the honest user who logs in with a password again and again. The others show tokens."""
 STATEMENTS_OF_A_LOGIN = 50
 ELSEWHERE = "127.0.0.2"
-"""Where wrong passwords come from: who guesses from an address where users are keeps them out, as is documented."""
+"""The address that wrong passwords come from.
+
+As documented, guesses from an address that users share keep these users out.
+"""
 MIB = 1 << 20
 LIMIT = 2560 * MIB
-"""Of which a fifth is 512 MiB, what a process may have beside it at the least: both rules say the same."""
+"""The memory limit of each node. A fifth of it is 512 MiB, which is also the least that a process may have in addition
+to the limit. So both rules allow the same.
+"""
 MOST_MEMORY = LIMIT * 6 // 5
 ROWS = 200_000
 UNREAD_STREAMS, UNFINISHED_CALLS, PREPARED, SESSIONS = 20, 16, 200, 100
@@ -66,9 +72,11 @@ HUGE = [
 
 LONG_ENOUGH_SECONDS = 60
 SLOWER = 3
-"""So many times slower honest statements may be beside hostile ones."""
+"""Factor by which honest statements may be slower beside hostile ones."""
 FAST_SECONDS = 0.02
-"""What is faster than that alone is fast enough, and more than three times as much is no loss."""
+"""Time in seconds that is always fast enough. If the statements alone are faster, this time is multiplied by `SLOWER`
+instead of theirs.
+"""
 
 STREAMS = "streams opened"
 ENDED = "huge statements refused or ended"
@@ -82,9 +90,9 @@ TAKEN = "wrong log-ins taken"
 
 GONE_SECONDS = 60
 NO_MEMORY = 16 * MIB
-"""Operators that hold less than that hold about nothing."""
+"""Memory that is too small to count. Operators with less hold practically nothing."""
 KEPT_MEMORY, KEPT_FILES = 256 * MIB, 16
-"""What a node may keep of hostile users: plans and sessions until others need the room, connections until they idle."""
+"""What a node may keep of hostile users: plans and sessions until others need the room, and idle connections."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +122,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 class Hostile:
-    """What hostile users do until they are told to stop, and how often they had what they wanted."""
+    """Does what hostile users do until they are told to stop. Counts how often they achieved what they wanted."""
 
     def __init__(self, gateway: str, worker: str, stop: Event) -> None:
         self._gateway = gateway
@@ -143,7 +151,7 @@ class Hostile:
         while not self._stop.is_set():
             try:
                 what()
-            except Exception as error:  # Whatever it is, the next attempt is made.
+            except Exception as error:  # Every error is noted, and the next attempt is made.
                 with self._counting:
                     self.unexpected[f"{what.__name__}: {type(error).__name__}"] += 1
 
@@ -171,7 +179,7 @@ class Hostile:
                     except (volary.ResourceExhaustedError, volary.DeadlineExceededError):
                         self._count(ENDED)
                     except volary.InvalidArgumentError:
-                        # What is folded while it is planned is refused as the statement's fault.
+                        # A constant that is computed during planning is refused as an error of the statement.
                         self._count(ENDED)
 
         self._again(values)
@@ -217,7 +225,7 @@ class Hostile:
                     if self._stop.is_set():
                         return
                     answer = gateway.call("Handshake", b"", authorization=basic("reader", PASSWORD))
-                    # A session is there from its first statement on. Nobody closes it.
+                    # A session exists from its first statement on. Nobody closes it.
                     shown = answer.headers["authorization"]
                     asked = gateway.call("GetFlightInfo", descriptor(b"SELECT 1"), authorization=shown)
                     assert asked.code == grpc.StatusCode.OK, asked
@@ -234,7 +242,7 @@ class Hostile:
 
         def log_in() -> None:
             with Flight(elsewhere.address) as gateway:
-                # Nothing was tried yet of a name that is new: its password is checked.
+                # Nothing was tried yet with the new name, so its password is really checked.
                 for name in [*names, f"nobody{next(rounds)}"]:
                     answer = gateway.call("Handshake", b"", authorization=basic(name, "a wrong password"))
                     assert answer.code in (grpc.StatusCode.OK, *refusals), answer
@@ -247,7 +255,7 @@ class Hostile:
 
 
 def be_hostile(gateway: str, worker: str, stop: Event, report: Queue) -> None:
-    """What a process of hostile users does. What it computes itself would be done on other machines: it is nice."""
+    """Runs a process of hostile users. It has a low priority, because real ones would compute on other machines."""
     os.nice(15)
     hostile = Hostile(gateway, worker, stop)
     acts = hostile.all()
@@ -258,7 +266,7 @@ def be_hostile(gateway: str, worker: str, stop: Event, report: Queue) -> None:
 
 
 class Report:
-    """What hostile users said when they left."""
+    """What the hostile users reported when they left."""
 
     achieved: Counter[str]
     unexpected: Counter[str]
@@ -266,7 +274,7 @@ class Report:
 
 @contextmanager
 def hostile_users(cluster: Secured) -> Iterator[Report]:
-    """Users of a process of their own, who are there as long as the context. It has ended when that is left."""
+    """Starts hostile users in a separate process, which ends with the context."""
     processes = multiprocessing.get_context("spawn")
     stop, queue, report = processes.Event(), processes.Queue(), Report()
     urls = (cluster.gateway.uri, cluster.uri_of(cluster.workers[0]))
@@ -285,7 +293,8 @@ def hostile_users(cluster: Secured) -> Iterator[Report]:
 
 
 def said_by(queue: Queue, cluster: Secured) -> tuple[Counter[str], Counter[str]]:
-    """What hostile users report, who leave as soon as their last statements have ended: they have a timeout."""
+    """Returns the report of the hostile users. They leave when their last statements have ended, which have a timeout.
+    """
     try:
         return queue.get(timeout=2 * PATIENCE_SECONDS)
     except Empty:
@@ -298,7 +307,7 @@ def said_by(queue: Queue, cluster: Secured) -> tuple[Counter[str], Counter[str]]
 
 @dataclass(frozen=True)
 class Took:
-    """How long honest users waited for each statement, in seconds, the shortest first."""
+    """How long honest users waited for each statement, in seconds, sorted from the shortest to the longest."""
 
     statements: list[float]
 
@@ -312,7 +321,8 @@ class Took:
 
 
 def honest(cluster: Secured, seconds: float) -> Took:
-    """What the statements of honest users took. Fails if one fails, or has other rows, or if one cannot log in."""
+    """Returns the times of honest users' statements. Fails if a login or a statement fails, or if the rows are wrong.
+    """
 
     def connect(number: int) -> volary.Connection:
         if number == LOGS_IN:
@@ -338,7 +348,7 @@ def honest(cluster: Secured, seconds: float) -> Took:
                     key = key % (ROWS - HONEST) + HONEST
         return took
 
-    # Who shows a token logs in by no password.
+    # A token needs no login with a password.
     tokens = [
         cluster.administer(f"CREATE TOKEN t{time.time_ns()} FOR honest{number} VALID FOR '1 day'")[0]["token"]
         for number in range(HONEST)
@@ -347,7 +357,7 @@ def honest(cluster: Secured, seconds: float) -> Took:
         return Took(sorted(chain.from_iterable(users.map(ask, range(HONEST)))))
 
 
-# What is left
+# Leftovers
 
 
 @dataclass(frozen=True)
@@ -359,7 +369,7 @@ class Before:
 
 
 def in_use(cluster: Secured) -> dict[str, int]:
-    """What is in use of the gateway's own limits."""
+    """Returns what is in use of the gateway's own limits."""
     listed = "SELECT name, in_use FROM system.limits WHERE scope = 'node' AND in_use IS NOT NULL"
     return {row["name"]: row["in_use"] for row in cluster.administer(listed)}
 
@@ -374,7 +384,7 @@ def look(cluster: Secured) -> Before:
 
 
 def left_behind(cluster: Secured, before: Before) -> list[str]:
-    """What is not as it was before."""
+    """Returns what is different from before."""
     found = []
     listed = "SELECT statement FROM system.queries WHERE statement NOT LIKE '%system.queries%'"
     found += [f"a statement: {row['statement'][:80]}" for row in cluster.administer(listed)]

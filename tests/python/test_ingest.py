@@ -1,4 +1,4 @@
-"""Bulk ingestion: whole tables of Arrow, pandas and polars, as the ADBC driver sends them."""
+"""Tests bulk ingestion: whole tables of Arrow, pandas and polars, as the ADBC driver sends them."""
 
 import datetime
 import decimal
@@ -51,14 +51,14 @@ def test_every_mode_with_and_without_the_table(cursor, connection, name):
 
 
 def test_8_mb_ingest_batch(cursor, connection, name):
-    # One message: the driver sends a batch as it is.
+    # The driver sends a batch unchanged, so this is one message.
     batch = pa.table({"text": pa.array(["x" * (8 << 20)])})
     cursor.adbc_ingest(name, batch, mode="create")
     assert rows(connection, f"SELECT length(text) FROM {name}") == [(8 << 20,)]
 
 
 def test_a_table_without_rows_has_its_columns(cursor, connection, name):
-    # Where there is not one batch, not even an empty one, the driver sends nothing that says for which table.
+    # If there is no batch at all, not even an empty one, the driver sends nothing that names the table.
     with pytest.raises(dbapi.ProgrammingError, match="has no message"):
         cursor.adbc_ingest(name, birds().slice(0, 0), mode="create")
     empty = birds().to_batches()[0].slice(0, 0)
@@ -70,7 +70,7 @@ def test_a_table_without_rows_has_its_columns(cursor, connection, name):
 
 
 def beyond(of_type: pa.DataType, raw: pa.Array) -> pa.Table:
-    """A column whose values are these numbers, whatever the type says."""
+    """Returns a column with these numbers as its values, even if the type does not allow them."""
     return pa.table({"beyond": pa.Array.from_buffers(of_type, len(raw), raw.buffers())})
 
 
@@ -190,7 +190,7 @@ def test_batches_that_come_one_after_the_other_are_one_write(cursor, connection,
         try:
             cursor.adbc_ingest(name, pa.RecordBatchReader.from_batches(schema, batches(right)), mode="create")
         except dbapi.Error as error:
-            # The driver has broken the first call off, and the gateway may not know it yet.
+            # The driver has aborted the first call, and the gateway may not have noticed it yet.
             if "is being created by another statement" not in str(error):
                 raise
             return False
@@ -261,7 +261,8 @@ def test_what_cannot_be_ingested_into_is_said(driver, cursor, connection, name):
 
 
 def test_an_upload_that_is_broken_off_keeps_nothing(cluster, connection, name, empty_table):
-    # A stream that is reset is not one that has ended: neither its rows nor an old table's end are to be seen.
+    # A stream that is reset is not a stream that has ended. Neither its rows nor the replacement of an old table may be
+    # visible.
     connection.sql(f"INSERT INTO {empty_table} (k) VALUES (1), (2)")
     schema = pa.schema({"k": pa.int64()})
 
@@ -271,7 +272,7 @@ def test_an_upload_that_is_broken_off_keeps_nothing(cluster, connection, name, e
         raise OSError("the disk is gone")
 
     for attempt in range(10):
-        # The name of a table that could not be made is free again as soon as the gateway has heard of it.
+        # The name of a table that could not be created is free again as soon as the gateway has noticed the abort.
         for table, mode in ((f"{name}_{attempt}", "create"), (empty_table, "append"), (empty_table, "replace")):
             with (
                 dbapi.connect(cluster.uri, autocommit=True) as driver,
@@ -281,6 +282,6 @@ def test_an_upload_that_is_broken_off_keeps_nothing(cluster, connection, name, e
                 cursor.adbc_ingest(table, pa.RecordBatchReader.from_batches(schema, batches()), mode=mode)
     assert rows(connection, f"SELECT count(*) FROM {empty_table}") == [(2,)]
     assert rows(connection, f"SELECT name FROM system.tables WHERE name LIKE '{name}%'") == []
-    # Each of them has failed by itself, and is not what a later one waits for.
+    # Each of them has failed by itself. They do not wait for each other.
     running = "SELECT count(*) FROM system.queries WHERE statement LIKE 'INGEST%'"
     until(lambda: rows(connection, running) == [(0,)], "all of them have ended")

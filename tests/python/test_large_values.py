@@ -1,4 +1,4 @@
-"""Values that functions would make, and that are larger than a node: refused before they are made."""
+"""Tests values of functions that would be larger than a node. They must be refused before they are made."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import volary
 pytestmark = pytest.mark.server
 
 CLIENTS = 4
-# Small enough that a few values below it fit in what the nodes have.
+# The limit is small enough that several values below it fit into the memory of the nodes.
 MAX_VALUE = "64MiB"
 ADDRESS_SPACE = 6 << 30
-# On the gateway, where constants are computed while a statement is planned; and on a worker, from a table's values.
+# The gateway computes constants while it plans a statement. A worker computes from the values of a table.
 ON_GATEWAY, ON_WORKER = "2000000000", "(k * 0 + 2000000000)"
 LARGE = [
     "length(repeat('x', {count}))",
@@ -35,14 +35,14 @@ LARGE = [
 
 
 def create_nests(processes: Processes) -> None:
-    """A table of three rows on one worker."""
+    """Creates a table with three rows on one worker."""
     processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
     processes.sql("INSERT INTO nests VALUES (1), (2), (3)")
 
 
 @pytest.fixture(scope="module")
 def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A gateway and a worker that have little address space, and a table of three rows."""
+    """A gateway and a worker with little address space, and a table with three rows."""
     settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE, "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE}
     with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
         for node in (processes.gateway, processes.add_worker()):
@@ -63,7 +63,7 @@ def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, 
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         for said in clients.map(refusal, range(CLIENTS)):
-            # Others may have taken what the process has: the values below the limit are made first.
+            # Values below the limit are made first. They may already have taken the memory of the process.
             if "the node's process has" not in said:
                 assert "would make a value of" in said
                 assert ("worker.execution.max_value" if source else "gateway.query.max_value") in said
@@ -72,21 +72,21 @@ def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, 
 
 @pytest.fixture(scope="module")
 def many(small_nodes: Processes) -> str:
-    """The name of a table of the numbers from 1 to 9,000."""
+    """The name of a table with the numbers from 1 to 9,000."""
     small_nodes.sql("CREATE TABLE many (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
     small_nodes.sql("INSERT INTO many SELECT value FROM generate_series(1, 9000)")
     return "many"
 
 
 def test_a_large_constant_stands_beside_few_rows_at_once(small_nodes, many):
-    """A list of 100,000 numbers in each row of a batch is more than the worker has."""
+    """A list of 100,000 numbers in each row of a batch needs more memory than the worker has."""
     removed = f"SELECT min(cardinality(array_remove(range(0, 100000), k))), count(*) FROM {many} WHERE k > 0"
     assert small_nodes.sql(removed) == [(99_999, 9000)]
 
 
 @pytest.mark.parametrize("rows", ["many WHERE k > 0", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
 def test_rows_with_large_values_are_made_few_at_once(small_nodes, many, rows):
-    """All rows of a batch together would have 330 MB and 8 GB, of 256 MiB that are allowed at once."""
+    """All rows of a batch together would have 330 MB or 8 GB, but only 256 MiB are allowed at once."""
     with small_nodes.connect() as connection:
         batches = connection.sql(f"SELECT repeat('ab', 20000 + k % 2) AS v FROM {rows}").batches()
         lengths = [len(value) for batch in batches for value in batch.column(0).to_pylist()]
@@ -100,7 +100,7 @@ def test_rows_with_large_values_are_made_few_at_once(small_nodes, many, rows):
 
 @pytest.mark.parametrize("rows", ["many", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
 def test_joins_make_few_copies_of_a_large_value_at_once_or_refuse_it(small_nodes, many, rows):
-    """A value of a megabyte beside each row of a batch is more than a node has."""
+    """A value of one megabyte in each row of a batch needs more memory than a node has."""
     large = "(SELECT repeat('x', 1000000) AS v, 7 AS n) a"
     assert small_nodes.sql(f"SELECT max(length(v || k)), count(*) FROM {large}, {rows}") == [(1_000_004, 9000)]
     for copied in (
@@ -114,7 +114,7 @@ def test_joins_make_few_copies_of_a_large_value_at_once_or_refuse_it(small_nodes
 
 
 def test_what_would_compute_for_hours_is_refused(small_nodes, many):
-    """The statements are refused on the gateway while they are planned, or on the worker before the first row."""
+    """The gateway refuses the statements while it plans them, or the worker refuses them before the first row."""
     texts = "repeat('x', 100000 + {0}), repeat('y', 100000 + {0})"
     for source, number in ((many, "k"), ("generate_series(1, 2) t(k)", "k"), ("(VALUES (1)) t(k)", "0")):
         arguments = texts.format(number)
@@ -156,7 +156,7 @@ def test_the_largest_value_is_a_setting(tmp_path):
 
 
 def test_the_process_has_no_more_memory_than_it_may(tmp_path):
-    """Each value is below the limit of one, and all of them together are more than the node has."""
+    """Each value is below the limit for one value, but all of them together are more than the node has."""
     allowed = (256 + 512) << 20
     columns = 12
     values = ", ".join(f"repeat('{chr(ord('a') + column)}', {{length}}) AS v{column}" for column in range(columns))
@@ -176,13 +176,13 @@ def test_the_process_has_no_more_memory_than_it_may(tmp_path):
             with ThreadPoolExecutor(CLIENTS) as clients:
                 for said in clients.map(refusal, range(CLIENTS)):
                     assert "memory" in said, said
-            # Beside what is in use there is what was freed and not yet given back.
+            # Memory that was freed but not yet returned is counted in addition to what is in use.
             assert node.running().peak_memory_bytes() < 3 * allowed // 2
             assert processes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]
 
 
 def test_rows_that_there_is_no_memory_to_send_are_refused(tmp_path):
-    """They are there, within the limits of values and of the process; the copies that a message takes are not."""
+    """The rows themselves are within the limits of values and of the process, but the copies for a message are not."""
     settings = {
         "VOLARY_GATEWAY__MEMORY__LIMIT": "128MiB",
         "VOLARY_GATEWAY__QUERY__MAX_VALUE": "256MiB",

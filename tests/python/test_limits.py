@@ -1,4 +1,5 @@
-"""Places, time, memory and open files: what is more than there may be waits, spills, or is refused with what to do."""
+"""Tests limits of places, time, memory and open files. What exceeds a limit waits, spills, or is refused with advice.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +28,15 @@ import volary
 pytestmark = pytest.mark.server
 
 DEADLINE_SECONDS = 5
-# Its rows never end, and take next to no memory.
+# The rows of this query never end, and need almost no memory.
 ENDLESS = "SELECT n FROM generate_series(1, 100000000000) t(n)"
-# It makes no rows, without end.
+# This query runs without end and never returns a row.
 FRUITLESS = "SELECT a.n FROM generate_series(1, 10000000) a(n), generate_series(1, 10000000) b(n) WHERE a.n + b.n < 0"
 
 
 @contextmanager
 def a_place_taken(processes: Processes) -> Iterator[None]:
-    """By a query whose rows are not read."""
+    """Takes a place with a query whose rows are not read."""
     with processes.connect() as connection:
         batches = connection.sql(ENDLESS).batches()
         next(batches)
@@ -46,7 +47,7 @@ def a_place_taken(processes: Processes) -> Iterator[None]:
 
 
 def test_a_short_query_does_not_wait_for_what_computes_without_end(tmp_path):
-    """One such statement more than there are processors, on the gateway and on a worker."""
+    """Runs one endless statement more than the machine has processors, both on the gateway and on a worker."""
     hogs = (os.cpu_count() or 1) + 1
     with Processes(tmp_path) as processes:
         processes.add_worker()
@@ -80,7 +81,7 @@ def _failure(processes: Processes, query: str) -> str | None:
     return None
 
 
-# What is listed
+# Listed limits
 
 
 def test_limits_are_listed_with_what_is_in_use(tmp_path):
@@ -96,7 +97,7 @@ def test_limits_are_listed_with_what_is_in_use(tmp_path):
         in_use = {(scope, name): in_use for scope, name, _, _, in_use, _ in limits}
         allowed = {(scope, name): allowed for scope, name, _, allowed, *_ in limits}
         assert allowed["node", "running statements"] == 3
-        # The list itself has no place yet.
+        # The statement that lists the limits does not have a place yet.
         assert in_use["node", "running statements"] == 1
         assert in_use["node", "memory of the process"] > 1 << 20
         assert allowed["node", "memory of the process"] == (256 + 512) << 20
@@ -123,7 +124,7 @@ def test_limits_are_listed_with_what_is_in_use(tmp_path):
 
 
 def _shown(allowed: int, unit: str) -> str:
-    """A limit as docs/limits.md shows it."""
+    """Returns a limit as docs/limits.md shows it."""
     steps = {"bytes": [(1 << 20, "MiB"), (1 << 10, "KiB")], "ms": [(3_600_000, "h"), (60_000, "min"), (1000, "s")]}
     for size, name in steps.get(unit, []):
         if allowed % size == 0:
@@ -140,7 +141,7 @@ def test_the_page_of_limits_has_what_a_gateway_lists(tmp_path):
         rows = processes.sql("SELECT scope, name, allowed, unit, setting, beyond FROM system.limits")
     listed = {}
     for scope, name, allowed, unit, setting, beyond in rows:
-        # The memory is a part of the machine's.
+        # This limit is a share of the machine's memory.
         of_machine = setting in ("gateway.memory.limit", "gateway.query.memory")
         shown = documented[scope, name][0] if of_machine else _shown(allowed, unit)
         listed[scope, name] = (shown, f"`{setting}`" if setting else "fixed", beyond)
@@ -150,19 +151,19 @@ def test_the_page_of_limits_has_what_a_gateway_lists(tmp_path):
 # Places
 
 QUEUED = 10
-# A part of a second: long enough that one after the other ends in an order that can be told.
+# The statement takes a part of a second, which is long enough to see in which order statements end.
 SLOW = "SELECT count(*) FROM generate_series(1, 20000000) t(n) WHERE n % 7 = 3"
 
 
 class Session:
-    """A session that several threads ask in at the same time."""
+    """A session in which several threads ask at the same time."""
 
     def __init__(self, client: flight.FlightClient) -> None:
         self._client = client
         self._headers = [(b"cookie", f"volary-session=volary-session-{uuid.uuid4().hex}".encode())]
 
     def failure(self, query: str, timeout: float | None = None) -> str | None:
-        """Why a query is not answered; None if it is."""
+        """Returns why a query is not answered, or None if it is answered."""
         options = flight.FlightCallOptions(timeout=timeout, headers=self._headers)
         try:
             info = self._client.get_flight_info(flight.FlightDescriptor.for_command(query.encode()), options)
@@ -172,13 +173,13 @@ class Session:
         return None
 
     def is_answered(self, query: str) -> bool:
-        """Whether the query was taken and answered; it may be refused, but not fail."""
+        """Returns whether the query was accepted and answered. It may be refused, but must not fail."""
         failure = self.failure(query)
         assert failure is None or "RESOURCE_EXHAUSTED" in failure
         return failure is None
 
     def until_refused(self) -> str:
-        """Asks until there is no room for one more, and returns what is said then."""
+        """Asks until there is no more room, and returns the error."""
 
         def refused() -> str | None:
             failure = self.failure("SELECT 1", timeout=0.2)
@@ -197,7 +198,7 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
     answered: list[str] = []
 
     def ask(session: Session, name: str) -> None:
-        # Those who ask whether there is room take it for a moment.
+        # The callers that test whether there is room take it for a moment.
         until(lambda: session.is_answered(SLOW), "the statement is taken")
         answered.append(name)
 
@@ -232,7 +233,7 @@ def test_a_statement_for_which_there_is_no_place_is_told_when_to_come_back_in_th
         assert re.search(r"0 waiting; retry in about \d+ m?s$", caught.value.details())
         after_ms = dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]
         assert 100 <= int(after_ms) <= 60_000
-        # The place is free again, soon.
+        # Soon the place must be free again.
         with within(DEADLINE_SECONDS):
             until(lambda: Session(client).is_answered("SELECT 1"), "there is a place")
 
@@ -289,7 +290,7 @@ def test_a_sessions_timeout_is_shown_and_reset_by_any_of_its_names(connection: v
     assert shown(connection, "statement_timeout") == "1h"
     connection.sql("SET volary.statement_timeout = '1min'")
     assert connection.sql("SHOW Statement_Timeout").rows() == [("volary.statement_timeout", "1m")]
-    # It cannot be longer than the gateway's.
+    # The timeout of a session cannot be longer than the gateway's.
     connection.sql("SET statement_timeout = '2h'")
     assert shown(connection, "volary.statement_timeout") == "1h"
     for none in ("0", "'0'"):
@@ -315,26 +316,26 @@ def test_the_gateways_timeout_holds_for_a_session_that_wants_a_longer_one(tmp_pa
 # Memory
 
 LIMIT_MIB = 32
-# Sorts and joins here take a second or two.
+# Timeout of sorts and joins, in seconds. They take a second or two here.
 MEMORY_SECONDS = 60
 ROWS = 400_000
 
 
 def wide(rows: int) -> str:
-    """So many rows of about 200 bytes, all different."""
+    """Returns a query for this number of rows of about 200 bytes, which are all different."""
     text = "repeat(lpad(CAST(n * 7919 % 1000003 AS VARCHAR), 8, '0'), 24)"
     return f"SELECT n, {text} AS w FROM generate_series(1, {rows}) t(n)"
 
 
 SORTED = f"{wide(ROWS)} ORDER BY w"
-# The rows of one side are kept as a table, which cannot spill.
+# One side of the join is kept as a hash table, which cannot spill.
 JOINED = f"SELECT count(*) FROM ({wide(ROWS // 2)}) a JOIN ({wide(ROWS // 2)}) b ON a.w = b.w AND a.n <> b.n"
-# Neither fits.
+# The rows of neither query fit into the limit.
 assert ROWS // 2 * 200 > LIMIT_MIB << 20
 
 
 def spills(connection: volary.Connection, query: str) -> float:
-    """How often its sorts spilled."""
+    """Returns how often the sorts of a query spilled."""
     ((_, plan),) = connection.sql(f"EXPLAIN ANALYZE {query}").rows()
     return sum(map(float, re.findall(r"SortExec.*\bspill_count=([\d.]+)", plan)))
 
@@ -364,7 +365,7 @@ def test_what_cannot_spill_fails_with_the_name_of_the_sessions_setting_and_alone
         connection.sql(JOINED).rows()
     assert "HashJoin" in caught.value.message
     assert_nothing_is_held(gateway)
-    # The same query of another session has the gateway's memory.
+    # The same query in another session has all the memory of the gateway.
     with gateway.connect() as other, within(MEMORY_SECONDS):
         assert other.sql(JOINED).rows() == [(0,)]
     connection.sql("RESET query_memory")
@@ -386,12 +387,12 @@ def test_a_session_cannot_have_more_memory_than_the_gateway_lets_it(tmp_path: Pa
 
 # Open files
 
-# As /proc/net/tcp says it.
+# The state in /proc/net/tcp.
 ESTABLISHED = "01"
 
 
 def run_limited(limits: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    """Starts `volary` with the shell's limits: `ulimit -n 256`."""
+    """Starts `volary` with limits of the shell, such as `ulimit -n 256`."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("VOLARY_")}
     return subprocess.Popen(
         ["sh", "-c", f'{limits} && exec "$0" "$@"', binary("volary"), *arguments],
@@ -404,7 +405,7 @@ def run_limited(limits: str, *arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def open_files(node: Node) -> tuple[int, int]:
-    """The process of a node, and how many files it has open."""
+    """Returns the process id of a node and the number of files that the process has open."""
     pid = node.running()._process.pid
     return pid, len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -444,7 +445,7 @@ def test_a_gateway_refuses_a_worker_that_it_has_no_files_for(tmp_path: Path) -> 
 
 
 def connections_to(gateway: Gateway) -> int:
-    """How many of its clients' and workers' connections are open."""
+    """Returns the number of open connections from clients and workers."""
     port = int(gateway.address.rsplit(":", 1)[1])
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(local.endswith(f":{port:04X}") and state == ESTABLISHED for _, local, _, state, *_ in rows)
@@ -455,7 +456,7 @@ def test_workers_that_have_joined_keep_no_connection_to_their_gateway(tmp_path: 
         for _ in range(3):
             processes.add_worker()
         until(lambda: connections_to(processes.gateway) == 0, "what they have joined on is closed")
-        # It asks them over connections of its own.
+        # The gateway asks the workers over its own connections.
         until(lambda: None not in processes.nodes("rows").values(), "all workers have reported")
         assert set(processes.nodes("state").values()) == {"alive"}
 
@@ -475,20 +476,20 @@ def test_connections_wait_for_a_gateway_that_may_open_no_more_files(tmp_path: Pa
                 connection.close()
         with within(DEADLINE_SECONDS):
             assert processes.sql("SELECT 1") == [(1,)]
-        # However often it was tried.
+        # The warning is logged once, however often it was tried.
         assert log.tail().count(warning) == 1
 
 
 @contextmanager
 def unread(connection: volary.Connection) -> Iterator[Iterator[pa.RecordBatch]]:
-    """A query that has a place, and of whose rows only the first ones were read."""
+    """Starts a query that takes a place. Only its first rows are read."""
     batches = connection.sql(ENDLESS).batches()
     next(batches)
     yield batches
 
 
 def logging_in(processes: Processes, opened: ExitStack) -> Callable[..., volary.Connection]:
-    """Makes connections of users, by name and password, which end with `opened`."""
+    """Returns a function that connects users by name and password. The connections end with `opened`."""
 
     def logged_in(user: str, password: str = PASSWORD) -> volary.Connection:
         connection = volary.connect(processes.gateway.uri, username=user, password=password)
@@ -511,7 +512,7 @@ def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_th
             admin.sql(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
         for _ in range(3):
             opened.enter_context(unread(logged_in("kea")))
-        # Three quarters of the places are hers: the last one is not.
+        # A user may take three quarters of the places, so the last place is not for kea.
         kea, auk = logged_in("kea"), logged_in("auk")
         with pytest.raises(volary.DeadlineExceededError):
             kea.sql("SELECT 1", timeout=0.5).rows()
@@ -519,7 +520,7 @@ def test_a_user_leaves_places_to_others_and_some_are_kept_for_who_looks_after_th
         opened.enter_context(unread(logged_in("auk")))
         with pytest.raises(volary.DeadlineExceededError):
             auk.sql("SELECT 1", timeout=0.5).rows()
-        # All places are taken.
+        # All places are taken now.
         assert admin.sql("SELECT 1").rows() == [(1,)]
         running = "SELECT query_id FROM system.queries WHERE statement = $1 AND state = 'running'"
         assert len(admin.sql(running, [ENDLESS]).rows()) == 4
@@ -550,7 +551,7 @@ def test_a_user_has_limits_of_its_own(tmp_path):
         with pytest.raises(volary.DeadlineExceededError):
             kea.sql("SELECT 1", timeout=0.5).rows()
         assert logged_in("auk").sql(join).rows() == [(1_000_000,)]
-        # They hold from the next statement on, also where one is logged in.
+        # New limits apply from the next statement on, also to users who are logged in.
         admin.sql("ALTER USER kea MAX_QUERIES DEFAULT QUERY_MEMORY DEFAULT")
         assert kea.sql(join).rows() == [(1_000_000,)]
 
@@ -575,7 +576,7 @@ COLUMNS = 4_096
 
 
 def nested(depth: int) -> pa.DataType:
-    """A type of lists within lists."""
+    """Returns a type of nested lists."""
     inner = pa.int64()
     for _ in range(depth - 1):
         inner = pa.list_(inner)
@@ -583,7 +584,7 @@ def nested(depth: int) -> pa.DataType:
 
 
 def listed(columns: int) -> str:
-    """What SELECT lists."""
+    """Returns a SELECT list with this number of columns."""
     return ", ".join(f"1 AS c{number}" for number in range(columns))
 
 
@@ -603,13 +604,13 @@ def test_tables_have_a_limit_of_columns_and_of_depth(connection, name):
     ):
         with pytest.raises(volary.InvalidArgumentError, match=setting):
             connection.ingest(name, table)
-    # What is allowed: the deepest type, and the longest list.
+    # The deepest type and the longest list are allowed.
     connection.ingest(name, pa.table({"deep": pa.nulls(1, nested(32))}), mode="create")
     assert connection.sql(f"SELECT {listed(COLUMNS)}").to_arrow().num_columns == COLUMNS
 
 
 def test_joins_have_a_limit_of_columns(connection, name):
-    """One statement may have nearly two hundred joins, of tables with thousands of columns each."""
+    """A statement may have nearly two hundred joins of tables with thousands of columns each."""
     connection.sql(f"CREATE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(COLUMNS))})")
     for relation in (name, f"(SELECT * FROM {name})", f"(SELECT 1 AS a, t.* FROM {name} t)"):
         joined = " CROSS JOIN ".join(f"{relation} t{number}" for number in range(190))
@@ -625,7 +626,7 @@ def test_joins_have_a_limit_of_columns(connection, name):
 
 
 def test_lists_of_columns_have_a_limit_of_what_they_are_looked_for_in(connection, name):
-    """The planner looks for each column of a list among all of the FROM, one by one."""
+    """The planner looks for each column of a list in all columns of the FROM clause, one by one."""
     connection.sql(f"CREATE TABLE {name} ({', '.join(f'c{number} BIGINT' for number in range(COLUMNS))})")
     for listing in (
         f"SELECT {', '.join(['t.*'] * COLUMNS)} FROM {name} t",
@@ -637,7 +638,7 @@ def test_lists_of_columns_have_a_limit_of_what_they_are_looked_for_in(connection
 
 
 def test_types_have_a_limit_of_fields(connection):
-    """A type that doubles at each step is small in memory, and nobody can walk over all of it."""
+    """A type that doubles at each step needs little memory, but it has too many fields to visit all of them."""
     for made in ("struct(a, a)", "{'x': a, 'y': a}", "map([a], [a])"):
         steps = ", ".join(f"s{step} AS (SELECT {made} AS a FROM s{step - 1})" for step in range(1, 41))
         with pytest.raises(volary.InvalidArgumentError, match=rf"more than {COLUMNS} fields"):
@@ -645,7 +646,7 @@ def test_types_have_a_limit_of_fields(connection):
 
 
 def _idle(pid: int) -> Callable[[], bool]:
-    """Whether a process has computed for less than a fifth of its last second."""
+    """Returns a function that tells whether a process has computed for less than a fifth of the last second."""
     ticks = os.sysconf("SC_CLK_TCK")
     readings: list[tuple[float, float]] = []
 

@@ -1,4 +1,5 @@
-"""What needs more memory than a node may hold: it spills and is right, or fails with advice and ends alone."""
+"""Tests statements that need more memory than a node may hold. They spill and are right, or fail with advice and alone.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +24,20 @@ LIMIT_MIB = 32
 GROUPS = 200_000
 ROWS = 2 * GROUPS
 TEXT_BYTES = 192
-# Neither the groups of all rows nor half of the rows fit.
+# Neither the groups of all rows nor half of the rows fit into memory.
 assert GROUPS * TEXT_BYTES > LIMIT_MIB * MIB
-# Queries here take a second or two; one that waits for memory that never comes takes for ever.
+# Queries take a second or two here. A query that waits for memory that never becomes free would take forever.
 DEADLINE_SECONDS = 60
 
-# So many texts of eight digits in another order than the numbers': a prime, and a factor of none.
+# TEXTS is the number of different texts of eight digits. It is a prime number, so that multiplying by FACTOR only
+# changes the order of the texts.
 TEXTS, FACTOR = 1_000_003, 7919
 SQL_TEXT = f"repeat(lpad(CAST({{number}} * {FACTOR} % {TEXTS} AS VARCHAR), 8, '0'), {TEXT_BYTES // 8})"
 
 GROUPED_BY_THE_GATEWAY = "SELECT w, count(*) AS n, sum(k) AS total FROM facts GROUP BY w"
-# By the shard key, too: whole groups are on one worker.
+# The shard key is part of the groups, so each group is completely on one worker.
 GROUPED_BY_THE_WORKERS = "SELECT w, k, count(*) AS n FROM facts GROUP BY w, k"
-# Its rows are made by the gateway, too.
+# The gateway also makes the rows of this query.
 SORTED_BY_THE_GATEWAY = (
     f"SELECT n AS k, {SQL_TEXT.format(number=f'(n % {GROUPS})')} AS w FROM generate_series(0, {ROWS - 1}) t(n) "
     "ORDER BY w, k"
@@ -48,12 +50,12 @@ SORTED_BY_THE_WORKERS = "SELECT k, w FROM facts ORDER BY w, k"
 
 
 def text(number: int) -> str:
-    """As `SQL_TEXT`."""
+    """Returns the same text as `SQL_TEXT`."""
     return f"{number * FACTOR % TEXTS:08}" * (TEXT_BYTES // 8)
 
 
 def facts(rows: int, groups: int) -> pa.Table:
-    """k counts; w is one of so many texts, each of which comes equally often."""
+    """Returns rows in which k counts up, and w is one of `groups` texts. All texts are equally frequent."""
     texts = pa.array([text(number) for number in range(groups)]).take(pa.array([key % groups for key in range(rows)]))
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("w", pa.string())])
     return pa.table([pa.array(range(rows)), texts], schema=schema)
@@ -71,7 +73,9 @@ def load_facts(processes: Processes, rows: pa.Table) -> None:
 
 @contextmanager
 def small_nodes(directory: Path, partitions: int) -> Iterator[Processes]:
-    """A gateway and two workers, each with little memory and so many partitions, and the table `facts`."""
+    """Starts a gateway and two workers with the table `facts`. Each node has little memory and this number of
+    partitions.
+    """
     settings = {
         "VOLARY_GATEWAY__MEMORY__LIMIT": f"{LIMIT_MIB}MiB",
         "VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": str(partitions),
@@ -87,20 +91,20 @@ def small_nodes(directory: Path, partitions: int) -> Iterator[Processes]:
 
 @pytest.fixture(scope="module")
 def rows() -> pa.Table:
-    """Those of the table `facts`."""
+    """The rows of the table `facts`."""
     return facts(ROWS, GROUPS)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """Small nodes that compute one thing after the other."""
+    """Small nodes with one partition, which compute one thing after the other."""
     with small_nodes(tmp_path_factory.mktemp("small"), 1) as processes:
         yield processes
 
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """Small nodes whose partitions share what memory there is."""
+    """Small nodes whose partitions share the available memory."""
     with small_nodes(tmp_path_factory.mktemp("parallel"), 2) as processes:
         yield processes
 
@@ -111,10 +115,10 @@ def answer(processes: Processes, query: str) -> pa.Table:
 
 
 def spills(processes: Processes, query: str, operator: str) -> tuple[float, float]:
-    """How often operators of this name spilled: those of the gateway, and those of a fragment's slowest worker."""
+    """Returns how often operators with this name spilled, on the gateway and on the slowest worker of a fragment."""
     on_gateway, on_worker = 0.0, 0.0
     for title, plan in zip(*answer(processes, f"EXPLAIN ANALYZE VERBOSE {query}").to_pydict().values(), strict=True):
-        # Fragments are shown in the gateway's plan, too, but without numbers.
+        # The gateway's plan also shows the fragments, but without numbers.
         counts = re.findall(rf"^ *{operator}.*\bspill_count=([\d.]+)", plan, re.MULTILINE)
         if title.startswith("fragment of worker"):
             on_worker += sum(map(float, counts))
@@ -124,7 +128,7 @@ def spills(processes: Processes, query: str, operator: str) -> tuple[float, floa
 
 
 def nothing_is_held(processes: Processes) -> bool:
-    """No memory by any node, and no spilled data on any disk."""
+    """Returns whether no node holds memory, and no disk has spilled data."""
     nodes = [processes.gateway, *processes.workers]
     spilled = (path for node in nodes for path in (node.data_dir / "spill").rglob("*") if path.is_file())
     reserved = processes.sql("SELECT memory_reserved_bytes FROM system.nodes")
@@ -133,7 +137,7 @@ def nothing_is_held(processes: Processes) -> bool:
 
 def assert_all_is_well(processes: Processes) -> None:
     until(lambda: nothing_is_held(processes), "memory and disk are free again")
-    # It needs nearly all the memory of the gateway.
+    # This query needs almost all the memory of the gateway.
     grouped = "SELECT count(*), sum(n), min(n), max(n) FROM (SELECT w, count(*) AS n FROM facts GROUP BY w) AS g"
     assert processes.sql(grouped) == [(GROUPS, ROWS, 2, 2)]
 
@@ -199,7 +203,7 @@ def test_rows_that_do_not_fit_into_workers_are_spilled_and_pass_through_a_gatewa
 def test_sorts_that_compete_for_the_memory_of_a_worker_are_right_or_fail_with_its_name_and_alone(
     parallel: Processes, rows: pa.Table
 ) -> None:
-    # A partition that merges what it has spilled takes all memory that it finds (DataFusion 55), and others may fail.
+    # In DataFusion 55, a partition that merges its spilled rows takes all the memory that it finds, so others may fail.
     failed: list[volary.ResourceExhaustedError] = []
     try:
         assert answer(parallel, SORTED_BY_THE_WORKERS).equals(by_text(rows))
@@ -213,7 +217,7 @@ def test_sorts_that_compete_for_the_memory_of_a_worker_are_right_or_fail_with_it
 
 @pytest.mark.xfail(
     raises=volary.ResourceExhaustedError,
-    # Whether it is too much depends on the order in which the partitions are read.
+    # Whether the memory is enough depends on the order in which the partitions are read.
     strict=False,
     reason="what a partition has sorted in memory is counted whole again for each of its batches that are merged",
 )
@@ -242,20 +246,20 @@ def test_a_limit_that_does_not_fit_into_a_worker_fails_with_its_name_and_alone(
     assert_is_advice(caught.value)
     assert is_of_a_worker(small, caught.value), caught.value
     assert_all_is_well(small)
-    # The first rows alone fit.
+    # The first rows alone fit into memory.
     assert answer(small, f"{SORTED_BY_THE_WORKERS} LIMIT 10").equals(by_text(rows)[:10])
 
 
 # Loads
 
 LOADED_ROWS = 8 * GROUPS
-# Beside what they count there are windows of connections, and row groups that are read and written.
+# The nodes also need memory that they do not count: windows of connections, and row groups that are read and written.
 GATEWAY_GROWS_MIB = 160
 WORKER_GROWS_MIB = 200
 
 
 def peak_mib(node: Node) -> float:
-    """The most memory that the process has had."""
+    """Returns the peak of the process's memory, in MiB."""
     return node.running().peak_memory_bytes() / MIB
 
 
@@ -264,7 +268,7 @@ def write_csv(table: pa.Table, path: Path) -> None:
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    # As large as the rows are, and with row groups that are read one after the other.
+    # The file is as large as its rows, and its row groups are read one after the other.
     pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=50_000)
 
 
@@ -288,7 +292,7 @@ def test_a_load_takes_less_memory_than_its_file_has_bytes(
         processes.add_worker()
         for name in ("warm", "facts"):
             processes.sql(f"CREATE TABLE {name} (k BIGINT NOT NULL, w VARCHAR) WITH (shard_key = 'k', shards = 8)")
-        # The code that loads is in memory then.
+        # After this, the code of loads is in memory.
         processes.sql(f"COPY warm FROM '{small}'")
         nodes = [processes.gateway, *processes.workers]
         before = [peak_mib(node) for node in nodes]
@@ -303,7 +307,7 @@ def test_a_load_takes_less_memory_than_its_file_has_bytes(
         assert checked == [(LOADED_ROWS, 0, LOADED_ROWS - 1, total, LOADED_ROWS)]
 
 
-# What is sent
+# Sent bytes
 
 
 @pytest.fixture
@@ -331,7 +335,7 @@ def test_a_query_is_sent_about_as_many_bytes_as_its_rows_have(watched: tuple[Pro
 
 
 def assert_refused_with_what_to_do(connection: volary.Connection, key: str, *statements: str) -> None:
-    """One of the statements, by a limit that is the setting `key`."""
+    """Checks that one of the statements is refused because of the setting `key`."""
     refused: list[volary.Error] = []
     try:
         for statement in statements:
@@ -366,7 +370,7 @@ def test_a_row_that_is_longer_than_a_node_takes_is_refused_with_what_to_do(tmp_p
 def test_a_row_that_is_larger_than_a_batch_arrives_whole(
     connection: volary.Connection, empty_table: str, tmp_path: Path, statement: str
 ) -> None:
-    # A megabyte is what nodes aim at.
+    # Nodes aim at batches of one megabyte.
     rows = pa.table({"k": [1, 2, 3], "name": ["kea", "".join(map(text, range(20 * MIB // TEXT_BYTES))), "tui"]})
     rows = rows.cast(pa.schema([pa.field("k", pa.int64(), nullable=False), ("name", pa.string())]))
     if statement == "COPY":
@@ -375,7 +379,7 @@ def test_a_row_that_is_larger_than_a_batch_arrives_whole(
     else:
         insert = connection.sql(f"INSERT INTO {empty_table} (k, name) VALUES (?, ?)", rows)
         assert insert.rows_affected == 3
-    # Merged by their order, and as they come.
+    # The rows are read in order, so that they are merged, and as they come.
     assert connection.sql(f"SELECT k, name FROM {empty_table} ORDER BY k").to_arrow().equals(rows)
     assert connection.sql(f"SELECT k, name FROM {empty_table}").to_arrow().sort_by("k").equals(rows)
     lengths = connection.sql(f"SELECT k, character_length(name) FROM {empty_table} ORDER BY k").rows()

@@ -1,4 +1,4 @@
-"""Groups of many workers that are merged bucket by bucket: the same as anywhere else, with little memory."""
+"""Tests groups of many workers that are merged bucket by bucket. The results must be right, and need little memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.server
 
 WORKERS = 3
 GROUPS = 300_000
-# Each group is on about all workers: it is grouped by another column than the shard key.
+# Each group has rows on almost all workers, because the groups are by another column than the shard key.
 ROWS = 3 * GROUPS
 LITTLE_MEMORY = "24MiB"
 
@@ -31,7 +31,7 @@ def rows() -> pa.Table:
         {
             "k": numbers,
             "g": groups,
-            # Every thousandth group has no name, all of these are one.
+            # Every 1024th group has no name. All these groups have the same key, NULL.
             "name": pc.if_else(
                 pc.equal(pc.bit_wise_and(groups, 1023), 0),
                 None,
@@ -63,7 +63,7 @@ def connection(groups_cluster: LocalCluster) -> Iterator[volary.Connection]:
 
 
 def steps(connection: volary.Connection, sql: str) -> int:
-    """Steps of the merge, of all partitions together."""
+    """Returns the number of steps of the merge, over all partitions."""
     plan = "\n".join(str(row) for row in connection.sql(f"EXPLAIN ANALYZE {sql}").rows())
     merge = re.search(r"BucketMergeExec: .*\bsteps=(\d+)", plan)
     assert merge is not None, plan
@@ -104,9 +104,9 @@ def test_distinct_rows_are_merged_in_steps_too(connection: volary.Connection) ->
 def test_workers_with_few_groups_meet_others_with_many(
     connection: volary.Connection,
 ) -> None:
-    """Few rows come in one round, and are divided by the gateway."""
+    """A worker with few rows sends them in one round, and the gateway divides them."""
     connection.sql(f"SET query_memory = '{LITTLE_MEMORY}'")
-    # One shard key holds nearly all rows.
+    # One value of the shard key has nearly all rows.
     connection.sql("CREATE TABLE skewed (k BIGINT NOT NULL, g BIGINT) WITH (shard_key = 'k', shards = 16)")
     try:
         connection.sql("INSERT INTO skewed SELECT 1, g FROM facts UNION ALL SELECT k, g FROM facts WHERE k < 2000")
@@ -126,7 +126,7 @@ def test_a_merge_that_nobody_reads_to_its_end_ends(connection: volary.Connection
         reader = connection.sql(sql).reader()
         assert reader.read_next_batch().num_rows > 0
         del reader
-    # Joins read one side first, and the other one perhaps not at all.
+    # A join reads one side first, and may not read the other side at all.
     empty = f"SELECT a.g FROM ({sql}) a JOIN (SELECT g, count(*) AS n FROM facts WHERE k < 0 GROUP BY g) b ON a.g = b.g"
     assert connection.sql(empty).rows() == []
     both = f"SELECT count(*), sum(a.n + b.n) FROM ({sql}) a JOIN ({sql}) b ON a.g = b.g"
@@ -142,7 +142,7 @@ def test_workers_spill_groups_that_they_may_not_hold(tmp_path: Path) -> None:
             "CREATE TABLE facts (k BIGINT NOT NULL, g BIGINT, name VARCHAR, x DOUBLE) "
             "WITH (shard_key = 'k', shards = 8)"
         )
-        # Workers with so little memory take little at a time.
+        # Workers with so little memory can only write a few rows at a time.
         for number, batch in enumerate(rows().to_batches(max_chunksize=ROWS // 9)):
             file = tmp_path / f"facts-{number}.parquet"
             pq.write_table(pa.Table.from_batches([batch]), file)
@@ -152,7 +152,7 @@ def test_workers_spill_groups_that_they_may_not_hold(tmp_path: Path) -> None:
 
 
 def test_few_rows_of_many_small_columns_meet_others_with_many(connection: volary.Connection) -> None:
-    """More rows than a message usually has, in so few bytes that they come in one round."""
+    """There are more rows than a message usually has, but they have so few bytes that they come in one round."""
     connection.sql("SET query_memory = '24MiB'")
     connection.sql("CREATE TABLE narrow (k BIGINT NOT NULL, a SMALLINT, b TINYINT) WITH (shard_key = 'k', shards = 16)")
     try:

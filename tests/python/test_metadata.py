@@ -1,4 +1,4 @@
-"""The listings of Flight SQL as messages: drivers look for their columns by name, type and nullability."""
+"""Tests the listings of Flight SQL as messages. Drivers look for columns by name, type and nullability."""
 
 import protobuf as pb
 import pyarrow as pa
@@ -60,7 +60,7 @@ PRIMARY_KEYS = [
     optional("key_name"),
     required("key_sequence", pa.int32()),
 ]
-# What a client asks about the table {t} in each of them, field by field.
+# The values that a client asks for, field by field, in questions about the table {t}.
 KEYS = {
     "CommandGetPrimaryKeys": ("volary", "public", "{t}"),
     "CommandGetExportedKeys": ("volary", "public", "{t}"),
@@ -70,7 +70,7 @@ KEYS = {
 
 
 def asked(client, command: str, message: bytes = b"") -> pa.Table:
-    """The rows, whose schema is the announced one."""
+    """Returns the rows, and checks that their schema is the announced one."""
     encoded = pb.command(command, message)
     table = rows(client, encoded)
     assert table.schema.equals(client.get_flight_info(described(encoded)).schema, check_metadata=True)
@@ -128,7 +128,7 @@ def test_catalogs_schemas_and_types_of_tables(client):
 def test_a_filter_that_is_absent_is_not_one_that_is_empty(client, filters, found):
     message = b"".join(filters)
     assert set(asked(client, "CommandGetDbSchemas", message)["db_schema_name"].to_pylist()) == found
-    # What information_schema has is found by its name, and is in no list.
+    # Tables of information_schema can be found by name, but are not listed.
     of_tables = found - {"information_schema"}
     assert set(asked(client, "CommandGetTables", message)["db_schema_name"].to_pylist()) == of_tables
 
@@ -167,21 +167,21 @@ def test_sql_types_are_listed_or_the_one_that_is_asked_for(client):
 
 
 def info(client, *ids: int) -> dict[int, object]:
-    """GetSqlInfo by number."""
+    """Returns the values of GetSqlInfo by id."""
     answered = asked(client, "CommandGetSqlInfo", b"".join(pb.field(1, id) for id in ids))
     return dict(zip(answered["info_name"].to_pylist(), answered["value"].to_pylist(), strict=True))
 
 
 def test_sql_info_by_number(client):
-    # What flightsql-dbapi, and SQLAlchemy above it, ask for when they connect.
+    # flightsql-dbapi, and SQLAlchemy above it, ask for these values when they connect.
     said = info(client, 0, 2, 3, 504)
     assert said[0] == "Volary"
     assert isinstance(said[2], str)
     assert said[3] is False
     assert said[504] == '"'
-    # There are no transactions: a driver that was told otherwise would begin one.
+    # There are no transactions. A driver that believed otherwise would begin one.
     assert info(client, 8) == {8: 0}
-    # What a later release of the protocol may ask for has no answer, and is no error.
+    # Ids that a later release of the protocol may define have no value. Asking for them is no error.
     assert info(client, 577, 100_000) == {}
     assert info(client, 8, 577) == {8: 0}
 

@@ -1,4 +1,7 @@
-"""What the ODBC drivers ask of a gateway, in their order: they are not run here, and read more closely than others."""
+"""Makes the calls of the ODBC drivers in their order.
+
+The drivers themselves do not run here. They read the answers more strictly than other drivers.
+"""
 
 import protobuf as pb
 import pyarrow as pa
@@ -9,7 +12,7 @@ from pyarrow import flight
 
 @pytest.fixture
 def client(cluster):
-    """A connection with its token, as SQLDriverConnect with UID and PWD leaves it."""
+    """A connection to the gateway."""
     with flight.connect(cluster.uri) as client:
         yield client
 
@@ -20,9 +23,9 @@ def login(client):
 
 
 def execute(client, login, query: str) -> list[pa.Table]:
-    """SQLExecDirect: prepared, run as a query whatever it is, and every endpoint read."""
+    """Does what SQLExecDirect does: prepares the statement, runs it as a query in any case, and reads all endpoints."""
     fields = prepared(client, query, login)
-    # Empty bytes end the driver's process.
+    # An empty schema message would crash the driver's process.
     pa.ipc.read_schema(pa.py_buffer(fields[2]))
     info = client.get_flight_info(described(prepared_command(fields[1])), login)
     read = [client.do_get(endpoint.ticket, login).read_all() for endpoint in info.endpoints]
@@ -33,9 +36,9 @@ def execute(client, login, query: str) -> list[pa.Table]:
 
 def test_it_connects(client, login):
     everything = rows(client, pb.command("CommandGetSqlInfo", b""), login)
-    # SQL_DBMS_NAME, SQL_IDENTIFIER_QUOTE_CHAR, and the last one.
+    # SQL_DBMS_NAME, SQL_IDENTIFIER_QUOTE_CHAR, and the last id.
     assert {0, 504, 576} <= set(everything["info_name"].to_pylist())
-    # SQL_VARCHAR, SQL_WVARCHAR, SQL_VARBINARY and SQL_TYPE_TIMESTAMP, as pyodbc asks for their sizes.
+    # pyodbc asks for the sizes of SQL_VARCHAR, SQL_WVARCHAR, SQL_VARBINARY and SQL_TYPE_TIMESTAMP.
     for number, name in ((12, "VARCHAR"), (-9, None), (-3, "BYTEA"), (93, "TIMESTAMP")):
         types = rows(client, pb.command("CommandGetXdbcTypeInfo", pb.field(1, number)), login)
         assert types["type_name"].to_pylist() == ([] if name is None else [name])
@@ -66,7 +69,7 @@ def test_it_lists_tables_and_columns(client, login, birds):
     columns = {row["table_name"]: pa.ipc.read_schema(pa.py_buffer(row["table_schema"])) for row in listed}
     assert columns[birds].names == ["k", "name", "price", "day"]
     assert len(columns) > 10
-    # The driver ends its process where a column has no metadata.
+    # A column without metadata would crash the driver's process.
     without = [f"{name}.{field.name}" for name, schema in columns.items() for field in schema if not field.metadata]
     assert without == []
     assert [field.metadata[b"ARROW:FLIGHT:SQL:TYPE_NAME"] for field in columns[birds]] == [

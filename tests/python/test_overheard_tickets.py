@@ -1,4 +1,6 @@
-"""Tickets that somebody has overheard on a network without TLS, or kept: who is served for them, where, how long."""
+"""Tests tickets that were overheard on a network without TLS or that were kept: who gets rows for them, where, and
+until when.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +25,32 @@ _EXPIRED = StatusCode.DEADLINE_EXCEEDED
 _UNAVAILABLE = StatusCode.UNAVAILABLE
 OF_FRAGMENTS = bytes([*MAGIC, VERSION, Purpose.FRAGMENT])
 FRAGMENT_ITSELF = 5
-"""The field of a ticket that has it."""
+"""The number of the ticket's field that contains the fragment."""
 LONGEST_SECONDS = 62
-"""A minute, and what these clusters wait for a worker: `retry_for` and `idle_timeout`."""
+"""Maximum lifetime of a fragment's ticket, in seconds. It is a minute, plus the times that these clusters wait for a
+worker: `retry_for` and `idle_timeout`.
+"""
 
 
 @dataclass(frozen=True)
 class Overheard:
-    """A cluster of two workers, of which the first is reached over a network on which somebody listens."""
+    """A cluster of two workers. Somebody listens on the network between the gateway and the first worker."""
 
     cluster: Secured
     tap: Wiretap
     kea: str
-    """What kea shows, who may read the table."""
+    """The authorization header of kea, who may read the table."""
 
     @property
     def worker(self) -> Worker:
         return self.cluster.workers[0]
 
     def node(self) -> Node:
-        """A connection of a stranger's to the first worker."""
+        """Returns a stranger's connection to the first worker."""
         return self.cluster.node(f"grpc://127.0.0.1:{self.tap.target}")
 
     def fragment(self) -> bytes:
-        """The ticket by which the gateway has asked for the first worker's rows of kea's query."""
+        """Returns the ticket with which the gateway asked the first worker for its rows of kea's query."""
         gateway = self.cluster.node(self.cluster.gateway.uri)
         info = gateway.call("GetFlightInfo", descriptor(QUERY.encode()), authorization=self.kea)
         (endpoint,) = [pb.fields(info.messages[0])[3]]
@@ -54,13 +58,13 @@ class Overheard:
         assert rows.holds(VALUE), rows
         said = [pb.fields(message).get(1, b"") for sent in self.tap.heard() for message in messages(sent)]
         fragments = [it for it in said if it.startswith(OF_FRAGMENTS)]
-        # The gateway sends the fragment itself once, and its id alone where the worker has it.
+        # The gateway sends the fragment once, and only its id to a worker that has it.
         whole = [it for it in fragments if FRAGMENT_ITSELF in pb.fields(content(it)) and COLUMN.encode() in it]
         self.cluster.keep_sealed("an overheard ticket", whole[-1])
         return whole[-1]
 
     def shown(self, sealed: bytes, authorization: str | None = None) -> Answer:
-        """What the first worker answers to one who shows a ticket, and nothing of a node's."""
+        """Returns the first worker's answer to a caller who shows a ticket without a node's header."""
         with Node(f"grpc://127.0.0.1:{self.tap.target}") as node:
             return node.call("DoGet", ticket(sealed), authorization=authorization)
 
@@ -78,12 +82,12 @@ def overheard(tmp_path: Path) -> Iterator[Overheard]:
 
 
 def expiry_of(sealed: bytes) -> int:
-    """In seconds since 1970."""
+    """Returns the expiry time of a sealed message, in seconds since 1970."""
     return int.from_bytes(sealed[4:HEADER_BYTES], "big")
 
 
 def test_who_has_overheard_a_fragments_ticket_asks_for_its_rows_until_its_time_is_over(overheard):
-    """As the documentation says of networks without TLS."""
+    """The documentation says this about networks without TLS."""
     asked = int(time.time())
     fragment = overheard.fragment()
     for _ in range(2):
@@ -115,7 +119,9 @@ def test_a_fragments_ticket_is_nothing_at_other_nodes(overheard):
 
 
 def test_a_fragments_ticket_lasts_until_its_time_is_over_also_when_its_worker_starts_again(overheard):
-    """It names a worker and its rows, which are there as before. What changes rows is for one start of a worker."""
+    """The ticket names a worker and its rows, which are unchanged. Only tickets that change rows are for one start of a
+    worker.
+    """
     fragment = overheard.fragment()
     overheard.worker.running().stop()
     overheard.worker.start()
@@ -132,7 +138,7 @@ def test_a_clients_ticket_is_its_users_alone_also_when_its_worker_starts_again(o
     auk = cluster.token("auk", "of_auk")
     overheard.worker.running().stop()
     overheard.worker.start()
-    # The worker listens for clients at another port now, which its report says.
+    # The worker's address for clients has another port now, which its report names.
     clients = [made.node_at(endpoint) for endpoint in Made(cluster, overheard.kea).parts]
     at_clients = [node for node in clients if node.call("DoGet", ticket(part), authorization=overheard.kea).code == OK]
     assert len(at_clients) == 1

@@ -1,4 +1,4 @@
-"""What nodes keep is their own user's: nobody else on the machine reads keys or rows from the files."""
+"""Tests that only the nodes' own user can read the files of nodes, which contain keys and rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from processes import PATIENCE_SECONDS, Processes, binary, environment, until
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Whoever starts the nodes leaves new files open to everybody."""
+    """Sets a umask with which new files are open to everybody."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def open_to_others(processes: Processes) -> list[Path]:
-    """The files and directories below the data directories that others have any right to."""
+    """Returns the files and directories below the data directories on which other users have any permission."""
     directories = [processes.gateway.data_dir, *(worker.data_dir for worker in processes.workers)]
     kept = [path for directory in directories for path in [directory, *directory.rglob("*")]]
     assert any(path.name == "catalog.redb" for path in kept)
@@ -69,7 +69,7 @@ def test_a_directory_that_belongs_to_another_user_is_refused(tmp_path: Path, rol
     data_dir.mkdir()
     data_dir.chmod(0o777)
     os.chown(data_dir, NOBODY, NOBODY)
-    # Root without its capabilities is a user as all others are, who may run the program wherever it was built.
+    # Root without its capabilities is like any other user, but can run the program wherever it was built.
     without_rights = [setpriv, "--bounding-set=-all", "--inh-caps=-all"]
     arguments = ["--listen=127.0.0.1:0", f"--data-dir={data_dir}", *(["--gateway=127.0.0.1:9"] * (role == "worker"))]
     refused = subprocess.run(
@@ -99,7 +99,7 @@ def test_what_is_spilled_is_closed_to_others(tmp_path: Path) -> None:
         for node in nodes:
             with processes.connect() as connection:
                 connection.sql("SET query_memory = '32MiB'")
-                # Whoever reads one row of many leaves the others where they are.
+                # The client reads only one row of many, so the spilled rows stay on disk.
                 batches = connection.sql(queries[node.name]).batches()
                 next(batches)
                 spill = node.data_dir / "spill"

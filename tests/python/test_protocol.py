@@ -1,4 +1,4 @@
-"""What drivers of Flight SQL send seldom or never, each by itself; and what is said of that which is not there."""
+"""Tests messages that Flight SQL drivers rarely or never send, and the answers to requests that are not supported."""
 
 import protobuf as pb
 import pyarrow as pa
@@ -117,7 +117,7 @@ def test_a_prepared_statement_is_closed_as_often_as_one_likes(client):
     body = pb.command("ActionClosePreparedStatementRequest", pb.field(1, handle))
     for _ in range(2):
         assert act(client, "ClosePreparedStatement", body) == []
-    # A handle holds all that it needs: there is nothing that closing it could take away.
+    # A handle contains everything that it needs, so closing it takes nothing away.
     assert rows(client, prepared_command(handle))["n"].to_pylist() == [7]
 
 
@@ -129,7 +129,7 @@ def test_an_update_is_sent_by_itself_or_with_rows_of_parameters(client, connecti
     assert put(client, command, pa.record_batch([[3, 4, 5]], ["0"])) == pb.field(1, 3)
     fixed = prepared(client, f"INSERT INTO {empty_table} (k) VALUES (6)")[1]
     command = pb.command("CommandPreparedStatementUpdate", pb.field(1, fixed))
-    # A batch without rows is no parameters, and one run.
+    # A batch without rows means no parameters, so the statement runs once.
     assert put(client, command, pa.record_batch([], [])) == pb.field(1, 1)
     keys = connection.sql(f"SELECT k FROM {empty_table} ORDER BY k").rows()
     assert keys == [(1,), (2,), (3,), (4,), (5,), (6,)]
@@ -149,5 +149,5 @@ def test_the_options_of_a_session_are_told(client):
     login = flight.FlightCallOptions(headers=[client.authenticate_basic_token("kea", "")])
     (answer,) = act(client, "GetSessionOptions", b"", login)
     for name, value in (("catalog", "volary"), ("schema", "public")):
-        # A field of the map: its key, and a string in it.
+        # An entry of the map: its key, and a string as the value.
         assert pb.field(1, name) + pb.field(2, pb.field(1, value)) in answer

@@ -1,4 +1,4 @@
-"""What is pushed down, as EXPLAIN and EXPLAIN ANALYZE tell: to the shards of a key, and into the files of a worker."""
+"""Tests pushdown with EXPLAIN and EXPLAIN ANALYZE: to the shards of a key, and into the files of a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _names = itertools.count()
 
 @pytest.fixture
 def name(connection: volary.Connection) -> Iterator[str]:
-    """A name that is free, with and without `_other`; whatever tables get the two are dropped."""
+    """A free name for a table. The tables with this name, and with `_other` added to it, are dropped."""
     name = f"pushed_{next(_names)}"
     yield name
     for table in (name, f"{name}_other"):
@@ -39,22 +39,22 @@ def plan(connection: volary.Connection, query: str, parameters: list[Any] | None
     return rows(connection, f"EXPLAIN {query}", parameters)[-1][1]
 
 
-# Shards by their key.
+# Shards of a key
 
 
 @dataclass(frozen=True)
 class Key:
-    """A type that shard keys have, by its name in SQL or in Arrow, and values of it, in SQL and in Python.
+    """A type of shard keys, by its name in SQL or in Arrow, with values in SQL and in Python.
 
-    The first two values are in different shards of eight.
+    With eight shards, the first two values are in different shards.
     """
 
     type: str
     values: list[tuple[str, Any]]
 
     def cast(self, literal: str) -> str:
-        """The literal as a value of the type."""
-        # Not every type has a name in SQL.
+        """Returns the literal as a value of the type."""
+        # Some types have no name in SQL.
         of_arrow = self.type.startswith(("Time64", "Timestamp(", "FixedSizeBinary"))
         return f"arrow_cast({literal}, '{self.type}')" if of_arrow else f"CAST({literal} AS {self.type})"
 
@@ -119,7 +119,7 @@ KEYS = [
 
 @dataclass(frozen=True)
 class Scan:
-    """What a scan asks: so many shards and workers of all that the table has."""
+    """What a scan asks: the numbers of shards and workers, out of all that the table has."""
 
     shards: int
     all_shards: int
@@ -128,7 +128,7 @@ class Scan:
 
 
 def scans(plan: str) -> dict[str, Scan]:
-    """The scans of a plan, by table."""
+    """Returns the scans of a plan by table."""
     scan = re.compile(r"ShardScanExec: table=(\w+), columns=\[[^]]*\], shards=(\d+)/(\d+) workers=(\d+)/(\d+)")
     return {table: Scan(*map(int, numbers)) for table, *numbers in scan.findall(plan)}
 
@@ -138,7 +138,7 @@ ONE = Scan(1, 8, 1, 3)
 
 @dataclass(frozen=True)
 class Keyed:
-    """Two tables (k, n) of eight shards: the values of a key, numbered, and a NULL."""
+    """Two tables (k, n) of eight shards. They contain the numbered values of a key, and a NULL."""
 
     key: Key
     connection: volary.Connection
@@ -275,7 +275,7 @@ def test_a_number_with_a_point_is_looked_for_in_the_shard_of_its_decimal(connect
         query = f"SELECT n FROM {name} WHERE k = {literal}"
         assert scans(plan(connection, query)) == {name: ONE}, literal
         assert rows(connection, query) == expected
-    # No decimal of two digits.
+    # This value has three decimal places, so no key is equal to it.
     assert rows(connection, f"SELECT n FROM {name} WHERE k = 2.501") == []
 
 
@@ -310,7 +310,7 @@ def test_the_keys_of_a_list_of_values_travel_to_the_workers(connection, name):
         assert rows(connection, query) == [(70,), (7000,)]
 
 
-# Partitions.
+# Partitions
 
 
 def test_a_gather_has_as_many_partitions_as_the_gateway_is_set_to(tmp_path: Path):
@@ -329,7 +329,7 @@ def test_a_gather_has_as_many_partitions_as_the_gateway_is_set_to(tmp_path: Path
             assert "shards=16/16 workers=4/4" in shown
             assert partition_counts(shown) == {2}, shown
             assert rows(connection, query) == expected
-        # Of a session's own number, as many as there are workers are of use.
+        # A session may set another number, but not more partitions than workers are useful.
         query = "SELECT v, count(*) FROM t GROUP BY v ORDER BY v"
         for partitions, counts in [(3, {3}), (8, {4, 8})]:
             connection.sql(f"SET target_partitions = {partitions}")
@@ -338,19 +338,19 @@ def test_a_gather_has_as_many_partitions_as_the_gateway_is_set_to(tmp_path: Path
 
 
 def partition_counts(plan: str) -> set[int]:
-    """All numbers of partitions that a plan tells of: those that rows come from, and those that they go to."""
+    """Returns all partition counts in a plan, of both inputs and outputs."""
     found = re.findall(r"partitioning=\w+\(\[[^]]*\], (\d+)\), input_partitions=(\d+)", plan)
     found += re.findall(r"BucketMergeExec: readers=(\d+), partitions=(\d+)", plan)
     assert found, plan
     return {int(count) for counts in found for count in counts}
 
 
-# Files.
+# Files
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of what workers measured."""
+    """The minimum, median and maximum of a measured value over the workers."""
 
     min: int
     median: int
@@ -359,14 +359,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Gather:
-    """What EXPLAIN ANALYZE says of the workers of a gather."""
+    """What EXPLAIN ANALYZE shows about the workers of a gather."""
 
     narrowed_to: str | None
     spread: dict[str, Spread]
 
 
 def measured(analysed: str) -> list[Gather]:
-    """What each gather counted, in the order of the text."""
+    """Returns the values of each gather, in the order of the text."""
     found = re.findall(r"(?:\| narrowed to (.*)\n)?\s*\| workers=\d+ plan_bytes=.*? min/median/max: (.*)", analysed)
     assert len(found) == analysed.count("GatherExec")
     return [
@@ -383,7 +383,7 @@ def measured(analysed: str) -> list[Gather]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker read of its one file, by EXPLAIN ANALYZE VERBOSE."""
+    """What one worker read from its only file, as EXPLAIN ANALYZE VERBOSE shows it."""
 
     plan: str
     fragment: str
@@ -391,12 +391,12 @@ class Reading:
     scanned_rows: int
 
     def left_of(self, what: str) -> tuple[int, int]:
-        """How many there were, and how many had to be read: of row groups after statistics, for one."""
+        """Returns how many items there were, and how many had to be read, such as row groups after statistics."""
         ((total, matched),) = re.findall(rf"\b{what}=(\d+) total → (\d+) matched", self.fragment)
         return int(total), int(matched)
 
     def count(self, what: str) -> str:
-        """A number, as it is written for people."""
+        """Returns a count in the form that is shown to people."""
         (count,) = re.findall(rf"\b{what}=([^,\]]+)", self.fragment)
         return count
 
@@ -423,9 +423,9 @@ GROUP_ROWS = 30_000
 
 @pytest.fixture(scope="module")
 def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[volary.Connection]:
-    """A worker with small row groups.
+    """A connection to a cluster with one worker, which has small row groups.
 
-    Table `birds` is one file, in the order of v: 1 to COUNT. Its shard key k has all even numbers to 2 * COUNT, in no
+    Table `birds` is one file, sorted by v from 1 to COUNT. Its shard key k has all even numbers up to 2 * COUNT, in no
     order.
     """
     settings = {"VOLARY_WORKER__STORAGE__ROW_GROUP_ROWS": str(GROUP_ROWS)}
@@ -447,7 +447,9 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[volary.Conn
 
 
 def key_of(value: object) -> str:
-    """In SQL: another even number for each up to COUNT, to which 7919 is prime."""
+    """Returns SQL that maps each number up to COUNT to a different even number, because 7919 and COUNT have no common
+    divisor.
+    """
     return f"2 * (({value} * 7919) % {COUNT} + 1)"
 
 
@@ -481,7 +483,7 @@ def test_a_value_beyond_the_bounds_of_a_file_is_not_looked_for_in_it(one_worker,
     assert rows(one_worker, query) == []
 
 
-# What DataFusion asks bloom filters for: not for smaller integers, dates and times.
+# The types for which DataFusion uses bloom filters. Smaller integers, dates and times are not among them.
 @pytest.mark.parametrize(
     ("declared", "value"),
     [
@@ -528,7 +530,7 @@ def test_columns_are_read_late_where_next_to_no_row_passes(one_worker, query, pa
     read = reading(one_worker, query)
     assert ", late materialisation" in read.plan
     assert read.filters_while_reading, read.fragment
-    # What does not pass does not leave the scan.
+    # Rows that do not pass the filter do not leave the scan.
     assert read.scanned_rows == passing
     assert read.count("pushdown_rows_matched") == str(passing)
     assert rows(one_worker, query) == expected
@@ -537,15 +539,15 @@ def test_columns_are_read_late_where_next_to_no_row_passes(one_worker, query, pa
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        # Every twentieth row.
+        # One in twenty rows passes.
         ("SELECT count(name) FROM birds WHERE v <= 5000", [(5000,)]),
-        # Nothing tells how many rows pass: floats have no bounds, and remainders have none.
+        # The number of passing rows is unknown, because floats and remainders have no bounds.
         ("SELECT count(name) FROM birds WHERE ratio <= 1", [(7,)]),
         (f"SELECT count(name) FROM birds WHERE v % {COUNT} = 5", [(1,)]),
         ("SELECT count(k) FROM birds WHERE name = 'bird 5'", [(1,)]),
-        # All columns are the filter's.
+        # The query reads only the columns of the filter.
         ("SELECT v FROM birds WHERE v = 5", [(5,)]),
-        # No filter at all.
+        # The query has no filter.
         ("SELECT count(name) FROM birds", [(COUNT,)]),
     ],
 )

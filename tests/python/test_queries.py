@@ -1,4 +1,4 @@
-"""system.queries and system.query_log: what a gateway works on, has worked on, and how it is ended."""
+"""Tests system.queries and system.query_log: what a gateway runs and has run, and how a query is ended."""
 
 import threading
 
@@ -21,7 +21,7 @@ def rows(connection, query: str) -> list[tuple]:
 
 def running(connection, statement: str) -> list[tuple]:
     quoted = statement.replace("'", "''")
-    # Drivers prepare a statement before they run it, which is another one for a moment.
+    # Drivers prepare a statement before they run it. For a moment, this is another statement with the same text.
     return rows(connection, f"SELECT query_id FROM system.queries WHERE statement = '{quoted}' AND state = 'running'")
 
 
@@ -80,7 +80,7 @@ def test_cancel_flight_info_ends_a_query(cluster, connection):
         (result,) = client.do_action(flight.Action("CancelFlightInfo", body))
         # CANCEL_STATUS_CANCELLED
         assert result.body.to_pybytes() == b"\x08\x01"
-        # pyarrow makes a KeyboardInterrupt of it where it comes while a whole result is read.
+        # If the error comes while a whole result is read, pyarrow turns it into a KeyboardInterrupt.
         with pytest.raises((KeyboardInterrupt, flight.FlightCancelledError)):
             reader.read_all()
 
@@ -111,7 +111,7 @@ def test_the_log_says_what_a_query_took(connection, birds):
 
 def test_a_lookup_by_key_asks_one_worker(connection, birds):
     statement = f"SELECT name FROM {birds} WHERE k = 4"
-    # Planned by itself, and then by its generic plan.
+    # The first executions are planned individually, and the later ones use a generic plan.
     for _ in range(4):
         assert rows(connection, statement) == [("tui",)]
     assert set(logged(connection, statement, "workers, shards, rows")) == {(1, 1, 1)}
@@ -152,7 +152,7 @@ def test_a_client_that_goes_away_is_logged(cluster, connection):
 
 
 def test_a_running_query_shows_how_far_its_workers_are(cluster, connection, birds):
-    # It has all rows of the table, and never all of the series.
+    # The query reads all rows of the table, but never all numbers of the series.
     statement = (
         f"SELECT count(*) FROM {birds} b CROSS JOIN generate_series(1, 100000000000) t(value) WHERE value + k < 0"
     )

@@ -1,4 +1,4 @@
-"""The examples of the READMEs run as they stand."""
+"""Runs the examples of the READMEs unchanged."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def test_the_readme_of_the_client_has_examples():
 
 
 def test_the_examples_of_the_client_run_one_after_another(cluster, monkeypatch, capsys):
-    # `volary.connect()` in the README means the cluster of this session, not one at the default port.
+    # In the README, `volary.connect()` means the cluster of this session, and not a cluster at the default port.
     monkeypatch.setenv("VOLARY_URI", cluster.uri)
     names: dict[str, object] = {}
     for number, example in enumerate(CLIENT_EXAMPLES, start=1):
@@ -58,7 +58,7 @@ def test_what_the_readme_does_by_hand_can_be_done(tmp_path):
         assert "shards=1/16 workers=1/4" in done.stdout
         assert "AIRBUS INDUSTRIE" in done.stdout
         lines = python.replace("grpc://127.0.0.1:7100", cluster.uri).rstrip().splitlines()
-        # The last line shows something, as in a notebook.
+        # The last line shows its value, as in a notebook.
         indent = re.match(r"\s*", lines[-1]).group()
         lines[-1] = f"{indent}shown = {lines[-1].strip()}"
         names: dict[str, object] = {}

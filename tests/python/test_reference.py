@@ -1,4 +1,4 @@
-"""The comparison that judges the queries is itself judged here. No server is needed."""
+"""Tests the comparison that other tests use to check queries. No server is needed."""
 
 import math
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A gateway that has not the nodes' secret: no worker is its worker, and none takes its word for who a client is."""
+"""Tests gateways without the nodes' secret. No worker may join them, or believe what they say about a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 
 STRANGER = Seal.of_secret(OTHER_SECRET)
 WITHOUT_SECRET = Seal.of_secret("")
-"""As nodes seal that have no secret."""
+"""The seal of nodes that have no secret."""
 READY = "listening on grpc"
 
 
@@ -29,11 +29,12 @@ def soon() -> int:
     return int(time.time()) + 60
 
 
-# Who joins
+# Joining
 
 A_CLUSTER = "00000000-0000-4000-8000-000000000000"
 WELCOME = pb.field(1, 1) + pb.field(2, A_CLUSTER) + pb.field(3, bytes(32)) + pb.field(4, 1000)
-"""What a gateway answers to a worker that it takes in: its number, the cluster, a key, and how often it is asked."""
+"""The answer of a gateway that accepts a worker: the worker's number, the cluster, a key, and the heartbeat interval.
+"""
 
 WELCOMES: dict[str, Callable[[str, bytes], bytes | None]] = {
     "nothing": lambda _action, _body: None,
@@ -52,7 +53,7 @@ def test_a_worker_joins_no_gateway_without_the_secret(tmp_path: Path, welcome: s
         arguments = ["worker", "--listen=127.0.0.1:0", f"--gateway={rogue.address}", f"--data-dir={data_dir}"]
         worker = Process(tmp_path, "worker", arguments, {"VOLARY_SECRET": SECRET})
         try:
-            # It says so, and ends or tries again.
+            # The worker logs the refusal, and ends or tries again.
             until(lambda: rogue.told and rogue.address in worker.log(), "the worker is not content with the answer")
             assert READY not in worker.output()
         finally:
@@ -65,12 +66,12 @@ def test_a_worker_joins_no_gateway_without_the_secret(tmp_path: Path, welcome: s
     assert identity.get("cluster_id") is None, identity
 
 
-# Who a client is
+# Clients
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    # The worker shall be asked for what it has, and not give up before.
+    # The gateway must ask the worker, and must not take it for lost before that.
     settings = {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}
     with secured_cluster(tmp_path_factory.mktemp("rogue"), settings) as cluster:
         yield cluster
@@ -78,7 +79,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @contextmanager
 def in_place_of(secured: Secured, answer: Callable[[str, bytes], bytes | None]) -> Iterator[RogueGateway]:
-    """A rogue where the gateway was, which comes back afterwards."""
+    """Puts a rogue gateway in the place of the real one, which starts again afterwards."""
     secured.gateway.kill()
     try:
         with RogueGateway(answer, secured.gateway.address) as rogue:
@@ -88,7 +89,7 @@ def in_place_of(secured: Secured, answer: Callable[[str, bytes], bytes | None]) 
 
 
 def introduced(part: bytes) -> bytes:
-    """What a gateway answers to a worker that asks whose ticket this is: kea's, and what it says."""
+    """Returns the answer of a gateway that says that the ticket is kea's, with the ticket's content."""
     return pb.field(1, "Bearer volary-bearer-00") + pb.field(2, "kea") + pb.field(3, content(part))
 
 
@@ -120,28 +121,28 @@ def test_a_worker_believes_no_gateway_without_the_secret_who_a_client_is(
                 if rows.code == OK or any(rows.holds(marker) for marker in MARKERS):
                     found.append(f"{who} is served {where}: {rows}")
                 greeted = node.call("Handshake", b"", authorization=authorization)
-                # Who shows nothing is told nothing, and no gateway is asked about that.
+                # A caller without credentials learns nothing, and no gateway is asked about it.
                 if "authorization" in greeted.headers or any(greeted.messages):
                     found.append(f"{who} is told a token {where}: {greeted}, {greeted.messages}, {greeted.headers}")
                 if authorization is not None and greeted.code == OK:
                     found.append(f"{who} is let in {where}")
     asked = rogue.told_of("volary.introduce")
     assert asked
-    # What a client shows is told to whoever listens where TLS is not set. The secret is not.
+    # Without TLS, everybody who listens learns what a client shows. But nobody learns the secret.
     assert not any(told.holds(SECRET) for told in rogue.told)
     assert not found, "\n".join(found)
     until(lambda: worker.call("DoGet", ticket(part), authorization=shown).code == OK, "the gateway is there again")
 
 
 def _at_the_first_worker(secured: Secured, made: Made, kea: str) -> tuple[tuple[Node, Node], bytes]:
-    """The first worker at both its addresses, and kea's ticket for its rows."""
+    """Returns connections to both addresses of the first worker, and kea's ticket for its rows."""
     worker = secured.node(secured.uri_of(secured.workers[0]))
 
     def its() -> list[tuple[bytes, Node]]:
         parts = [(it.ticket.ticket, made.node_at(it)) for it in made.parts]
         return [it for it in parts if worker.call("DoGet", ticket(it[0]), authorization=kea).code == OK]
 
-    # A gateway that has started again may not be connected yet.
+    # A gateway that has just restarted may not be connected yet.
     ((part, clients),) = until(its, "the worker serves kea")
     return (worker, clients), part
 

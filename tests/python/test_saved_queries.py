@@ -1,4 +1,4 @@
-"""Saved queries: CREATE QUERY, CALL, and queries within queries."""
+"""Tests saved queries: CREATE QUERY, CALL, and saved queries that call others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def query(connection: volary.Connection) -> Iterator[str]:
-    """A name for a saved query, which is dropped if it gets it."""
+    """A name for a saved query. If the test creates the query, it is dropped."""
     name = f"saved_{next(_numbers)}"
     yield name
     connection.sql(f"DROP QUERY IF EXISTS {name}")
@@ -27,7 +27,7 @@ def query(connection: volary.Connection) -> Iterator[str]:
 
 @pytest.fixture
 def by_key(connection: volary.Connection, birds: str, query: str) -> str:
-    """A saved query with two parameters, of which the second has a default."""
+    """A saved query with two parameters. The second one has a default."""
     connection.sql(
         f"CREATE QUERY {query}(key BIGINT, cheapest DOUBLE DEFAULT 1.0) AS "
         f"SELECT k, name, price FROM {birds} WHERE k = $key AND price >= $cheapest"
@@ -91,7 +91,7 @@ def test_a_call_that_comes_again_is_planned_once(connection, by_key):
     for number in range(6):
         rows = connection.sql(f"CALL {by_key}(?)", [number % 3 + 1]).rows()
         assert [row[0] for row in rows] == ([number % 3 + 1] if number % 3 < 2 else [3])
-    # A plan that is used again is another one after the query was replaced.
+    # After the query is replaced, the stored plan must not be used again.
     connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT $key * 10 AS ten")
     assert connection.sql(f"CALL {by_key}(?)", [4]).rows() == [(40,)]
 
@@ -225,7 +225,7 @@ def test_a_saved_query_survives_a_restart_and_is_listed(tmp_path):
             ("one", None, "SELECT 1 AS n"),
             ("plus", "(a BIGINT, b BIGINT DEFAULT 1 + 1)", "SELECT $a + $b AS sum"),
         ]
-        # A table it is not, and tools that read all tables do not fail at it.
+        # A saved query is not listed as a table, and tools that read all tables do not fail because of it.
         assert connection.tables() == []
         assert connection.sql("SELECT count(*) FROM information_schema.columns WHERE table_name = 'plus'").rows() == [
             (0,)
@@ -235,7 +235,7 @@ def test_a_saved_query_survives_a_restart_and_is_listed(tmp_path):
 def test_a_ticket_of_a_call_is_refused_when_the_query_was_replaced(connection, by_key):
     result = connection.call(by_key, 2)
     connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT 'other' AS name WHERE $key > 0")
-    # It was opened before; a new call sees the new one.
+    # The first call was opened before the replacement. A new call sees the new query.
     assert result.rows() == [(2, "kaka", 2.5)]
     assert connection.call(by_key, 2).rows() == [("other",)]
 
@@ -255,7 +255,7 @@ def test_a_saved_query_reads_with_its_owners_rights(tmp_path):
             admin.sql("GRANT SELECT ON salary_of TO kea")
             assert kea.call("salary_of", "kea").rows() == [(7,)]
             assert kea.sql("SELECT name FROM system.saved_queries").rows() == [("salary_of",)]
-            # Neither the table below it, nor the query itself, is given away by it.
+            # The right to call the query includes neither the table below it nor the query itself.
             with pytest.raises(volary.NotFoundError):
                 kea.sql("SELECT * FROM salaries").rows()
             for refused in (
@@ -266,7 +266,7 @@ def test_a_saved_query_reads_with_its_owners_rights(tmp_path):
                     kea.sql(refused).rows()
             with pytest.raises(volary.NotFoundError, match="salaries"):
                 kea.sql("SELECT * FROM salary_of((SELECT max(name) FROM salaries))").rows()
-            # Nor does a name that the statement gives something of its own.
+            # A name that the statement defines itself gives no further rights either.
             admin.sql("CREATE VIEW of_kea AS SELECT * FROM salary_of('kea')")
             admin.sql("REVOKE SELECT ON salary_of FROM kea")
             admin.sql("GRANT SELECT ON of_kea TO kea")

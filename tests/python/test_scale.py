@@ -1,4 +1,4 @@
-"""2,160 workers behind one gateway: what happens when some of them, or their clients, misbehave."""
+"""Tests 2,160 workers behind one gateway, when some of them or their clients misbehave."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKERS = 2160
 ONE_PERCENT = WORKERS // 100
 TEN = 10
 ROWS = 200_000
-# Of thousands of workers on a few cores, each of which is a worker of its own.
+# The thousands of workers share a few cores, and each of them does a worker's full work.
 PATIENCE_SECONDS = 60
 MINUTE = 60
 IDLE_TIMEOUT_SECONDS = 4
@@ -36,13 +36,13 @@ SETTINGS = {
 }
 COUNTED = "SELECT count(*), sum(k) FROM t WHERE k > 0"
 COUNTS = [(ROWS, ROWS * (ROWS + 1) // 2)]
-# Merged by the gateway alone, and by about the square root of so many workers.
+# Number of relays, which is about the square root of the number of workers.
 SOME_RELAYS = 46
 RELAYS = ("off", str(SOME_RELAYS))
 
 
 class Node:
-    """A process of `volary-fleet`, which ends with its standard input."""
+    """A process of `volary-fleet`, which ends when its standard input ends."""
 
     def __init__(self, directory: Path, name: str, *arguments: str) -> None:
         self._command = [str(binary("volary-fleet")), *arguments]
@@ -61,7 +61,7 @@ class Node:
             )
 
     def await_line(self) -> str:
-        """The line that says that it is ready."""
+        """Waits for the line that says that the process is ready, and returns it."""
         line = self.process.stdout.readline()
         assert line, self._log.read_text()[-2000:]
         return line
@@ -72,7 +72,7 @@ class Node:
         return self._process
 
     def kill(self) -> None:
-        # With its pipes closed.
+        # The context manager also closes the pipes.
         with self.process:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
@@ -83,7 +83,7 @@ class Node:
 
 
 class Fleet:
-    """A gateway, many workers in two processes, and three processes with those that tests do something to."""
+    """A gateway, many workers in two processes, and three further processes for workers that tests interfere with."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -124,24 +124,24 @@ class Fleet:
             return connection.sql(statement).rows()
 
     def name_of(self, worker: int) -> str:
-        """What errors call a worker, by its number from 0."""
+        """Returns the text with which errors name a worker. `worker` counts from 0."""
         identity = json.loads((self._directory / f"worker-{worker}" / "volary.json").read_text())
         return f"worker w{identity['worker_id']} at 127.0.0.1:"
 
     def resident(self) -> int:
-        """Bytes of real memory of the gateway."""
+        """Returns the resident memory of the gateway, in bytes."""
         return status_bytes(self.gateway.process.pid, "VmRSS")
 
     def open_files(self) -> int:
-        """Of the gateway."""
+        """Returns the number of open files of the gateway."""
         return open_files_of(self.gateway)
 
     def open_files_of_workers(self) -> int:
-        """Of all of them."""
+        """Returns the number of open files of all workers."""
         return sum(open_files_of(host) for host in self._hosts)
 
     def is_quiet(self) -> bool:
-        """Whether no query holds anything, here or on a worker."""
+        """Returns whether no query holds memory or runs on any node."""
         held = self.sql("SELECT sum(memory_reserved_bytes), sum(running_fragments) FROM system.nodes")
         return held == [(0, 0)]
 
@@ -163,7 +163,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @contextmanager
 def counted_meanwhile(fleet: Fleet) -> Iterator[None]:
-    """All rows are counted beside what is done, by whomever they are merged; the answers must be right."""
+    """Counts all rows while the context runs, with and without relays. The answers must be right."""
     with ThreadPoolExecutor(len(RELAYS)) as pool:
         answers = [pool.submit(fleet.sql, COUNTED, relays=relays) for relays in RELAYS]
         yield
@@ -172,7 +172,7 @@ def counted_meanwhile(fleet: Fleet) -> Iterator[None]:
 
 
 def failures(fleet: Fleet) -> list[volary.Error]:
-    """Why rows cannot be counted, by whomever they are merged."""
+    """Returns the errors of counting the rows, with and without relays."""
 
     def failure(relays: str) -> volary.Error:
         with pytest.raises(volary.Error) as raised:
@@ -187,7 +187,7 @@ def failures(fleet: Fleet) -> list[volary.Error]:
     ("relays", "asked", "most_kib"),
     [
         ("off", f"workers={WORKERS}", 264),
-        # Their tickets name their members.
+        # The tickets of relays name their members.
         (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 352),
     ],
 )
@@ -202,7 +202,7 @@ def test_all_workers_are_asked_and_the_plan_travels_once(
 
     assert fleet.sql(COUNTED, relays=relays) == COUNTS
     assert plan_kib() < most_kib
-    # Another value is the same plan.
+    # A query with another value has the same plan.
     ((_, text),) = fleet.sql(f"EXPLAIN ANALYZE {COUNTED.replace('> 0', '> 7')}", relays=relays)
     assert re.search(rf"{asked} plan_bytes=[\d.]+ KiB ", text), text
     ((_, text),) = fleet.sql("EXPLAIN ANALYZE SELECT s FROM t WHERE k = 77", relays=relays)
@@ -210,7 +210,7 @@ def test_all_workers_are_asked_and_the_plan_travels_once(
 
 
 def test_so_many_workers_are_worth_relays(fleet: Fleet) -> None:
-    # The estimate is that of a gateway with so many cores, whatever this machine has.
+    # The planner estimates for a gateway with this number of cores, whatever this machine has.
     cores = "4"
     for merged in (COUNTED, "SELECT k FROM t ORDER BY k DESC LIMIT 3"):
         shown = fleet.sql(f"EXPLAIN {merged}", relays="auto", target_partitions=cores)
@@ -234,7 +234,7 @@ def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> Non
     def cancel(count: int) -> None:
         with fleet.connect() as connection:
             for number in range(count):
-                # Every tenth asks all workers, the others a hundred each.
+                # Every tenth query asks all workers. The others ask a hundred workers each.
                 some = ", ".join(str(key) for key in range(number * 100, number * 100 + 100))
                 asked = "s <> 'x'" if number % 10 == 0 else f"k IN ({some})"
                 result = connection.sql(f"SELECT k, s FROM t WHERE {asked} {'ORDER BY s' if number % 2 else ''}")
@@ -242,16 +242,18 @@ def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> Non
                     result.reader().read_next_batch()
                 result.close()
 
-    # Nearly all workers have been asked by then, by queries of many and of few: a gateway has a connection for either.
+    # After this, nearly all workers were asked, by queries of many and of few workers. The gateway has a connection for
+    # either kind.
     cancel(150)
     until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
     files, resident = fleet.open_files(), fleet.resident()
     cancel(500)
     until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
-    # A worker is reached by up to three connections, by what memory is free when it is asked.
+    # A worker is reached over up to three connections. The free memory at the time of a query decides which one is
+    # used.
     until(lambda: fleet.open_files() <= 3 * WORKERS + 64, "no more than three connections to a worker are open")
     assert fleet.open_files() <= files + WORKERS // 10
-    # The plans of statements that came again are kept, in 64 MiB.
+    # The plans of repeated statements are kept, in 64 MiB.
     assert fleet.resident() < resident + 128 * MIB
     assert fleet.sql(COUNTED) == COUNTS
 
@@ -290,7 +292,7 @@ def test_a_client_that_reads_nothing_for_a_minute_stops_nobody_and_gets_its_rows
 
 
 def test_a_worker_that_hangs_is_an_error_that_names_it(fleet: Fleet) -> None:
-    # Connections to it stand.
+    # This opens the connections to the worker.
     with counted_meanwhile(fleet):
         pass
     fleet.one.process.send_signal(signal.SIGSTOP)
@@ -322,7 +324,7 @@ def test_one_percent_of_the_workers_that_are_killed_are_an_error_until_they_are_
     for error in errors:
         assert isinstance(error, volary.UnavailableError), error
         assert any(name in error.message for name in killed), error
-    # Rows of others are there.
+    # Statements that need no workers are answered.
     assert fleet.sql("SELECT 1") == [(1,)]
     fleet.one_percent.start()
     assert fleet.one_percent.await_line() == "ready\n"
@@ -331,7 +333,7 @@ def test_one_percent_of_the_workers_that_are_killed_are_an_error_until_they_are_
 
 
 def answers(fleet: Fleet) -> bool:
-    """Whether all workers do."""
+    """Returns whether all workers answer."""
     try:
         return all(fleet.sql(COUNTED, relays=relays) == COUNTS for relays in RELAYS)
     except volary.Error:

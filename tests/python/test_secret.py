@@ -1,4 +1,6 @@
-"""The secret of a cluster: who has it joins, who has another one or none is told so, and nobody reads it anywhere."""
+"""Tests the secret of a cluster. Nodes with the secret join, others are refused with advice, and nobody can read the
+secret.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NONE_HERE = (
 
 
 def begin_gateway(processes: Processes, *flags: str) -> None:
-    """Starts it, the first time or again."""
+    """Starts or restarts the gateway."""
     gateway = processes.gateway
     ready = gateway.begin(["gateway", f"--listen={gateway.address}", *flags]).await_ready()
     gateway.address = ready.rsplit("grpc://", 1)[1]
@@ -32,7 +34,7 @@ def begin_gateway(processes: Processes, *flags: str) -> None:
 
 @contextmanager
 def gateway_with(directory: Path, *flags: str, **settings: str) -> Iterator[Processes]:
-    """A gateway with flags and settings of its own, which workers do not share."""
+    """Starts a gateway with its own flags and settings, which workers do not share."""
     processes = Processes(directory, settings)
     try:
         begin_gateway(processes, *flags)
@@ -43,7 +45,7 @@ def gateway_with(directory: Path, *flags: str, **settings: str) -> Iterator[Proc
 
 
 def begin_worker(processes: Processes, *flags: str, data_dir: Path | None = None, **settings: str) -> Worker:
-    """Starts one more worker with flags and settings of its own, and waits for nothing."""
+    """Starts another worker with its own flags and settings, without waiting for anything."""
     name = f"worker{len(processes.workers) + 1}"
     address = processes.gateway.address
     worker = Worker(processes.directory, name, {**Processes.SETTINGS, **settings}, address, None)
@@ -54,7 +56,7 @@ def begin_worker(processes: Processes, *flags: str, data_dir: Path | None = None
 
 
 def given(way: str, role: str, directory: Path) -> tuple[list[str], dict[str, str]]:
-    """The flags and the settings that give SECRET to a node."""
+    """Returns the flags and the settings that give SECRET to a node."""
     file = directory / f"{role}.secret"
     match way:
         case "VOLARY_SECRET":
@@ -62,7 +64,7 @@ def given(way: str, role: str, directory: Path) -> tuple[list[str], dict[str, st
         case "a variable of its own":
             return [], {f"VOLARY_{role.upper()}__SECRET": SECRET}
         case "--secret-file":
-            # As editors and `echo` leave it.
+            # Editors and `echo` end the file with a newline.
             file.write_text(f"{SECRET}\n")
             return [f"--secret-file={file}"], {}
         case "--secret-file before VOLARY_SECRET":
@@ -86,12 +88,12 @@ def log(directory: Path, name: str) -> str:
 
 
 def ended(process: Process) -> str:
-    """What a process printed that has ended by itself."""
+    """Waits until a process has ended by itself, and returns what it has printed."""
     until(lambda: not process.is_alive(), "the process has ended")
     return process.output()
 
 
-# Who joins
+# Joining
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_worker_with_another_secret_is_refused_with_what_to_do_and_ends(
             f"volary: PERMISSION_DENIED: gateway at {processes.gateway.address}: {REFUSED if gateway else NONE_HERE}",
         )
         assert stranger.running().output() == ""
-        # It is no member that is lost, it was never one; and it disturbs nobody.
+        # The stranger was never a member, so it is not listed as lost. It disturbs nobody.
         assert processes.nodes("state") == {member.id: "alive"}
         assert_nests_are_there(processes)
 
@@ -157,19 +159,19 @@ def test_a_worker_that_was_refused_joins_with_the_same_directory_when_it_has_the
 def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     changed.write_text(OTHER)
-    # A statement shall meet the worker, and not the gateway's knowledge that it does not answer.
+    # The statement must reach the worker. The gateway must not know before that the worker does not answer.
     patient = {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}
     with gateway_with(tmp_path, VOLARY_SECRET=SECRET, **patient) as processes:
         worker = begin_worker(processes, VOLARY_SECRET=SECRET)
         worker.await_ready()
         create_nests(processes)
 
-        # The same gateway, catalog and address, as an intruder might bring them, but without the secret.
+        # An intruder might have the same gateway, catalog and address, but not the secret.
         processes.gateway.kill()
         begin_gateway(processes, f"--secret-file={changed}")
         refusal = f"PERMISSION_DENIED: gateway at {processes.gateway.address}: {REFUSED}"
         until(lambda: refusal in log(tmp_path, worker.name), "the worker says so")
-        # Once, and perhaps before that once that nobody answered.
+        # The refusal is logged once. Before it, there may be one warning that nobody answered.
         warnings = [
             line for line in log(tmp_path, worker.name).splitlines() if "reporting to the gateway fails" in line
         ]
@@ -181,7 +183,7 @@ def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) ->
             assert f"worker {worker.id} at 127.0.0.1:" in caught.value.message
         assert worker.running().is_alive()
 
-        # With the secret all goes on: the gateway asks, and the worker has kept trying to join.
+        # With the secret, everything works again: the gateway asks, and the worker has kept trying to join.
         processes.gateway.kill()
         begin_gateway(processes)
         until(lambda: processes.nodes("state") == {worker.id: "alive"}, "the worker is there again")
@@ -190,7 +192,7 @@ def test_workers_serve_nobody_but_a_gateway_with_their_secret(tmp_path: Path) ->
         assert "reporting to the gateway works again" in log(tmp_path, worker.name)
 
 
-# Who reads it
+# Reading the secret
 
 
 def test_the_secret_is_in_no_file_of_a_node_and_in_no_log(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_a_file_without_a_secret_is_refused(
     assert not data.exists()
 
 
-# `volary config` checks what a start checks, and listens nowhere.
+# `volary config` makes the same checks as a start, but listens nowhere.
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7100", "[::]:7100", "192.0.2.1:7100"])
@@ -300,7 +302,7 @@ def test_an_address_that_other_machines_reach_takes_a_secret(
         f"set {role}.secret (and the same {other}.secret on the {other}{'s' if other == 'worker' else ''}); "
         "`volary secret new` prints a good one"
     )
-    # The other's secret does not count.
+    # The secret of the other role does not count.
     code, line = Process(
         tmp_path, "others", ["config"], {**listen, f"VOLARY_{other.upper()}__SECRET": SECRET}
     ).failure()
@@ -311,7 +313,7 @@ def test_an_address_that_other_machines_reach_takes_a_secret(
 @pytest.mark.parametrize("secret", ["", " "], ids=["empty", "blank"])
 @pytest.mark.parametrize("role", ["gateway", "worker"])
 def test_an_empty_secret_is_none(tmp_path: Path, role: str, secret: str) -> None:
-    # A variable that a script has not set: everybody could join with the empty secret.
+    # The variable may be empty because of a script. With an empty secret, everybody could join.
     settings = {f"VOLARY_{role.upper()}__LISTEN": "0.0.0.0:7100", "VOLARY_SECRET": secret}
     process = Process(tmp_path, "config", ["config"], settings)
     assert ended(process) == ""

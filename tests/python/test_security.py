@@ -1,4 +1,4 @@
-"""Who is let in, and what they may do then: through the drivers, and through Flight where a driver is too polite."""
+"""Tests who is let in and what users may do, with the drivers, and with raw Flight where a driver would not do it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def admin(secured: LocalCluster) -> Iterator[volary.Connection]:
 
 @pytest.fixture
 def user(secured: LocalCluster, admin: volary.Connection) -> Callable[[], volary.Connection]:
-    """Makes a user, and connects as it; `name` is an attribute of the connection."""
+    """Creates a user, and connects as this user. The connection has the attribute `name`."""
 
     def make(*grants: str) -> volary.Connection:
         name = f"user_{next(_numbers)}"
@@ -59,7 +59,7 @@ def user(secured: LocalCluster, admin: volary.Connection) -> Callable[[], volary
 
 @pytest.fixture
 def table(admin: volary.Connection) -> Iterator[str]:
-    """The name of a table of the administrator's, with the keys 1, 2 and 3."""
+    """The name of a table of the administrator with the keys 1, 2 and 3."""
     name = f"eggs_{next(_numbers)}"
     admin.sql(f"CREATE TABLE {name} (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 4)")
     admin.sql(f"INSERT INTO {name} VALUES (1, 10), (2, 20), (3, 30)")
@@ -81,7 +81,7 @@ def hidden(table: str) -> Iterator[None]:
         yield
 
 
-# Who is let in
+# Logins
 
 
 @pytest.mark.parametrize("method", ["GetFlightInfo", "PollFlightInfo", "GetSchema", "ListFlights", "DoGet", "DoPut"])
@@ -248,7 +248,7 @@ def test_failed_logins_slow_down(secured, user):
         return True
 
     until(lets_in, "the wait is over")
-    # Others were never kept out.
+    # Other users were never kept out.
     user().sql("SELECT 1")
 
 
@@ -257,13 +257,13 @@ FLOOD_SECONDS = 60.0
 
 
 def test_a_flood_of_wrong_passwords_tells_no_user_from_nobody(secured, admin):
-    """Which call is refused for what is luck. What the ones are told is, sooner or later, told to the others."""
+    """It is random why a single call is refused. But sooner or later, users and unknown names get the same answers."""
     half = AT_ONCE // 2
     known = [f"flooded_{number}" for number in range(half)]
     unknown = [f"nobody_{number}" for number in range(half)]
     for name in known:
         admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
-    # A known and an unknown one in turns.
+    # Known and unknown names alternate.
     names = list(itertools.chain.from_iterable(zip(known, unknown, strict=True)))
     refused: dict[bool, set[tuple[grpc.StatusCode, str]]] = {True: set(), False: set()}
     with Flight(secured.uri) as gateway, ThreadPoolExecutor(AT_ONCE) as clients:
@@ -276,19 +276,19 @@ def test_a_flood_of_wrong_passwords_tells_no_user_from_nobody(secured, admin):
 
         def all_have_been_refused_alike() -> bool:
             list(clients.map(log_in, names))
-            # Some for their password, and some for how many wait.
+            # Some are refused because of their password, and some because too many calls wait.
             return refused[True] == refused[False] and len(refused[True]) > 1
 
         until(all_have_been_refused_alike, "users and others are refused alike", seconds=FLOOD_SECONDS)
     codes = {code for code, _ in refused[True]}
     assert codes == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert all(name not in text for _, text in refused[True] for name in ("flooded", "nobody"))
-    # Nobody is kept out for good.
+    # No user is kept out forever.
     until(lambda: lets_in(secured, known[0]), "the user is let in again", seconds=FLOOD_SECONDS)
 
 
 def lets_in(secured: LocalCluster, name: str) -> bool:
-    """Whether a user is let in now with the right password."""
+    """Returns whether a user can log in now with the right password."""
     try:
         with volary.connect(secured.uri, username=name, password=PASSWORD) as connection:
             return connection.sql("SELECT 1").rows() == [(1,)]
@@ -315,7 +315,7 @@ def test_a_user_who_begins_many_sessions_ends_none_of_another_user(tmp_path, mos
             answer = gateway.call("Handshake", b"", authorization=basic("flooder", PASSWORD))
             assert answer.code == OK, answer
             shown = answer.headers["authorization"]
-            # A session is there from its first statement on.
+            # A session exists from its first statement on.
             asked = gateway.call("GetFlightInfo", descriptor(b"SELECT 1"), authorization=shown)
             assert asked.code == OK, asked
 
@@ -369,7 +369,7 @@ def test_a_token_of_a_session_is_replaced_before_it_expires_and_expires_if_nobod
             connection.sql("SET timezone = '+02:00'")
 
             def outlived() -> bool:
-                # The driver takes the new token of an answer, and the session goes on.
+                # The driver takes over the new token from an answer, and the session continues.
                 assert connection.sql("SHOW timezone").rows() == [("datafusion.execution.time_zone", "+02:00")]
                 return not works(first)
 
@@ -411,7 +411,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_dropped(secured, admin, use
 
 
 def said(connection: volary.Connection, statement: str) -> tuple[type[volary.Error], str]:
-    """The error of a statement, without its query's id."""
+    """Returns the error of a statement without the id of its query."""
     with pytest.raises(volary.Error) as caught:
         connection.sql(statement).rows()
     return type(caught.value), re.sub(r"query \S+:", "", str(caught.value))
@@ -485,11 +485,11 @@ def test_a_user_may_do_nothing_that_was_not_granted(admin, user, table):
 def test_a_grant_holds_until_it_is_revoked(admin, user, table):
     kea = user(f"SELECT ON {table}")
     point = f"SELECT v FROM {table} WHERE k = ?"
-    for key in (1, 2, 3, 1):  # also with a plan that is kept
+    for key in (1, 2, 3, 1):  # also with a stored plan
         assert kea.sql(point, [key]).rows() == [(key * 10,)]
     with denied("INSERT"):
         kea.sql(f"INSERT INTO {table} VALUES (4, 40)")
-    # Others have no part in it, also not by a plan that is there.
+    # Other users cannot use the grant, not even through an existing plan.
     with hidden(table):
         user().sql(point, [1])
     admin.sql(f"GRANT INSERT ON {table} TO {kea.name}")
@@ -563,13 +563,13 @@ def test_who_creates_a_table_owns_it(admin, user, table):
         with denied("belongs to", kea.name):
             auk.sql(statement)
     kea.sql(f"REVOKE SELECT ON {name} FROM {auk.name}")
-    # A view reads with its owner's rights.
+    # A view reads with the rights of its owner.
     assert sorted(auk.sql(f"SELECT * FROM {view}").rows()) == [(1,), (2,)]
     with hidden(name):
         auk.sql(f"SELECT * FROM {name}")
     with pytest.raises(volary.InvalidArgumentError, match="owns"):
         admin.sql(f"DROP USER {kea.name}")
-    # Nobody is given what it does not want: a view would read with its rights.
+    # A view would read with the rights of its new owner, so nobody may give it to another user.
     with denied("administrator"):
         kea.sql(f"ALTER VIEW {view} OWNER TO {auk.name}")
     admin.sql(f"ALTER TABLE {name} OWNER TO {auk.name}")
@@ -636,7 +636,7 @@ def test_nobody_is_told_of_tables_that_are_not_theirs(secured, admin, user, tabl
             assert (table in names) == is_listed
 
 
-# What is made for one is no other's
+# Objects that belong to one user
 
 
 def test_tickets_and_handles_are_their_users_alone(secured, admin, user, table):
@@ -658,7 +658,7 @@ def test_tickets_and_handles_are_their_users_alone(secured, admin, user, table):
         for action in (cancel, renew):
             with pytest.raises(flight.FlightUnauthorizedError, match="another user"):
                 list(client.do_action(action, others))
-        # By its id alone, it is not found.
+        # With only its id, the query is not found.
         by_id = flight.FlightInfo(info.schema, info.descriptor, [], -1, -1, app_metadata=info.app_metadata)
         with pytest.raises(pa.ArrowException, match="does not run here"):
             list(client.do_action(flight.Action("CancelFlightInfo", pb.field(1, by_id.serialize())), others))
@@ -691,7 +691,7 @@ def test_a_ticket_gives_nothing_that_was_revoked_since(secured, admin, user, tab
 
 @contextmanager
 def held_back(client, options, statement: str) -> Iterator[None]:
-    """A statement that is sent, and whose upload ends with the context: it runs then."""
+    """Sends a statement whose upload ends with the context. The statement runs only then."""
     prepare = flight.Action(
         "CreatePreparedStatement", pb.command("ActionCreatePreparedStatementRequest", pb.field(1, statement))
     )
@@ -742,7 +742,7 @@ def test_statements_are_seen_and_ended_by_their_users_and_by_administrators(admi
     running = background(lambda: kea.sql(endless).rows())
 
     def queries(connection: volary.Connection) -> set[str]:
-        """Its ids; one that is planned in one call and run in another may be listed twice."""
+        """Returns the ids of the query. If it is planned in one call and run in another, it may be listed twice."""
         rows = connection.sql("SELECT query_id, statement FROM system.queries").rows()
         return {query_id for query_id, statement in rows if statement == endless}
 
@@ -834,7 +834,7 @@ def test_users_need_a_secret_without_which_any_process_could_be_a_worker(tmp_pat
         gateway.running().stop()
         settings = dict(processes.settings)
         try:
-            # Neither users of the settings nor those of the catalog.
+            # Users in the settings need a secret, and so do users in the catalog.
             processes.settings |= {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD}
             assert "volary secret new" in refusal(gateway)
             processes.settings |= {"VOLARY_SECRET": "the secret of the nodes"}
@@ -847,7 +847,7 @@ def test_users_need_a_secret_without_which_any_process_could_be_a_worker(tmp_pat
 
 
 def refusal(node: Node) -> str:
-    """Why a node does not start."""
+    """Returns why a node does not start."""
     _, said = node.begin(["gateway", "--listen=127.0.0.1:0"]).failure()
     return said
 

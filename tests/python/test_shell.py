@@ -1,4 +1,4 @@
-"""The shell of `volary sql` at a terminal: completion, paging, history, commands, Ctrl-C."""
+"""Tests the shell of `volary sql` at a terminal: completion, paging, history, commands and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def aviary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 class Terminal:
-    """`volary sql` at a terminal of its own: what is typed, and what is shown."""
+    """`volary sql` at its own terminal: what is typed, and what is shown."""
 
     def __init__(self, cluster: LocalCluster, home: Path, **settings: str) -> None:
         self._keyboard, terminal = os.openpty()
@@ -54,7 +54,7 @@ class Terminal:
         os.write(self._keyboard, keys.encode())
 
     def until(self, *words: str) -> str:
-        """What is shown from here on, up to all of the words."""
+        """Reads from the terminal until all words were shown, and returns what was read."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         shown = ""
         while not all(word in shown for word in words):
@@ -87,7 +87,7 @@ def terminal(aviary: LocalCluster, tmp_path: Path) -> Iterator[Terminal]:
 
 def test_names_complete_themselves(terminal: Terminal) -> None:
     terminal.type("sel\t count(*) as number_of_birds from bir\t;\r")
-    # Each key moves the cursor: that the statement was whole shows in what it answers.
+    # Each key moves the cursor, so the shown statement is in pieces. The answer shows that the statement was complete.
     terminal.until("\nnumber_of_birds\r\n", "(1 row)")
     terminal.type("CREATE TABLE ostriches (feathers BIGINT);\r")
     terminal.until("(done)")

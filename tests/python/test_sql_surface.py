@@ -1,4 +1,4 @@
-"""What statements there are, and that each does what it says: tables, loads, views, listings, plans, settings."""
+"""Tests which statements exist and that each does what it says: tables, loads, views, listings, plans, settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _names = itertools.count()
 
 @pytest.fixture
 def name(connection) -> Iterator[str]:
-    """A name that is free; whatever gets it is dropped."""
+    """A free name. The table or view that gets it is dropped."""
     name = f"thing_{next(_names)}"
     yield name
     kinds = {
@@ -49,7 +49,7 @@ def plan(connection: volary.Connection, query: str) -> str:
     return rows(connection, f"EXPLAIN {query}")[-1][1]
 
 
-# Tables.
+# Tables
 
 
 def test_a_sharded_table_is_as_it_was_declared(connection, name):
@@ -169,7 +169,7 @@ def test_values_within_the_query_of_an_insert_have_columns_of_their_own(connecti
         assert connection.sql(f"INSERT INTO {t} (k, name) {query}").rows_affected > 0, query
     found = rows(connection, f"SELECT k, name FROM {t} ORDER BY k")
     assert found == [(1, "10"), (2, "20"), (3, "x"), (4, "y"), (5, "10")]
-    # A table with the name that such a query would have.
+    # This table has a name that such a query might use itself.
     connection.sql("CREATE TABLE source (k BIGINT) WITH (shard_key = 'k')")
     connection.sql("INSERT INTO source VALUES (7)")
     connection.sql(f"INSERT INTO {t} (k) SELECT s.k FROM source s JOIN (VALUES (7)) v(k) ON v.k = s.k")
@@ -188,7 +188,7 @@ def test_a_dropped_table_is_gone_and_its_name_is_free(connection, birds):
     assert rows(connection, f"SELECT * FROM {birds}") == []
 
 
-# COPY.
+# COPY
 
 LOADED = [
     (1, "one", 1.5, datetime.date(2026, 1, 1)),
@@ -368,7 +368,7 @@ def test_copy_of_many_rows_loads_all_of_them(connection, empty_table, tmp_path):
     assert rows(connection, "SELECT * FROM system.loads") == []
 
 
-# Views.
+# Views
 
 
 def test_views_read_views_and_follow_what_they_read(connection, birds):
@@ -404,7 +404,7 @@ def test_views_that_read_each_other_are_refused_when_they_are_read(connection, n
     connection.sql(f"DROP VIEW {name}_b")
 
 
-# Listings.
+# Listings
 
 
 def test_show_tables_and_information_schema_list_tables_and_views(connection, birds, name):
@@ -452,7 +452,7 @@ def test_system_tables_say_where_rows_are(cluster, connection, birds):
         connection, "SELECT id, role, state, version, address, last_heartbeat_ms FROM system.nodes ORDER BY id"
     )
     address = cluster.uri.removeprefix("grpc://")
-    # It reports to nobody.
+    # A gateway sends no heartbeats.
     assert gateway == ("gateway", "gateway", "alive", nodes[0][3], address, None)
     assert [node[:3] for node in nodes] == [(f"w{n}", "worker", "alive") for n in (1, 2, 3)]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) and beat < 10_000 for *_, address, beat in nodes)
@@ -501,7 +501,7 @@ def test_equal_shard_counts_are_placed_alike(connection, birds, name):
     assert rows(connection, placed.format(name)) == rows(connection, placed.format(birds))
 
 
-# Plans.
+# Plans
 
 
 def test_a_union_keeps_every_row_of_each_side(connection, birds):
@@ -566,7 +566,9 @@ UNITS = {"": 1, "ms": 1, " B": 1, " KiB": 2**10, " MiB": 2**20}
 
 
 def measured(text: str) -> tuple[dict[str, list[float]], dict[str, float | str]]:
-    """What EXPLAIN ANALYZE says of the workers of its one gather: minimum, median and maximum, and of the slowest."""
+    """Returns the values of the only gather in EXPLAIN ANALYZE: minimum, median and maximum, and the slowest worker's
+    values.
+    """
 
     def number(value: str) -> float:
         digits, unit = re.fullmatch(r"([\d.]+)(.*)", value).groups()
@@ -610,10 +612,10 @@ def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
         assert all(values == sorted(values) for values in spread.values()), spread
         assert spread["rows"] == sent
         assert spread["scanned_rows"] == in_order
-        # Eight bytes a value, and what says which column a value is of, and that it is one.
+        # A value has eight bytes. In addition, there is data about the columns and the number of values.
         for size, arrived in zip(spread["bytes"], sent, strict=True):
             assert 16 * arrived <= size <= 17 * arrived + 2_000, (spread, arrived)
-        # All that the gateway does for a worker is within the time of that worker, up to rounding.
+        # The parts of the gateway's work for a worker add up to no more than the worker's time, except for rounding.
         for part in ("open", "network_wait", "decode"):
             assert all(part <= whole + 0.02 for part, whole in zip(spread[part], spread["total"], strict=True)), part
         assert all(spread[part][0] > 0 for part in ("open", "worker_time", "total"))
@@ -630,7 +632,7 @@ def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
 
 def test_explain_analyze_tells_of_workers_that_were_not_read_to_the_end(connection, birds):
     ((_, text),) = rows(connection, f"EXPLAIN ANALYZE SELECT name FROM {birds} LIMIT 1")
-    # How far the others have come when one row is there differs.
+    # It varies how far the other workers have come when the first row arrives.
     assert re.search(r"\| workers=[1-3] plan_bytes=[\d.]+ \w+( stopped=[1-3])? min/median/max: rows=", text)
     assert re.search(r"\| slowest: w[123] because of [\w ,]+, total=[\d.]+ms ", text)
 
@@ -656,7 +658,7 @@ def test_an_analysis_that_is_read_again_is_of_the_same_query_and_the_same_rows(c
     found = [re.findall(r"^query: (\S+) rows=(\d+)", text, re.MULTILINE) for text in (first, again)]
     assert found[0] == found[1]
     assert [count for _, count in found[0]] == ["5"]
-    # What was measured is of one run each.
+    # Each text has the measurements of one run only.
     assert all(text.count("| workers=3 ") == 1 for text in (first, again))
 
 
@@ -681,7 +683,7 @@ def test_loads_and_analyses_wait_for_a_place_as_queries_do(tmp_path: Path):
             for statement in statements:
                 with pytest.raises(volary.DeadlineExceededError):
                     connection.sql(statement, timeout=0.5).rows()
-        # The place is free again, and so is that of each statement when it has ended.
+        # The place is free again. Each statement also frees its place when it ends.
         for statement in statements:
             connection.sql(statement).rows()
         assert rows(connection, "SELECT count(*) FROM t") == [(2,)]
@@ -700,7 +702,7 @@ def test_explain_of_a_query_in_order_shows_the_merge(connection, birds):
     assert rows(connection, f"SELECT k FROM {birds} ORDER BY price DESC NULLS LAST LIMIT 2") == [(5,), (3,)]
 
 
-# Expressions and settings of a session.
+# Expressions and session settings
 
 
 def test_now_is_one_moment_for_the_whole_statement(connection, birds):
@@ -774,7 +776,7 @@ def test_errors_name_settings_as_the_configuration_lists_them(tmp_path: Path):
             connection.sql("SELECT count(*) FROM generate_series(1, 10000000) a, generate_series(1, 10000000) b").rows()
 
 
-# Restart.
+# Restart
 
 
 def test_a_restart_keeps_everything(tmp_path: Path):

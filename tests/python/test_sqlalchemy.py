@@ -1,4 +1,4 @@
-"""The dialect of SQLAlchemy, and the DB-API module below it."""
+"""Tests the SQLAlchemy dialect, and the DB-API module below it."""
 
 from __future__ import annotations
 

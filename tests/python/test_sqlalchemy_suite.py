@@ -1,4 +1,4 @@
-"""SQLAlchemy's compliance suite, which brings a plugin of its own for pytest and so runs apart."""
+"""Runs SQLAlchemy's compliance suite in a separate process, because it has its own pytest plugin."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SECONDS = 600
 @pytest.mark.timeout(SECONDS + 60)
 def test_the_compliance_suite_passes(tmp_path):
     command = [sys.executable, "-m", "pytest", "-c", "setup.cfg", "--rootdir=.", "-q", "-p", "no:cacheprovider"]
-    # The suite lists all tables, and expects its own: nobody else may use the cluster.
+    # The suite lists all tables and expects only its own, so no other test may use the cluster.
     with LocalCluster(tmp_path, workers=2) as cluster:
         url = cluster.uri.replace("grpc://", "volary://")
         ended = subprocess.run(
-            # Native tracebacks: others take a second for each test that fails.
+            # Other kinds of tracebacks take a second for each failing test.
             [*command, "--tb=native", f"--dburi={url}", "test_suite.py"],
             cwd=SUITE,
             env=environment({}),

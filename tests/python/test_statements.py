@@ -1,4 +1,4 @@
-"""What the client does with one statement, seen from the other side of the wire. No server is needed."""
+"""Tests what the client does with one statement, as seen by a gateway. No server is needed."""
 
 import datetime
 import decimal
@@ -289,7 +289,7 @@ def test_a_timeout_is_that_of_all_parts_together(connection, stub):
     result = connection.sql("parts", direct=True, threads=1, timeout=6)
     assert result.to_arrow().num_rows == 2 * FIRST.num_rows
     first, second = stub.seconds_of_parts
-    # The first part took a quarter of what was left for it.
+    # The first part took a quarter of the time that was left for it.
     assert second < first * 0.8
 
 

@@ -1,4 +1,4 @@
-"""TLS: between clients and a gateway, between nodes, and with certificates that are replaced while nodes run."""
+"""Tests TLS between clients and a gateway and between nodes, and certificates that are replaced while nodes run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ NO_NODE = "is not one of a node"
 
 
 class Certificates:
-    """What `volary certificates` has made in a directory: an authority, and certificates of it for nodes and `kea`."""
+    """Certificates that `volary certificates` has made in a directory: an authority, and certificates for nodes and
+    `kea`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -43,7 +45,7 @@ class Certificates:
         return self.directory / name
 
     def of_node(self, role: str, **others: str) -> dict[str, str]:
-        """The settings of a node that shows its certificate, and trusts the authority."""
+        """Returns the settings of a node that shows its certificate and trusts the authority."""
         files = {
             "CERTIFICATE": self.file("node.pem"),
             "KEY": self.file("node.key"),
@@ -53,7 +55,7 @@ class Certificates:
         return {f"VOLARY_{role}__TLS__{name}": value for name, value in settings.items()}
 
     def of_client(self) -> dict[str, Path]:
-        """The arguments of `volary.connect` that show kea's certificate."""
+        """Returns the arguments of `volary.connect` that show kea's certificate."""
         return {
             "tls_ca": self.file("authority.pem"),
             "tls_certificate": self.file("kea.pem"),
@@ -74,7 +76,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LocalCluster]:
-    """A cluster that serves TLS, to all who trust its authority."""
+    """A cluster that serves TLS to all clients that trust its authority."""
     settings = certificates.of_node("GATEWAY")
     with LocalCluster(tmp_path_factory.mktemp("encrypted"), workers=2, settings=settings) as cluster:
         yield cluster
@@ -82,7 +84,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory, certificates: Certificat
 
 @pytest.fixture(scope="module")
 def mutual(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LocalCluster]:
-    """A cluster that serves only those who show a certificate."""
+    """A cluster that serves only clients that show a certificate."""
     settings = certificates.of_node("GATEWAY", require_client_certificates="true")
     with LocalCluster(tmp_path_factory.mktemp("mutual"), workers=2, settings=settings) as cluster:
         yield cluster
@@ -144,7 +146,7 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
 
 def test_handshakes_that_stall_are_ended_and_hold_nobody_up(encrypted, certificates):
     host, port = encrypted.uri.removeprefix("grpc+tls://").rsplit(":", 1)
-    # The head of a ClientHello, whose body does not come.
+    # The head of a ClientHello, without its body.
     begun = bytes([22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3])
     stalled = [socket.create_connection((host, int(port)), timeout=60) for _ in range(300)]
     try:
@@ -200,7 +202,8 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 pytest.raises(flight.FlightUnavailableError),
             ):
                 client.list_actions(flight.FlightCallOptions(timeout=5))
-        # A worker that trusts others, one without TLS, and a client that plays a worker do not come in.
+        # A worker that trusts another authority, a worker without TLS and a client that pretends to be a worker cannot
+        # join.
         kea = {"certificate": str(certificates.file("kea.pem")), "key": str(certificates.file("kea.key"))}
         for name, others, said, is_refused in (
             ("of_another_authority", strangers.of_node("WORKER"), "gateway", False),
@@ -220,7 +223,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 given,
             )
             until(lambda stranger=stranger, said=said: said in stranger.log(), "it has tried to join")
-            # Who is refused ends, and whoever finds no gateway goes on looking.
+            # A refused worker ends. A worker that finds no gateway continues to look for one.
             if is_refused:
                 assert stranger.failure()[0] == 1
             else:
@@ -232,7 +235,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
 
 @pytest.fixture(scope="module")
 def with_secret(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Processes]:
-    """A gateway and a worker that have certificates of nodes and a secret, and a table."""
+    """A gateway and a worker with certificates of nodes, a secret, and a table."""
     settings = certificates.of_node("GATEWAY") | certificates.of_node("WORKER") | {"VOLARY_SECRET": SECRET}
     with Processes(tmp_path_factory.mktemp("with_secret"), settings) as processes:
         processes.add_worker()
@@ -242,7 +245,7 @@ def with_secret(tmp_path_factory: pytest.TempPathFactory, certificates: Certific
 
 
 def shows(certificates: Certificates, name: str, uri: str) -> flight.FlightClient:
-    """Who connects with the certificate `name`."""
+    """Connects to a node with the certificate `name`."""
     return flight.connect(
         f"grpc+tls://localhost:{uri.rsplit(':', 1)[1]}",
         tls_root_certs=certificates.file("authority.pem").read_bytes(),
@@ -252,7 +255,7 @@ def shows(certificates: Certificates, name: str, uri: str) -> flight.FlightClien
 
 
 def fragment(client: flight.FlightClient) -> bytes:
-    """What a gateway asks the worker for, before it is sealed."""
+    """Returns the fragment that a gateway asks the worker for, before it is sealed."""
     direct = flight.FlightCallOptions(headers=[(b"volary-direct-results", b"on")], timeout=PATIENCE_SECONDS)
     query = flight.FlightDescriptor.for_command(b"SELECT k FROM eggs")
 
@@ -260,7 +263,7 @@ def fragment(client: flight.FlightClient) -> bytes:
         (endpoint, *_) = client.get_flight_info(query, direct).endpoints
         return part_of(content(endpoint.ticket.ticket)) if endpoint.locations else None
 
-    # Where clients are sent to, workers say in their reports.
+    # Workers report the address for clients, so the gateway knows it only after their reports.
     return until(part, "the worker has reported") or b""
 
 
@@ -271,7 +274,7 @@ OF_WORKERS = ["an introduction", "a join"]
 @pytest.mark.parametrize("has_header", [True, False], ids=["with the header of nodes", "without the header of nodes"])
 @pytest.mark.parametrize("what", [*OF_GATEWAYS, *OF_WORKERS])
 def test_a_clients_certificate_and_the_secret_make_no_node(with_secret, certificates, what, has_header):
-    """Who has the secret, and a certificate as a client alone, plays neither a gateway nor a worker."""
+    """A caller with the secret but only a client's certificate cannot act as a gateway or as a worker."""
     (worker,) = with_secret.workers
     to, seal = Addressee.of(worker), Seal.of_secret(SECRET)
     headers = [tuple(part.encode() for part in seal.node_header(SOON))] if has_header else []
@@ -294,12 +297,12 @@ def test_a_clients_certificate_and_the_secret_make_no_node(with_secret, certific
             client, "volary.control", seal(Purpose.CONTROL, control(to, "ListSegments"), SOON)
         ),
         "a fragment": lambda client: list(client.do_get(flight.Ticket(seal(Purpose.FRAGMENT, part, SOON)), options)),
-        # It is for an earlier start of the worker, which is seen when its seal is open.
+        # The write is for an earlier start of the worker. The worker notices that after it has opened the seal.
         "a write": lambda client: put(client, seal(Purpose.WRITE, write(to, 1), SOON)),
         "an introduction": lambda client: act(
             client, "volary.introduce", seal(Purpose.INTRODUCTION, introduction(None), SOON)
         ),
-        # What it says is wrong, which is seen when its seal is open.
+        # The content is invalid. The gateway notices that after it has opened the seal.
         "a join": lambda client: act(client, "volary.join", seal(Purpose.MEMBERSHIP, join("no id"), SOON)),
     }
     uri = worker.running().await_ready() if what in OF_GATEWAYS else with_secret.gateway.uri
@@ -317,7 +320,7 @@ def test_a_clients_certificate_and_the_secret_make_no_node(with_secret, certific
 
 
 def test_a_client_plays_no_gateway(tmp_path, certificates):
-    """A worker says nothing to who has a certificate of the authority that is not one of a node."""
+    """A worker sends nothing to a server whose certificate is from the authority, but is not that of a node."""
     key, certificate = (certificates.file(name).read_bytes() for name in ("kea.key", "kea.pem"))
     settings = certificates.of_node("WORKER") | {"VOLARY_SECRET": SECRET}
     with RogueGateway(
@@ -334,7 +337,7 @@ def test_a_client_plays_no_gateway(tmp_path, certificates):
 
 
 def shown_by(cluster: LocalCluster) -> bytes:
-    """The certificate that a new connection meets."""
+    """Returns the certificate that a new connection gets."""
     address = cluster.uri.removeprefix("grpc+tls://").rsplit(":", 1)
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -358,7 +361,7 @@ def test_certificates_are_replaced_while_nodes_run(tmp_path, certificates):
             first = shown_by(cluster)
             own.make("--host=127.0.0.1", "--renew")
             until(lambda: shown_by(cluster) != first, "the new certificate is shown")
-            # Connections from before live on, and new ones are made, also to the workers.
+            # Existing connections continue, and new ones can be opened, also to the workers.
             assert connection.sql("SELECT k FROM eggs").rows() == [(7,)]
         second = shown_by(cluster)
         own.file("node.key").write_text("no key")

@@ -1,4 +1,4 @@
-"""Nodes that are killed at any moment while rows are written and read: what was acknowledged is there once."""
+"""Kills nodes at random moments while rows are written and read. Acknowledged rows must be there exactly once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from processes import Processes, until
 import volary
 
 ROUNDS = int(os.environ.get("VOLARY_KILL_ROUNDS", "20"))
-"""Kills. `VOLARY_KILL_ROUNDS=100` for a longer run."""
+"""Number of rounds, each with at least one kill. `VOLARY_KILL_ROUNDS=100` is a longer run."""
 SEED = int(os.environ.get("VOLARY_KILL_SEED", str(random.SystemRandom().randrange(2**32))))
 ROWS = 40
-"""Of a statement: some for each shard."""
+"""Number of rows of a statement, so that each shard gets some."""
 SHARDS = 8
-# A kill comes this long after work has begun again, at a random moment.
+# Maximum time in seconds from the restart of the work to the next kill. The time is random.
 LONGEST_SECONDS = 0.3
 
 
 class Writer:
-    """Inserts statements of `ROWS` rows each, one after another, and remembers what it was told of them."""
+    """Inserts statements of `ROWS` rows, one after another, and remembers which of them were acknowledged."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
@@ -45,7 +45,7 @@ class Writer:
 
 
 class Reader:
-    """Reads all rows by statement, and checks that each statement is there whole."""
+    """Reads all rows by statement, and checks that each statement is complete."""
 
     def __init__(self, processes: Processes, writer: Writer) -> None:
         self._processes = processes
@@ -63,7 +63,7 @@ class Reader:
 
 
 def statements(processes: Processes) -> set[int]:
-    """The statements whose rows are there: all of them, each once."""
+    """Returns the statements whose rows are there. Each of them must have all its rows, and each row once."""
     found = processes.sql("SELECT s, count(*), count(DISTINCT k) FROM eggs WHERE k >= 0 GROUP BY s")
     halves = [row for row in found if row[1:] != (ROWS, ROWS)]
     assert not halves, f"statements are there in halves, or twice: {halves}"
@@ -71,7 +71,7 @@ def statements(processes: Processes) -> set[int]:
 
 
 class Repeated(threading.Thread):
-    """Does something again and again, until it is stopped or fails."""
+    """A thread that repeats a step until it is stopped or the step fails."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -112,7 +112,7 @@ def test_what_was_acknowledged_is_there_once_whoever_is_killed_when(tmp_path: Pa
             killed = chance.sample([processes.gateway, *processes.workers], chance.choice([1, 1, 1, 2, 3]))
             for node in killed:
                 node.kill()
-            # Workers wait for a gateway.
+            # The gateway starts first, because workers wait for it.
             for node in sorted(killed, key=lambda node: node is not processes.gateway):
                 node.start()
             for thread in work:
@@ -129,7 +129,7 @@ def test_what_was_acknowledged_is_there_once_whoever_is_killed_when(tmp_path: Pa
         assert writer.acknowledged <= last
         assert last <= writer.acknowledged | writer.failed
         assert reader.reads > 0
-        # What failed takes no room for ever.
+        # The rows of failed statements do not stay forever.
         held = "SELECT coalesce(sum(rows), 0) FROM system.segments"
         until(lambda: processes.sql(held) == [(len(last) * ROWS,)], "the rows of failed statements are deleted")
         damaged = "SELECT count(*) FROM system.segments WHERE damage IS NOT NULL"

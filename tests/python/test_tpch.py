@@ -1,4 +1,6 @@
-"""All 22 TPC-H queries on clusters of several sizes and shardings: the rows that single-process DataFusion finds."""
+"""Tests all 22 TPC-H queries with several cluster sizes and shardings. The rows must be those of DataFusion in one
+process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "order
 
 @pytest.fixture(scope="session")
 def tpch_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Parquet file per table."""
+    """A directory with a Parquet file for each table."""
     data = tmp_path_factory.mktemp("tpch")
     subprocess.run([binary("volary"), "tpch", "--scale", SCALE, "--out", data], check=True)
     return data
@@ -30,14 +32,14 @@ def tpch_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tpch_expected(tpch_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Parquet file per query."""
+    """A directory with a Parquet file for each query."""
     out = tmp_path_factory.mktemp("tpch-expected")
     reference = binary("volary-reference")
     subprocess.run([reference, "--sql-dir", QUERIES, "--data", tpch_data, "--out", out], check=True)
     return out
 
 
-# A module's scope and a parameter: pytest runs all queries of one cluster before it starts the next, and loads once.
+# The module scope and the parameter make pytest run all queries of one cluster before the next one, so each loads once.
 @pytest.fixture(
     scope="module",
     params=[(workers, schema) for schema in ("schema", "schema_bad_keys") for workers in (1, 3, 4)],
@@ -46,7 +48,7 @@ def tpch_expected(tpch_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def tpch_cluster(
     request: pytest.FixtureRequest, tpch_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[volary.Connection]:
-    """A connection to a cluster that has the tables."""
+    """A connection to a cluster with the tables."""
     workers, schema = request.param
     directory = tmp_path_factory.mktemp("tpch-cluster")
     with LocalCluster(directory, workers, allow_roots=[tpch_data]) as cluster, cluster.connect() as connection:

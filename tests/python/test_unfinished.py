@@ -1,4 +1,4 @@
-"""Messages of which only a part comes: how much they take, of whom, and how long."""
+"""Tests messages of which only a part arrives: how much memory they take, from whom, and for how long."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MIB = 1 << 20
 MAX_UNFINISHED = 8 * MIB
 LARGE = 200 * MIB
 WINDOW = 4 * MIB
-"""What a node lets a call send before it has read any of it."""
+"""Number of bytes that a node lets a call send before it has read any of them."""
 CONNECTIONS, CALLS = 40, 4
 HELD = 64 * KIB
-"""More than a node reads of a connection ahead of its calls, as long as it knows nobody there."""
+"""Threshold in bytes. A node reads ahead less than this of a connection's calls while it knows no user there."""
 SLACK = 8 * MIB
-"""Of a process that does other things, too, and logs all that it does."""
+"""Growth of a process that also does other things and logs everything it does, in bytes."""
 CHECKS = 2 * 19 * MIB
-"""What Argon2 takes: two passwords are checked at a time."""
+"""Memory that Argon2 takes, in bytes. Two passwords are checked at the same time."""
 WAITING = 200
 REFUSED, TOO_LATE = StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED
 
@@ -46,7 +46,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture(scope="module", params=["a gateway", "a worker"])
 def node(request: pytest.FixtureRequest, secured: Secured):
-    """A node, its address, and a call that whoever knows nobody can begin there."""
+    """A node, its address, and a call that a caller without credentials can begin there."""
     if request.param == "a gateway":
         return secured.gateway, secured.gateway.uri, "DoAction"
     worker = secured.workers[0]
@@ -55,9 +55,9 @@ def node(request: pytest.FixtureRequest, secured: Secured):
 
 @contextmanager
 def growth_below(process: Process, most: int) -> Iterator[None]:
-    """Fails if the process has at any time so much more in memory than before."""
+    """Fails if the memory of the process grows by more than `most` bytes at any time."""
     before = process.memory_bytes()
-    # Linux forgets the peak by that.
+    # This makes Linux reset the peak.
     Path(f"/proc/{process._process.pid}/clear_refs").write_text("5")
     yield
     grown = process.peak_memory_bytes() - before
@@ -66,7 +66,7 @@ def growth_below(process: Process, most: int) -> Iterator[None]:
 
 @contextmanager
 def connected(uri: str, sources: Iterable[str | None]) -> Iterator[list[Connection]]:
-    """A connection from each of these addresses."""
+    """Opens a connection from each of these addresses."""
     with ExitStack() as stack:
         yield [stack.enter_context(Connection(uri, source=source)) for source in sources]
 
@@ -79,7 +79,7 @@ def test_strangers_make_a_node_hold_next_to_nothing(secured, node):
             calls = {connection: connection.begin(method) for connection in connections}
             ended += ended_while_sending(calls, head(LARGE) + bytes(WINDOW))
     codes = {it.code for it in ended}
-    # The first frames of all of them are more than strangers of one address may have.
+    # The first frames of all calls together are more than strangers from one address may send.
     assert UNAUTHENTICATED in codes, codes
     assert codes <= {UNAUTHENTICATED, REFUSED}, {it.text for it in ended}
     secured.assert_serves()
@@ -88,14 +88,14 @@ def test_strangers_make_a_node_hold_next_to_nothing(secured, node):
 def test_calls_whose_passwords_wait_to_be_checked_make_a_gateway_hold_next_to_nothing(secured):
     wrong = "not the password of kea"
     secured.keep("a wrong password", wrong)
-    # From each address one: of one address few may wait, and few may be wrong.
+    # Each call has its own address, because only a few calls of one address may wait or have wrong passwords.
     sources = [f"127.0.1.{last}" for last in range(1, WAITING + 1)]
     most = CHECKS + WAITING * HELD + SLACK
     with connected(secured.gateway.uri, sources) as connections, growth_below(secured.gateway.running(), most):
         calls = {it: it.begin("GetFlightInfo", ("authorization", basic("kea", wrong))) for it in connections}
         ended = ended_while_sending(calls, head(WINDOW) + bytes(WINDOW))
     codes = {it.code for it in ended}
-    # Where the machine is slow, some wait for too long.
+    # On a slow machine, some calls wait too long.
     assert UNAUTHENTICATED in codes, codes
     assert codes <= {UNAUTHENTICATED, REFUSED}, {it.text for it in ended}
     secured.assert_serves()
@@ -132,7 +132,7 @@ def test_what_a_stranger_begins_and_does_not_go_on_with_is_ended(node):
     with Connection(uri) as connection:
         nothing, part, message = (connection.begin(method) for _ in range(3))
         connection.send(part, head(1000) + bytes(10))
-        # All of the message, and the call goes on.
+        # The whole message is sent, but the call is not ended.
         connection.send(message, whole(ticket(b"of nothing")))
         for stream in (nothing, part, message):
             assert_does_not_go_on(connection.ended(stream))
@@ -143,7 +143,7 @@ def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
     with Connection(secured.gateway.uri) as connection:
         slow = connection.begin("GetFlightInfo", ("authorization", kea))
         connection.send(slow, head(LARGE) + bytes(10_000))
-        # Another one of the same connection's is not held up.
+        # Another call of the same connection must not be delayed.
         other = connection.begin("ListActions", ("authorization", kea))
         connection.send_all(other, head(0))
         connection.finish(other)
@@ -182,7 +182,7 @@ def test_messages_of_one_user_have_half_of_the_memory_for_all(secured):
             for whose, stream in ((of_auk, others), (connection, taken)):
                 whose.send_all(stream, rest)
                 whose.finish(stream)
-                # It was whole: what it says is wrong.
+                # The message was complete, but its content is invalid.
                 assert whose.ended(stream).code == INVALID
 
 
@@ -223,12 +223,12 @@ def test_who_is_known_uploads_as_much_at_once_as_ever(secured):
             stream = connection.begin("GetFlightInfo", ("authorization", shown))
             assert connection.send(stream, message) == len(message)
             connection.finish(stream)
-            # It was whole: what it says is wrong.
+            # The message was complete, but its content is invalid.
             assert connection.ended(stream).code == INVALID
 
 
 def parts_of(secured: Secured, query: str, authorization: str) -> list[flight.FlightEndpoint]:
-    """The parts of a result, which a client fetches from the workers."""
+    """Returns the parts of a result that a client fetches from the workers."""
     gateway = secured.node(secured.gateway.uri)
 
     def planned() -> list[flight.FlightEndpoint] | None:
@@ -243,7 +243,7 @@ def parts_of(secured: Secured, query: str, authorization: str) -> list[flight.Fl
 
 def test_a_download_goes_on_beside_calls_of_strangers(secured):
     kea = secured.token("kea", "downloads")
-    # The worker knows kea by the ticket, and nobody on the connection.
+    # The worker knows kea by the ticket, but knows no user of the connection.
     part = parts_of(secured, f"SELECT repeat({COLUMN}, 20000) FROM {TABLE} WHERE k > 0", kea)[0]
     secured.keep_sealed("a direct ticket", part.ticket.ticket)
     with Connection(part.locations[0].uri.decode()) as connection:
@@ -252,7 +252,7 @@ def test_a_download_goes_on_beside_calls_of_strangers(secured):
         download = connection.begin("DoGet", ("authorization", kea))
         connection.send_all(download, whole(ticket(part.ticket.ticket)))
         connection.finish(download)
-        # More than a connection is read ahead of its calls.
+        # These are more bytes than a node reads ahead of the calls of a connection.
         for _ in range(2 * HELD // 17):
             connection.ping()
         assert connection.any_ended([stuck, download]) == download

@@ -1,4 +1,4 @@
-"""Places of fragments on a worker: no user has all of them."""
+"""Tests the places for fragments on a worker. No user may take all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import volary
 pytestmark = pytest.mark.server
 
 PLACES = 4
-# Many more rows than anybody holds who does not read them.
+# The query has many more rows than the buffers for a client that does not read.
 UNREAD = "SELECT a.v, b.v AS w FROM nests a JOIN nests b ON a.k = b.k"
 
 

@@ -1,4 +1,4 @@
-"""A network before a node on which somebody listens, and sends once more what was said."""
+"""A network in front of a node, on which somebody listens and sends messages again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _END_STREAM = 1
 
 
 class Wiretap:
-    """Forwards connections to `target`, a port of this machine, and keeps what was sent to it, by connection.
+    """Forwards connections to `target`, a port of this machine, and keeps what each connection sends to it.
 
-    `source` is the address of this machine that they seem to come from.
+    `source` is the address of this machine that the connections come from.
     """
 
     def __init__(self, source: str = _HOST) -> None:
@@ -33,11 +33,11 @@ class Wiretap:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def heard(self) -> list[bytes]:
-        """What each connection has sent until now."""
+        """Returns what each connection has sent so far."""
         return [bytes(sent) for sent in self._heard]
 
     def close(self) -> None:
-        """Takes no more connections. Those that are open end with their ends."""
+        """Accepts no more connections. Open connections end when one of their sides closes."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -62,7 +62,7 @@ class Wiretap:
 
 
 def messages(sent: bytes) -> Iterator[bytes]:
-    """The whole messages of gRPC in what was heard of an HTTP/2 connection."""
+    """Yields the complete gRPC messages in the bytes of an HTTP/2 connection."""
     calls: dict[int, bytearray] = {}
     for kind, _, stream, payload in _frames(sent[len(_PREFACE) :]):
         if kind == _DATA:
@@ -77,7 +77,7 @@ def messages(sent: bytes) -> Iterator[bytes]:
 
 
 def replay(port: int, sent: bytes) -> bytes:
-    """Sends what was heard of an HTTP/2 connection on a new one, and waits until each call on it has ended."""
+    """Sends the bytes of an HTTP/2 connection again on a new one, and waits until each of its calls has ended."""
     calls = {stream for kind, flags, stream, _ in _frames(sent[len(_PREFACE) :]) if _ends(kind, flags)}
     answered = bytearray()
     with socket.create_connection((_HOST, port), timeout=1) as connection:
@@ -97,7 +97,7 @@ def _ends(kind: int, flags: int) -> bool:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The kind, the flags, the stream and the payload of each whole frame."""
+    """Yields the kind, the flags, the stream and the payload of each complete frame."""
     at = 0
     while at + _FRAME_HEADER_BYTES <= len(data):
         length = int.from_bytes(data[at : at + 3], "big")

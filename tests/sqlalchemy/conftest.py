@@ -1,4 +1,4 @@
-"""SQLAlchemy's own plugin, which makes its compliance suite run with the dialect."""
+"""Loads SQLAlchemy's own plugin, which runs its compliance suite with the dialect."""
 
 import itertools
 
@@ -16,14 +16,16 @@ from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: E402, F403
 
 @provision.delete_from_all_tables.for_db("volary")
 def _make_all_tables_anew(connection, cfg, metadata):
-    """There is no DELETE: what a test has inserted goes with its tables."""
+    """Deletes the rows of a test by dropping and creating its tables, because there is no DELETE."""
     metadata.drop_all(connection)
     metadata.create_all(connection)
 
 
 @event.listens_for(schema.Column, "after_parent_attach")
 def _count_keys(column, table):
-    """Rows bring their keys: where a test leaves that to the server, the client counts."""
+    """Generates keys in the client where a test expects the server to generate them. Volary's rows bring their own
+    keys.
+    """
     if column.info.get("test_needs_autoincrement") and column.default is None:
         numbers = itertools.count(1)
         schema.ColumnDefault(lambda: next(numbers))._set_parent_with_dispatch(column)
@@ -31,5 +33,5 @@ def _count_keys(column, table):
 
 @event.listens_for(schema.Table, "before_create")
 def _leave_indexes_out(table, connection, **kw):
-    """The dialect refuses indexes: tests of something else have their tables without."""
+    """Removes the indexes of tables. The dialect refuses indexes, and the tests that have them test something else."""
     table.indexes.clear()

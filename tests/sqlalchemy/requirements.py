@@ -1,6 +1,6 @@
-"""What the suite may ask of Volary, and what it must not. docs/clients/sqlalchemy.md says the latter to users.
+"""Which features the suite may expect of Volary. docs/clients/sqlalchemy.md lists the missing ones for users.
 
-Requirements that are not named here are as SQLAlchemy has them.
+Requirements that are not named here keep SQLAlchemy's defaults.
 """
 
 from sqlalchemy.testing import exclusions
@@ -15,7 +15,7 @@ def _with(*names):
     return {name: property(lambda self: exclusions.open()) for name in names}
 
 
-# Keys and constraints are taken as what they say of a model: none is kept, checked, or made up.
+# Keys and constraints only describe a model. None of them is stored, checked or generated.
 _KEYS = _without(
     "autoincrement_insert",
     "autoincrement_without_sequence",
@@ -29,7 +29,7 @@ _KEYS = _without(
     "unique_constraint_reflection",
 )
 
-# There are no indexes: shard and sort keys say where rows are.
+# There are no indexes. Shard and sort keys determine where rows are.
 _INDEXES = _without(
     "index_ddl_if_exists",
     "index_reflection",
@@ -38,7 +38,7 @@ _INDEXES = _without(
     "reflect_indexes_with_ascdesc",
 )
 
-# Columns are a name, a type and whether there are NULLs: no defaults, generated values, comments and collations.
+# A column has a name, a type and a nullability. It has no default, generated value, comment or collation.
 _COLUMNS = _without(
     "column_collation_reflection",
     "comment_reflection",
@@ -48,7 +48,7 @@ _COLUMNS = _without(
     "server_defaults",
 )
 
-# Tables and views are in one schema, for all sessions, and views keep no rows.
+# Tables and views are in one schema, which all sessions share. Views store no rows.
 _TABLES = _without(
     "create_temp_table_as",
     "cross_schema_fk_reflection",
@@ -62,19 +62,19 @@ _TABLES = _without(
     "temporary_views",
 )
 
-# Rows are appended, and tables dropped: there are no UPDATE and DELETE.
+# Rows can be appended and tables dropped, but there is no UPDATE and no DELETE.
 _WRITES = _without("ctes_with_update_delete", "delete_from", "update_from")
 
-# Each statement commits by itself: nothing is rolled back, and there is no other isolation level to go to and back.
+# Each statement commits by itself. There is no rollback, and there is only one isolation level.
 _TRANSACTIONS = _without("autocommit", "savepoints", "skip_autocommit_rollback")
 
-# The planner wants the columns of a query to have different names, and knows LIMIT only.
+# The planner needs different names for the columns of a query, and supports only LIMIT.
 _QUERIES = _without("duplicate_names_in_cursor_description", "fetch_percent", "fetch_ties")
 
-# JSON is text, and times of day have no zone.
+# JSON is text, and times of day have no time zone.
 _TYPES = _without("legacy_unconditional_json_extract", "time_timezone")
 
-# What SQLAlchemy takes no database to have, and Volary has.
+# Features that SQLAlchemy does not expect of a database, but that Volary has.
 _MORE = _with(
     "array_type",
     "create_or_replace_view",

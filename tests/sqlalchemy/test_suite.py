@@ -1,4 +1,7 @@
-"""SQLAlchemy's compliance suite. Its tests are changed where they use what Volary does not have for something else."""
+"""SQLAlchemy's compliance suite.
+
+Tests are changed if they test something else but use a feature that Volary does not have.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from sqlalchemy.testing.suite import WindowFunctionTest as _WindowFunctionTest
 
 
 class ComponentReflectionTest(_ComponentReflectionTest):
-    """Without the tests that look for a schema of the suite: there is one schema for tables."""
+    """Leaves out the tests that look for a schema of the suite, because there is only one schema for tables."""
 
     test_get_schema_names = None
     test_get_schema_names_w_translate_map = None
@@ -29,39 +32,39 @@ class ComponentReflectionTest(_ComponentReflectionTest):
 
 
 class ComponentReflectionTestExtra(_ComponentReflectionTestExtra):
-    """Without the test of lengths: text has none."""
+    """Leaves out the test of lengths, because text has no maximum length."""
 
     test_string_length_reflection = None
 
 
 class InsertBehaviorTest(_InsertBehaviorTest):
-    """Without the tests that expect keys of the server's making."""
+    """Leaves out the tests that expect the server to generate keys."""
 
     test_insert_from_select_autoinc = None
     test_insert_from_select_autoinc_no_rows = None
 
 
 class IsolationLevelTest(_IsolationLevelTest):
-    """Without the test that goes from one level to another: there is one only."""
+    """Leaves out the test that changes the isolation level, because there is only one level."""
 
     test_dialect_user_setting_is_restored = None
 
 
 class JSONTest(_JSONTest):
-    """Without the tests that look into values in SQL: JSON is text."""
+    """Leaves out the tests that look into JSON values in SQL, because JSON is text."""
 
     test_index_cross_casts = None
 
 
 class LongNameBlowoutTest(_LongNameBlowoutTest):
-    """There are no indexes, whose names could be long."""
+    """Leaves out the names of indexes, because there are no indexes."""
 
     def ix(self, metadata, connection):
         config.skip_test("there are no indexes")
 
 
 class NumericTest(_NumericTest):
-    """The fixture makes the table anew where it would delete its rows."""
+    """The fixture creates the table again where the original deletes its rows."""
 
     @testing.fixture
     def do_numeric_test(self, metadata, connection):
@@ -90,7 +93,7 @@ class NumericTest(_NumericTest):
 
 
 class PercentSchemaNamesTest(_PercentSchemaNamesTest):
-    """There is no UPDATE, with which these tests end."""
+    """The tests end with an UPDATE, which does not exist, so they expect its refusal."""
 
     def _assert_table(self, conn):
         with expect_raises_message(exc.ProgrammingError, "Update is not supported"):
@@ -98,7 +101,7 @@ class PercentSchemaNamesTest(_PercentSchemaNamesTest):
 
 
 class TrueDivTest(_TrueDivTest):
-    """Without decimals whose division needs more than 38 digits on the way: the server refuses it."""
+    """Leaves out divisions whose intermediate results need more than 38 digits, because the server refuses them."""
 
     @testing.fixture(autouse=True)
     def _skip_wide_decimals(self, request):
@@ -107,7 +110,7 @@ class TrueDivTest(_TrueDivTest):
 
 
 class WindowFunctionTest(_WindowFunctionTest):
-    """Rows of a query without ORDER BY come in any order: the tests of RANGE get theirs sorted."""
+    """The tests of RANGE get their rows sorted, because the rows of a query without ORDER BY come in any order."""
 
     def test_window_range(self, connection):
         super().test_window_range(_Sorted(connection))

@@ -1,4 +1,5 @@
-//! Clusters for tests: nodes in this process, on free ports, in a directory that goes away with them.
+//! Clusters for tests. The nodes run in this process, on free ports, in a directory that is deleted
+//! with the cluster.
 
 use std::fs::File;
 use std::future::Future;
@@ -22,16 +23,18 @@ use volary_node::size::MemorySize;
 
 use crate::reference::{Reference, difference};
 
-/// Of each cluster: many run at the same time.
+/// Memory of each cluster. It is small, because many clusters run at the same time.
 const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
-/// Of each statement: one that hangs is to be named. None takes more than a few seconds, even of an unoptimised build.
+/// Timeout of each statement. A statement that hangs then fails with its text. No statement takes
+/// more than a few seconds, even in an unoptimised build.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Of gateways, whatever the machine: plans are the same everywhere.
+/// Number of target partitions of a gateway. It does not depend on the machine, so that plans are
+/// the same everywhere.
 const GATEWAY_PARTITIONS: usize = 4;
-/// Of each worker: fragments of several partitions.
+/// Number of target partitions of each worker. It makes fragments have several partitions.
 const WORKER_PARTITIONS: usize = 3;
 
-/// Runs a test within the runtimes of its clusters. To be called outside of any other runtime.
+/// Runs a test within the runtimes of its clusters. Call it outside of any other runtime.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIMES: OnceLock<OwnedRuntimes> = OnceLock::new();
     let runtimes = RUNTIMES.get_or_init(|| match OwnedRuntimes::start(None) {
@@ -45,19 +48,20 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 
 static HANDLES: OnceLock<volary_node::Runtimes> = OnceLock::new();
 
-/// A table: its name, the options of CREATE TABLE, and its rows.
+/// A table of a test: its name, the options of CREATE TABLE, and its rows.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// The name.
+    /// The name of the table.
     pub name: String,
-    /// What stands in `WITH (…)`.
+    /// The options inside `WITH (…)`.
     pub options: String,
-    /// The rows, of one schema. Each batch is a write by itself; one at least.
+    /// The rows. All batches have the same schema, and each batch is written by itself. There is at
+    /// least one batch.
     pub batches: Vec<RecordBatch>,
 }
 
 impl Table {
-    /// Sharded by a column.
+    /// Creates a table that is sharded by a column.
     pub fn sharded(name: &str, key: &str, shards: u32, rows: RecordBatch) -> Self {
         Self {
             name: name.to_owned(),
@@ -66,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Without a shard key.
+    /// Creates a table without a shard key.
     pub fn in_any_shard(name: &str, shards: u32, rows: RecordBatch) -> Self {
         Self {
             name: name.to_owned(),
@@ -75,7 +79,7 @@ impl Table {
         }
     }
 
-    /// Whole on every worker.
+    /// Creates a reference table, which is on every worker as a whole.
     pub fn reference(name: &str, rows: RecordBatch) -> Self {
         Self {
             name: name.to_owned(),
@@ -85,7 +89,7 @@ impl Table {
     }
 }
 
-/// A gateway, its workers and a session.
+/// A gateway with its workers and one client session.
 pub struct Cluster {
     nodes: LocalCluster,
     client: Client,
@@ -94,18 +98,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts so many workers, and a session.
+    /// Starts a cluster with this number of workers, and a session.
     ///
     /// # Errors
-    /// Those of the nodes.
+    /// The errors of the nodes.
     pub async fn start(workers: usize) -> Result<Self> {
         Self::start_with(workers, |_| {}).await
     }
 
-    /// The same with other settings.
+    /// Starts a cluster with this number of workers and with changed settings, and a session.
     ///
     /// # Errors
-    /// Those of the nodes.
+    /// The errors of the nodes.
     pub async fn start_with(
         workers: usize,
         change: impl FnOnce(&mut LocalOptions),
@@ -135,17 +139,17 @@ impl Cluster {
         })
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &LocalCluster {
         &self.nodes
     }
 
-    /// A directory that COPY may read, and that goes away with the cluster.
+    /// Returns a directory that COPY may read. It is deleted with the cluster.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -153,7 +157,7 @@ impl Cluster {
     /// Runs a statement in the session and collects its rows.
     ///
     /// # Errors
-    /// Those of the statement; `DEADLINE_EXCEEDED` if it hangs.
+    /// The errors of the statement, and `DEADLINE_EXCEEDED` if the statement hangs.
     pub async fn sql(&mut self, sql: &str) -> volary_flight_proto::Result<RecordBatch> {
         let answer = tokio::time::timeout(STATEMENT_TIMEOUT, self.client.collect(sql)).await;
         answer.unwrap_or_else(|_| {
@@ -170,7 +174,7 @@ impl Cluster {
     /// Runs the statements of a file such as `tests/queries/*/schema.sql`.
     ///
     /// # Errors
-    /// Those of the statements, and of reading the file.
+    /// The errors of the statements and of reading the file.
     pub async fn run_file(&mut self, file: &Path) -> Result<()> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))?;
@@ -186,10 +190,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Creates a table with exactly the types of its rows, and loads them.
+    /// Creates a table with exactly the types of its rows, and loads the rows.
     ///
     /// # Errors
-    /// Those of the statements.
+    /// The errors of the statements.
     pub async fn load(&mut self, table: &Table) -> Result<()> {
         let name = &table.name;
         let rows = table
@@ -225,10 +229,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// The physical plan of a query, as EXPLAIN shows it.
+    /// Returns the physical plan of a query, as EXPLAIN shows it.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// The errors of the statement.
     pub async fn physical_plan(&mut self, sql: &str) -> Result<String> {
         let rows = self.sql(&format!("EXPLAIN {sql}")).await?;
         let kinds = rows.column(0).as_string::<i32>();
@@ -241,32 +245,32 @@ impl Cluster {
             .context("EXPLAIN shows no physical plan")
     }
 
-    /// Ends all nodes.
+    /// Stops all nodes.
     pub async fn stop(self) {
         self.nodes.shutdown().await;
     }
 }
 
-/// What an answer must have in common with that of DataFusion alone.
+/// What an answer must have in common with the answer of DataFusion alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Same {
     /// The rows, in any order.
     Rows,
-    /// The rows and their order.
+    /// The rows in the same order.
     Sequence,
 }
 
-/// The same tables on DataFusion alone and on clusters of several sizes.
+/// The same tables in DataFusion alone and in clusters of several sizes.
 pub struct Clusters {
     reference: Reference,
     clusters: Vec<Cluster>,
 }
 
 impl Clusters {
-    /// A cluster of each of these sizes, to compare with `reference`.
+    /// Starts one cluster for each number of workers. Their answers are compared with `reference`.
     ///
     /// # Errors
-    /// Those of the nodes.
+    /// The errors of the nodes.
     pub async fn start(reference: Reference, workers: &[usize]) -> Result<Self> {
         let mut clusters = Vec::new();
         for workers in workers {
@@ -278,15 +282,15 @@ impl Clusters {
         })
     }
 
-    /// The clusters.
+    /// Returns the clusters.
     pub fn each(&mut self) -> &mut [Cluster] {
         &mut self.clusters
     }
 
-    /// Loads a table everywhere.
+    /// Loads a table into DataFusion and into all clusters.
     ///
     /// # Errors
-    /// Those of the statements.
+    /// The errors of the statements.
     pub async fn load(&mut self, table: &Table) -> Result<()> {
         self.reference
             .register(&table.name, table.batches.clone())?;
@@ -296,10 +300,10 @@ impl Clusters {
         Ok(())
     }
 
-    /// Drops a table wherever it is.
+    /// Drops a table from DataFusion and from all clusters.
     ///
     /// # Errors
-    /// Those of the statements.
+    /// The errors of the statements.
     pub async fn drop_table(&mut self, name: &str) -> Result<()> {
         self.reference.context().deregister_table(name)?;
         self.run(&format!("DROP TABLE IF EXISTS {name}")).await
@@ -308,7 +312,7 @@ impl Clusters {
     /// Runs a statement on each cluster.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// The errors of the statement.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         for cluster in &mut self.clusters {
             cluster.sql(sql).await.context(sql.to_owned())?;
@@ -316,10 +320,11 @@ impl Clusters {
         Ok(())
     }
 
-    /// Asks everywhere, and says with the plan where an answer is another one than that of DataFusion alone.
+    /// Runs a query everywhere. If the answer of a cluster differs from that of DataFusion alone,
+    /// returns a text with the difference and the plan.
     ///
     /// # Errors
-    /// If DataFusion alone cannot answer.
+    /// An error if DataFusion alone cannot answer.
     pub async fn difference(&mut self, sql: &str, same: Same) -> Result<Option<String>> {
         let expected = as_sent(self.reference.query(sql).await?)?;
         for cluster in &mut self.clusters {
@@ -339,10 +344,10 @@ impl Clusters {
         Ok(None)
     }
 
-    /// The same as a test.
+    /// Checks that the answers of all clusters to a query are the same as that of DataFusion alone.
     ///
     /// # Panics
-    /// If an answer is another one than that of DataFusion alone, or an error.
+    /// If the answer of a cluster is different or an error, or if DataFusion alone cannot answer.
     pub async fn check(&mut self, sql: &str, same: Same) {
         match self.difference(sql, same).await {
             Ok(None) => {}
@@ -351,7 +356,7 @@ impl Clusters {
         }
     }
 
-    /// Ends all nodes.
+    /// Stops all nodes.
     pub async fn stop(self) {
         for cluster in self.clusters {
             cluster.stop().await;
@@ -359,7 +364,8 @@ impl Clusters {
     }
 }
 
-/// Clients know no unsigned integers of 64 bits: they are sent decimals.
+/// Returns rows as clients get them. Clients have no unsigned integers of 64 bits, so these become
+/// decimals.
 fn as_sent(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let sent = |batch: RecordBatch| {
         let columns = batch.schema_ref().fields().iter().zip(batch.columns());
@@ -382,12 +388,12 @@ fn as_sent(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     batches.into_iter().map(sent).collect()
 }
 
-/// `tests/data`, which COPY may read in every cluster.
+/// Returns `tests/data`, which COPY may read in every cluster.
 pub fn data_directory() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data"))
 }
 
-/// `tests/queries`.
+/// Returns `tests/queries`.
 pub fn queries_directory() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/queries"))
 }

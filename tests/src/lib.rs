@@ -1,6 +1,6 @@
-//! What the tests of the public protocol share.
+//! The code that the tests of the public protocol share.
 
-/// Clusters within this process.
+/// Starts clusters in this process.
 pub mod cluster;
-/// What DataFusion alone answers, to compare with.
+/// Gets the answers of DataFusion alone, and compares results with them.
 pub mod reference;

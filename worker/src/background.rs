@@ -1,11 +1,12 @@
-//! Work that waits for the disk.
+//! Runs work that waits for the disk.
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// Runs `work`, which may block, on a thread that may wait. It runs to its end also if the future is dropped.
+/// Runs `work`, which may block, on a thread that may wait. The work runs to its end even if the
+/// future is dropped.
 ///
 /// # Errors
-/// Those of the work; `INTERNAL` if it panics.
+/// Returns the error of the work, or `INTERNAL` if the work panics.
 pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Settings of a worker. The doc comments are the reference: `docs/configuration.md` is made from them.
+//! Settings of a worker. `docs/configuration.md` is made from these doc comments.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,104 +15,114 @@ use volary_node::secret;
 use volary_node::size::MemorySize;
 use volary_node::tls;
 
-/// The worker.
+/// Settings of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Address that gateways connect to. Port 0 takes a free one.
+    /// Address that gateways and other workers connect to. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// `host:port` that gateways are told, where it differs from `listen`.
+    /// `host:port` that the worker tells gateways, if it differs from `listen`.
     pub advertise: Option<String>,
-    /// `host:port` of the gateway to join, or its URI: `grpc+tls://host:port` where TLS is meant.
+    /// `host:port` of the gateway to join, or its URI. For a gateway that serves TLS, the URI is
+    /// `grpc+tls://host:port`.
     pub gateway: String,
     /// Directory of the shards. It belongs to this worker alone.
     pub data_dir: PathBuf,
-    /// Secret that gateways and workers of a cluster share, of 128 bits at least: `volary secret new` prints one. Required as
-    /// soon as the worker listens on an address that other machines reach, or there are users.
+    /// Secret that the gateways and workers of a cluster share. It has at least 128 bits;
+    /// `volary secret new` prints one. It is required if the worker listens on an address that
+    /// other machines reach, or if there are users.
     pub secret: Option<String>,
-    /// TLS with the gateway and other workers.
+    /// TLS between the worker, the gateway and other workers.
     pub tls: tls::Config,
     /// Clients that fetch their parts of results from the worker themselves.
     pub clients: Clients,
-    /// Running fragments.
+    /// Limits for running fragments.
     pub execution: Execution,
-    /// Segments.
+    /// Format and checks of segments.
     pub storage: Storage,
     /// Memory and spill space of fragments and writes.
     pub memory: memory::Config,
 }
 
-/// Clients that fetch their parts of results from the worker themselves (direct results).
+/// Settings for clients that fetch their parts of results from the worker themselves (direct
+/// results).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clients {
-    /// Further address, for clients alone: it takes nothing but their tickets, and with TLS asks for no certificate. Without it, clients connect
-    /// to `worker.listen`, where with TLS they have to show a certificate as nodes do.
+    /// Additional address for clients only. It serves nothing but the tickets of clients. With TLS,
+    /// it asks clients for no certificate. Without this address, clients connect to
+    /// `worker.listen`. With TLS, they must show a certificate there, as nodes do.
     pub listen: Option<SocketAddr>,
-    /// `host:port` that clients are told, where it differs from the one that they connect to.
+    /// `host:port` that clients are told, if it differs from the address that they connect to.
     pub advertise: Option<String>,
 }
 
-/// Running fragments.
+/// Settings for running fragments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Execution {
     /// Parallelism of one fragment. Default: one per core.
     pub target_partitions: Option<usize>,
-    /// Fragments that run at the same time; as many again that merge the rows of other workers for a gateway, and as many whose rows clients
-    /// fetch themselves.
+    /// Maximum number of fragments that run at the same time. In addition, as many fragments may
+    /// merge the rows of other workers for a gateway, and as many may serve rows that clients fetch
+    /// themselves.
     pub max_running: usize,
-    /// Fragments that wait for a place; one more is refused with RESOURCE_EXHAUSTED.
+    /// Maximum number of fragments that wait for a place. Any further fragment is refused with
+    /// RESOURCE_EXHAUSTED.
     pub max_waiting: usize,
-    /// A fragment that waits longer for a place is refused with RESOURCE_EXHAUSTED. Queries that wait at several workers for the
-    /// places of each other's fragments would never end otherwise.
+    /// Longest time that a fragment waits for a place. After that, it is refused with
+    /// RESOURCE_EXHAUSTED. Without this limit, queries that wait at several workers for each
+    /// other's places would never end.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub max_wait: Duration,
-    /// The largest message that is taken from a gateway, or from another worker.
+    /// Size of the largest message that the worker accepts from a gateway or from another worker.
     pub max_message: MemorySize,
-    /// Memory for plans of fragments that are kept, so that a gateway need not send them again, and the worker need not decode them
-    /// again. A fragment that was forgotten is asked for.
+    /// Memory for cached plans of fragments. A gateway need not send a cached fragment again, and
+    /// the worker need not decode it again. The worker asks for a fragment that is no longer
+    /// cached.
     pub kept_fragments: MemorySize,
-    /// The largest value that a function may make, where it makes large ones of small ones: `repeat`, `lpad`, `||`, `range` and
-    /// others. Those of a batch of rows may take four times that together.
+    /// Size of the largest value that a function may make. The limit is for functions that make
+    /// large values from small ones: `repeat`, `lpad`, `||`, `range` and others. Together, the
+    /// values for one batch of rows may take four times this size.
     pub max_value: MemorySize,
 }
 
-/// Segments.
+/// Settings for segments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Storage {
-    /// Rows of a row group at the most.
+    /// Maximum number of rows in a row group.
     pub row_group_rows: usize,
-    /// Size of a segment above which a write goes on in another one.
+    /// Size of a segment above which a write continues in another segment.
     pub segment: MemorySize,
-    /// Compression of segments: `lz4_raw`, `zstd(1)` to `zstd(22)`, `snappy` or `uncompressed`. `zstd(1)` takes about a seventh less disk,
-    /// and queries a quarter more time.
+    /// Compression of segments: `lz4_raw`, `zstd(1)` to `zstd(22)`, `snappy` or `uncompressed`.
+    /// With `zstd(1)`, segments take about a seventh less disk space than with `lz4_raw`, and
+    /// queries take a quarter more time.
     pub compression: String,
-    /// A segment of at most this size is compared with its checksum when a query first needs it after the worker's start. What is read
-    /// of larger ones is compared page by page.
+    /// Size up to which a whole segment is compared with its checksum when a query first needs it
+    /// after the worker's start. For a larger segment, each page is compared when a query reads it.
     pub check_on_open: MemorySize,
-    /// Whether all segments are compared with their checksums in the background, again and again.
+    /// Whether the worker repeatedly compares all segments with their checksums in the background.
     pub scrub: bool,
-    /// How many bytes a second are read for that.
+    /// Number of bytes per second that the background comparison of segments reads.
     pub scrub_rate: MemorySize,
-    /// The pause between two such passes over all segments.
+    /// Pause between two passes of the background comparison over all segments.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub scrub_interval: Duration,
 }
 
-/// The largest ticket that a client may show, in bytes: gateways make no larger ones.
+/// Size of the largest ticket that a client may show, in bytes. Gateways make no larger tickets.
 pub const TICKET_BYTES: usize = 16 << 20;
 
-/// What all clients' tickets take before they are whole, in bytes.
+/// Memory for the tickets of all clients that have not arrived completely yet, in bytes.
 pub const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
 
-/// A client that takes no rows of a part for so long is given up.
+/// Time after which a client that takes no rows of its part is given up.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Of a gateway that serves TLS.
+/// Scheme in the URI of a gateway that serves TLS.
 const TLS_SCHEME: &str = "grpc+tls://";
 
 impl Default for Config {
@@ -147,17 +157,17 @@ impl Default for Execution {
 }
 
 impl Execution {
-    /// Returns how many fragments of one kind, of one user, run at the same time.
+    /// Returns how many fragments of one kind may run at the same time for one user.
     pub fn max_running_per_user(&self) -> usize {
         places_of_user(self.max_running)
     }
 
-    /// Returns how many parts of results of one client wait for a place.
+    /// Returns how many parts of results may wait for a place for one client.
     pub fn max_waiting_per_client(&self) -> usize {
         (self.max_waiting / 4).max(1)
     }
 
-    /// The largest value that functions may make.
+    /// Returns the limit for the size of values that functions make.
     pub fn value_limit(&self) -> memory::Limit {
         memory::Limit {
             bytes: self.max_value.bytes(),
@@ -181,7 +191,7 @@ impl Default for Storage {
 }
 
 impl Config {
-    /// The largest message that the worker takes.
+    /// Returns the limit for the size of messages that the worker accepts.
     pub fn message_limit(&self) -> MessageLimit {
         MessageLimit {
             bytes: self.execution.max_message.bytes(),
@@ -189,16 +199,16 @@ impl Config {
         }
     }
 
-    /// `host:port` of the gateway to join.
+    /// Returns the `host:port` of the gateway to join.
     pub fn gateway_address(&self) -> &str {
         let uri = self.gateway.as_str();
         uri.split_once("://").map_or(uri, |(_, address)| address)
     }
 
-    /// Checks what types cannot say.
+    /// Checks what the types of the settings cannot express.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    /// Returns `INVALID_ARGUMENT`, with the key and the values that it takes.
     pub fn validate(&self) -> Result<()> {
         let positive = [
             ("worker.execution.max_running", self.execution.max_running),
@@ -262,7 +272,7 @@ impl Config {
     }
 }
 
-/// The same as the gateway asks for of those that join.
+/// Returns whether the text is `host:port`. The gateway requires the same of the workers that join.
 fn is_host_and_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty()

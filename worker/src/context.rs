@@ -1,4 +1,4 @@
-//! What all calls share.
+//! Resources that all calls of a worker share.
 
 use std::sync::Arc;
 
@@ -21,51 +21,55 @@ use crate::storage::Storage;
 /// The worker's identity, settings and resources.
 #[derive(Debug)]
 pub struct WorkerContext {
-    /// The worker.
+    /// Id of the worker.
     pub id: WorkerId,
-    /// Its cluster.
+    /// Id of the worker's cluster.
     pub cluster_id: ClusterId,
-    /// Settings.
+    /// Settings of the worker.
     pub config: Config,
-    /// Shards on disk.
+    /// The shards on disk.
     pub storage: Storage,
-    /// Which history of writes they belong to.
+    /// The history of writes that the rows on disk belong to.
     pub history: Arc<History>,
-    /// Memory, spill space and caches.
+    /// Memory, spill space and caches of running plans.
     pub runtime_env: Arc<RuntimeEnv>,
-    /// What fragments run in.
+    /// The environments that fragments run in.
     pub environments: Environments,
-    /// The fragments that run.
+    /// The running fragments.
     pub running: RunningFragments,
-    /// Fragments that came with earlier tickets.
+    /// Cache of fragments that came with earlier tickets.
     pub fragments: KeptFragments,
-    /// Where work runs.
+    /// The runtimes on which work runs.
     pub runtimes: Runtimes,
-    /// Opens what gateways and relays sealed, and seals what this one asks others for.
+    /// Opens what gateways and relays sealed, and seals the worker's own messages to other nodes.
     pub sealer: Sealer,
-    /// Fragments that run and wait.
+    /// Places for fragments that read the worker's own rows.
     pub admission: Admission,
-    /// The same of those that merge the rows of other workers. They wait for fragments there, so that they must not take places that
-    /// such fragments wait for.
+    /// Places for fragments that merge the rows of other workers. These fragments wait for
+    /// fragments on the other workers. So they must not take places that such fragments wait for.
     pub relaying: Admission,
-    /// The parts of results that clients fetch themselves. Clients read as slowly as they like, and must not take places that gateways wait for.
+    /// Places for the parts of results that clients fetch themselves. Clients read as slowly as
+    /// they like. So they must not take places that gateways wait for.
     pub serving_clients: Admission,
-    /// Where clients connect to.
+    /// URI that clients connect to.
     pub clients_uri: String,
-    /// How other nodes are connected to.
+    /// TLS settings for connections to other nodes; `None` without TLS.
     pub tls: Option<ClientTls>,
     /// Connections to other workers.
     pub connections: Connections,
-    /// Which of them need not be sent a fragment.
+    /// The fragments that other workers already know, so that they need not be sent again.
     pub known_fragments: KnownFragments,
 }
 
 impl WorkerContext {
-    /// Refuses what is for another node. An address may have been another node's before, also one of another cluster with the same secret: the
-    /// seal alone does not say whom a call is for, and the numbers of workers, tables and writes are small in every cluster.
+    /// Refuses a call that is for another node.
+    ///
+    /// An address may have belonged to another node before, even to a node of another cluster with
+    /// the same secret. The seal alone does not say which node a call is for. Ids of workers,
+    /// tables and writes do not say it either, because these numbers are small in every cluster.
     ///
     /// # Errors
-    /// `UNAVAILABLE`, with both.
+    /// Returns `UNAVAILABLE`, with this worker and the node that the call is for.
     pub fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
         if cluster_id != self.cluster_id.to_string() {
             return Err(self.not_the_addressee(worker_id, &format!("cluster {cluster_id}")));
@@ -77,10 +81,12 @@ impl WorkerContext {
         Ok(())
     }
 
-    /// The same for tickets, which say the cluster [in short](ClusterId::short): that tells apart and does not name.
+    /// Refuses a ticket that is for another node. A ticket contains only the
+    /// [short form](ClusterId::short) of the cluster's id. The short form tells clusters apart, but
+    /// does not name them.
     ///
     /// # Errors
-    /// `UNAVAILABLE`, with both.
+    /// Returns `UNAVAILABLE`, with this worker and the worker that the ticket is for.
     pub fn check_addressee_in_short(&self, cluster: u64, worker_id: u64) -> Result<()> {
         if cluster != self.cluster_id.short() {
             return Err(self.not_the_addressee(worker_id, "another cluster"));
@@ -97,7 +103,7 @@ impl WorkerContext {
         ))
     }
 
-    /// Parallelism of one fragment.
+    /// Returns the parallelism of one fragment.
     pub fn target_partitions(&self) -> usize {
         self.config
             .execution

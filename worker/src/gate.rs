@@ -1,4 +1,5 @@
-//! Who may send a worker large messages: the nodes of its cluster, and clients that a gateway knows.
+//! Decides who may send a worker large messages: the nodes of its cluster, and clients that a
+//! gateway knows.
 
 use futures::FutureExt;
 use futures::future::{self, BoxFuture};
@@ -11,17 +12,18 @@ use volary_node::unfinished::{Sender, Unfinished};
 
 use crate::clients::Clients;
 
-/// Lets everybody begin a call. What is sent is sealed, so that nobody need be known before it is opened, unless it is large.
+/// Lets everybody begin a call. What is sent is sealed. So the sender need not be known before a
+/// message is opened, unless the message is large.
 #[derive(Debug)]
 pub(crate) struct WorkerGate {
-    /// Has the cluster's key; none where nodes do not connect to.
+    /// Sealer with the cluster's key; `None` for an address that nodes do not connect to.
     nodes: Option<Sealer>,
     clients: Clients,
     unfinished: Unfinished,
 }
 
 impl WorkerGate {
-    /// The gate of an address that nodes and clients connect to.
+    /// Builds the gate of an address that nodes and clients connect to.
     pub(crate) fn of_all(sealer: Sealer, clients: Clients, unfinished: Unfinished) -> Self {
         Self {
             nodes: Some(sealer),
@@ -30,7 +32,7 @@ impl WorkerGate {
         }
     }
 
-    /// The gate of an address that clients alone connect to.
+    /// Builds the gate of an address that only clients connect to.
     pub(crate) fn of_clients(clients: Clients, unfinished: Unfinished) -> Self {
         Self {
             nodes: None,

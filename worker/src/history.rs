@@ -1,8 +1,9 @@
-//! Which history of writes the worker's rows belong to.
+//! Tracks which history of writes the worker's rows belong to.
 //!
-//! The catalog numbers writes. A catalog that was restored from a backup gives out numbers for a second time, of which this
-//! worker may have rows: they would appear in tables as soon as the number is committed again. So every call says which
-//! [`Lineage`] its catalog has, and a worker does nothing for one that it cannot adopt.
+//! The catalog numbers writes. A catalog that was restored from a backup gives out some numbers a
+//! second time. This worker may have rows of the first write with such a number. These rows would
+//! appear in tables as soon as the number is committed again. So every call says which [`Lineage`]
+//! its catalog has, and a worker does nothing for a lineage that it cannot adopt.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use volary_node::DataDir;
 
 use crate::storage::Storage;
 
-/// Incarnations that are remembered, the latest ones. Each start of a gateway makes one, and all starts between two writes count
-/// as one.
+/// Maximum number of incarnations that are remembered. The latest ones are kept. Each start of a
+/// gateway makes an incarnation, and all starts between two writes count as one.
 const MOST_REMEMBERED: usize = 64;
 
 /// The incarnations of the catalog that this worker has adopted.
@@ -28,14 +29,14 @@ pub struct History {
 
 #[derive(Debug, Clone)]
 struct Adopted {
-    /// The oldest first.
+    /// The adopted incarnations, the oldest first.
     incarnations: Vec<Incarnation>,
-    /// Whether the data directory says so.
+    /// Whether the data directory contains the same incarnations.
     is_durable: bool,
 }
 
 impl History {
-    /// What the data directory says of the rows in `storage`.
+    /// Builds the history of the rows in `storage` from what the data directory says.
     pub fn new(data_dir: Arc<DataDir>, storage: Storage) -> Self {
         Self {
             adopted: RwLock::new(Adopted {
@@ -47,16 +48,17 @@ impl History {
         }
     }
 
-    /// The incarnations, the oldest first.
+    /// Returns the adopted incarnations, the oldest first.
     pub fn incarnations(&self) -> Vec<Incarnation> {
         self.adopted.read().incarnations.clone()
     }
 
-    /// Refuses what comes from a catalog of another history. Adopts a new incarnation of the same one, for as long as the
-    /// process lives.
+    /// Refuses a call from a catalog of another history. Adopts a new incarnation of the same
+    /// history, for as long as the process lives.
     ///
     /// # Errors
-    /// `UNAVAILABLE`: the gateway finds out, with its next question for a report, whether it is another history.
+    /// Returns `UNAVAILABLE`. With its next question for a report, the gateway finds out whether
+    /// the history really is another one.
     pub fn check(&self, lineage: Option<&Lineage>) -> Result<()> {
         let Some(lineage) = lineage else {
             return Ok(()); // of a release that does not know lineages
@@ -74,11 +76,12 @@ impl History {
         ))
     }
 
-    /// As [`Self::check`], and what is adopted stays so when the worker starts again. To be called before rows are kept: of rows
-    /// on disk it must be known which history they belong to. May block.
+    /// Does what [`Self::check`] does, and makes the adopted incarnations durable, so that they
+    /// stay adopted when the worker starts again. Call it before rows are kept: for rows on disk,
+    /// it must be known which history they belong to. May block.
     ///
     /// # Errors
-    /// Those of [`Self::check`], and those of the file system.
+    /// Returns the errors of [`Self::check`] and those of the file system.
     pub fn adopt(&self, lineage: Option<&Lineage>) -> Result<()> {
         self.check(lineage)?;
         if self.adopted.read().is_durable {
@@ -91,10 +94,12 @@ impl History {
         Ok(())
     }
 
-    /// Moves the rows that the lineage's catalog does not have to where nobody reads them, and adopts the lineage. May block.
+    /// Moves the rows that the lineage's catalog does not have to a directory that nobody reads,
+    /// and adopts the lineage. May block.
     ///
     /// # Errors
-    /// Those of the file system, and of a lineage whose ancestor is not known.
+    /// Returns the errors of the file system, and `UNAVAILABLE` for a lineage whose ancestor is not
+    /// known.
     pub fn set_aside(&self, lineage: &Lineage) -> Result<()> {
         let knows_ancestor = self.adopted.read().knows(lineage.ancestor);
         if self.check(Some(lineage)).is_err() && knows_ancestor {
@@ -116,13 +121,15 @@ impl Adopted {
         id == 0 || self.incarnations.iter().any(|known| known.id == id)
     }
 
-    /// Whether it was adopted. `max_write`: the highest write of which there are rows here.
+    /// Adopts the lineage if the rows here belong to its history, and returns whether it did.
+    /// `max_write` is the highest write that has rows here.
     fn adopt(&mut self, lineage: &Lineage, max_write: Option<WriteId>) -> bool {
         let ancestor = self
             .incarnations
             .iter()
             .position(|known| known.id == lineage.ancestor);
-        // The worker may have gone on from the ancestor with another incarnation, and from an earlier write.
+        // The worker may have continued from the ancestor with another incarnation, and from an
+        // earlier write.
         let followed = ancestor.map_or(0, |position| position + 1);
         let own_next = self.incarnations.get(followed);
         let from_write = own_next.map_or(lineage.from_write, |next| {
@@ -197,7 +204,7 @@ mod tests {
         let history = open(&dir);
         let known: Vec<_> = history.incarnations().iter().map(|it| it.id).collect();
         assert_eq!(known, [10, 20]);
-        // A ticket of an earlier incarnation is still good.
+        // A ticket of an earlier incarnation is still accepted.
         history.check(Some(&lineage(10, 0, 1))).unwrap();
     }
 
@@ -209,10 +216,11 @@ mod tests {
         write(&history, 3);
         history.adopt(Some(&lineage(20, 10, 4))).unwrap();
         write(&history, 5);
-        // Restored to before the second start, and to the middle of the second one.
+        // One catalog was restored to a point before the second start, the other one to the middle
+        // of the second incarnation.
         assert_refused(&history, &lineage(30, 10, 4));
         assert_refused(&history, &lineage(30, 20, 5));
-        // Of an ancestor that was never here.
+        // This ancestor was never adopted here.
         assert_refused(&history, &lineage(40, 30, 9));
         history.adopt(Some(&lineage(30, 20, 6))).unwrap();
     }
@@ -224,7 +232,8 @@ mod tests {
         history.adopt(Some(&lineage(10, 0, 1))).unwrap();
         history.adopt(Some(&lineage(25, 10, 4))).unwrap();
         write(&history, 5);
-        // Its catalog has given out 4 and 5 before, and goes on with 6.
+        // In the catalog of incarnation 30, the writes 4 and 5 belong to incarnation 10. The
+        // catalog continues with 6.
         assert_refused(&history, &lineage(30, 10, 6));
     }
 
@@ -262,7 +271,7 @@ mod tests {
         let history = open(&dir);
         assert_eq!(history.incarnations().len(), 2);
         assert_eq!(history.storage.totals().rows, 1);
-        // Again, as if the answer was lost.
+        // The gateway asks again, as if the answer had been lost.
         history.set_aside(&recovered).unwrap();
         assert_eq!(history.storage.totals().rows, 1);
     }

@@ -1,38 +1,39 @@
-//! The worker: owns shards on its own disk and serves them over Flight.
+//! The worker: keeps shards on its own disk and serves them over Flight.
 //!
-//! A ticket that arrives at [`service`] is opened, decoded and bound to segments by [`fragment`]. It is run for a gateway, or
-//! for one of the [`clients`]; [`scan`] reads the segments. Rows that arrive go through [`write`] into [`storage`].
-//! [`membership`] joins a gateway and answers its questions.
+//! [`service`] receives and opens tickets. [`fragment`] decodes the fragment of a ticket, binds it
+//! to segments and runs it, for a gateway or for one of the [`clients`]. [`scan`] reads the
+//! segments. Rows that arrive go through [`write`] into [`storage`]. [`membership`] joins a gateway
+//! and answers its questions.
 
-/// Work that waits for the disk.
+/// Runs work that waits for the disk.
 mod background;
-/// Clients that fetch their part of a result here themselves.
+/// Serves clients that fetch their part of a result from the worker themselves.
 pub mod clients;
-/// Settings.
+/// Settings of the worker.
 pub mod config;
-/// What all calls share.
+/// Resources that all calls of a worker share.
 pub mod context;
-/// From a ticket to rows: decoding, binding, running.
+/// Turns a ticket into rows: decodes, binds and runs a fragment.
 pub mod fragment;
-/// Who may send a worker large messages.
+/// Decides who may send a worker large messages.
 mod gate;
-/// Which history of writes the rows here belong to.
+/// Tracks which history of writes the worker's rows belong to.
 pub mod history;
-/// Joining a gateway, and reporting to those that ask.
+/// Joins a gateway, and reports to the gateways that ask.
 pub mod membership;
-/// A checksum for each page of a segment.
+/// Checksums of the pages of a segment.
 mod page_checksums;
-/// Scans of segments.
+/// Scans segments.
 pub mod scan;
-/// Comparing segments with their checksums.
+/// Compares segments with their checksums in the background.
 mod scrub;
-/// The process: start, serve, stop.
+/// Starts, serves and stops the worker.
 pub mod server;
-/// The Flight service that gateways call.
+/// The Flight service that gateways and clients call.
 pub mod service;
-/// Shards on disk: segments and the manifests that name them.
+/// Shards on disk: segments, and the manifests that name them.
 pub mod storage;
-/// From rows that arrive to sealed segments.
+/// Turns arriving rows into complete segments.
 pub mod write;
 
 pub use config::Config;

@@ -1,8 +1,10 @@
-//! A worker's place in its cluster: it joins a gateway, answers the gateways' questions for its report as long as it lives, joins again
-//! when nobody asks any more, and says when it stops.
+//! Keeps the worker's place in its cluster. The worker joins a gateway and answers the gateways'
+//! questions for its report as long as it lives. It joins again when nobody asks any more, and
+//! tells the gateway when it stops.
 //!
-//! It has no connection to a gateway but for the moment in which it says something: each would cost the gateway memory and a file, and
-//! there are thousands of workers.
+//! The worker connects to a gateway only for the moment in which it sends a message. A permanent
+//! connection would cost the gateway memory and a file descriptor, and there are thousands of
+//! workers.
 
 mod gateway;
 mod reports;
@@ -26,32 +28,36 @@ use volary_node::{DataDir, Runtimes};
 use crate::config::Config;
 use crate::context::WorkerContext;
 
-/// Until telling the gateway that the worker stops is given up: a worker does not wait for a gateway that is gone.
+/// Time after which the worker gives up telling the gateway that it stops. A worker does not wait
+/// for a gateway that is gone.
 const LAST_WORD: Duration = Duration::from_secs(2);
-/// Pauses between two questions in which none comes, after which a worker takes itself for forgotten. Counted one by one: a worker that
-/// has stood still itself was not forgotten meanwhile.
+/// Number of pauses without a question after which a worker believes that it was forgotten. A pause
+/// is the time between two expected questions. The pauses are counted one by one: a worker that has
+/// stood still itself was not forgotten meanwhile.
 const FORGOTTEN_AFTER: u32 = 5;
-/// And no pause is shorter, whatever the gateway says.
+/// Shortest pause that a worker expects between two questions, whatever the gateway says.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a worker learns when it joins.
 #[derive(Debug)]
 pub struct Joined {
-    /// The worker.
+    /// Id of the worker.
     pub worker_id: WorkerId,
-    /// Its cluster.
+    /// Id of the worker's cluster.
     pub cluster_id: ClusterId,
     /// Opens what the cluster's gateways seal.
     pub sealer: Sealer,
-    /// How often it is asked for its report at first.
+    /// Interval at which the worker is asked for its report at first.
     pub asked_every: Duration,
 }
 
-/// Asks the gateway to take the worker in, which is reached at `address` and whose start is `instance`, and waits for the
-/// gateway as long as it takes. The data directory belongs to the worker and the cluster when this returns.
+/// Asks the gateway to admit the worker, and waits for the gateway as long as it takes. The worker
+/// is reached at `address`, and `instance` identifies its start. When this function returns, the
+/// data directory belongs to the worker and the cluster.
 ///
 /// # Errors
-/// Those of a gateway that refuses, and of a data directory that belongs to another worker.
+/// Returns the refusal of a gateway, or the error of a data directory that belongs to another
+/// worker.
 pub async fn join(
     config: &Config,
     tls: Option<ClientTls>,
@@ -71,7 +77,8 @@ pub async fn join(
     };
     let answer = gateway.join(&request).await?;
     let (worker_id, cluster_id) = (WorkerId(answer.worker_id), answer.cluster_id.parse()?);
-    // Before anything else: a worker that forgets its id would come back as another one, without its shards.
+    // This comes before anything else. A worker that forgets its id would come back as another
+    // worker, without its shards.
     data_dir.claim(cluster_id, Some(worker_id))?;
     let sealer = cluster_sealer(config, &answer).map_err(|error| error.at(&gateway))?;
     tracing::info!(worker = %worker_id, cluster = %cluster_id, gateway = config.gateway, "joined");
@@ -99,8 +106,9 @@ fn asked_every(answer: &JoinResponse) -> Duration {
     Duration::from_millis(u64::from(answer.heartbeat_ms))
 }
 
-/// Joins again, as the worker that is reached at `address`, whenever no gateway has asked for its report for long; until `stopping` is
-/// cancelled. Then tells the gateway that the worker stops. To be run on the health runtime.
+/// Joins again whenever no gateway has asked for the worker's report for a long time, until
+/// `stopping` is cancelled. Then tells the gateway that the worker stops. The worker is reached at
+/// `address`. Run this on the health runtime.
 pub async fn stay_joined(
     context: Arc<WorkerContext>,
     reports: Arc<Reports>,
@@ -113,8 +121,11 @@ pub async fn stay_joined(
     leave(&context, &reports).await;
 }
 
-/// A gateway asks by itself also after it was started again, and so does one that has lost the worker. But its catalog may be an older
-/// one, which has another address of the worker, or the network may let through only what the worker begins.
+/// Joins again whenever the worker was forgotten.
+///
+/// Usually this is not needed: a gateway that was started again, or that has lost the worker, asks
+/// by itself. But its catalog may be an older one, with another address of the worker. Or the
+/// network may let through only connections that the worker opens.
 async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address: &str) {
     let mut pauses_unasked = 0_u32;
     let mut has_joined_again = false;
@@ -142,7 +153,7 @@ async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address
     }
 }
 
-/// How often the worker will be asked.
+/// Joins once, and returns how often the worker will be asked for its report.
 async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -> Result<Duration> {
     let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;
     let request = JoinRequest {
@@ -163,7 +174,8 @@ async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -
     Ok(asked_every(&answer))
 }
 
-/// The gateway places nothing here any more, and need not wait until the worker counts as lost.
+/// Tells the gateway that the worker stops. The gateway then places nothing here any more, and need
+/// not wait until the worker counts as lost.
 async fn leave(context: &WorkerContext, reports: &Reports) {
     let telling = async {
         let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;

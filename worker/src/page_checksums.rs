@@ -1,9 +1,10 @@
-//! A checksum for each page and each bloom filter of a segment, in the metadata of its file.
+//! Checksums of the pages and bloom filters of a segment, in the metadata of its file.
 //!
-//! Parquet has a field for it in the header of a page, and the Rust writer leaves it out (parquet 59). It would not protect
-//! the header itself, nor bloom filters, of which one flipped bit hides rows. So the checksums stand together under a key of
-//! the file's metadata; other readers skip it. They are compared when the bytes are read, before anything is decoded. The
-//! file's metadata and page indexes have a checksum in the shard's manifest.
+//! Parquet has a field for a checksum in the header of a page, but the Rust writer does not fill it
+//! (parquet 59). The field would protect neither the header itself nor bloom filters, where one
+//! flipped bit hides rows. So the checksums are stored together under one key of the file's
+//! metadata, which other readers skip. They are compared when the bytes are read, before anything
+//! is decoded. The checksum of the file's metadata and page indexes is in the shard's manifest.
 
 use std::ops::Range;
 
@@ -13,27 +14,28 @@ use bytes::Bytes;
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use prost::Message;
 
-/// The key in the file's metadata.
+/// Key of the checksums in the file's metadata.
 const KEY: &str = "volary.page_crc32";
 
-/// The parts of a file that have a checksum, in the order of their positions.
+/// Encoded checksums of the parts of a file, ordered by position.
 #[derive(Clone, PartialEq, Message)]
 struct Encoded {
-    /// Bytes between the end of the part before it, or the beginning of the file, and each part.
+    /// Number of bytes between each part and the end of the previous part. For the first part, it
+    /// is the number of bytes before it.
     #[prost(uint64, repeated, tag = "1")]
     gaps: Vec<u64>,
-    /// Bytes of each part.
+    /// Length of each part, in bytes.
     #[prost(uint32, repeated, tag = "2")]
     lengths: Vec<u32>,
-    /// CRC-32 (as zlib has it) of each part.
+    /// CRC-32 (as in zlib) of each part.
     #[prost(fixed32, repeated, tag = "3")]
     crcs: Vec<u32>,
 }
 
-/// The checksums of a file's parts: pages with their headers, and bloom filters.
+/// Checksums of a file's parts: pages with their headers, and bloom filters.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct PageChecksums {
-    /// In the order of their positions.
+    /// The parts, ordered by position.
     parts: Vec<Part>,
 }
 
@@ -51,7 +53,8 @@ impl Part {
 }
 
 impl PageChecksums {
-    /// Adds the part at `start`, which has this content. Parts are added in any order.
+    /// Adds the checksum of the part at `start`, which has `length` bytes. Parts may be added in
+    /// any order.
     pub(crate) fn add(&mut self, start: u64, crc32: u32, length: u32) {
         self.parts.push(Part {
             start,
@@ -60,7 +63,7 @@ impl PageChecksums {
         });
     }
 
-    /// As an entry of a file's metadata.
+    /// Encodes the checksums as an entry of a file's metadata.
     pub(crate) fn into_key_value(mut self) -> KeyValue {
         self.parts.sort_unstable_by_key(|part| part.start);
         let mut encoded = Encoded::default();
@@ -75,7 +78,8 @@ impl PageChecksums {
         KeyValue::new(KEY.to_owned(), text)
     }
 
-    /// Those of a file with this metadata; none if a release wrote it that took none. `Err`: they cannot be read.
+    /// Reads the checksums from a file's metadata. Returns `None` if the release that wrote the
+    /// file took no checksums, and an error if the checksums cannot be read.
     pub(crate) fn of(metadata: &ParquetMetaData) -> Result<Option<Self>, Damaged> {
         let entries = metadata.file_metadata().key_value_metadata();
         let entry = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY));
@@ -106,7 +110,8 @@ impl PageChecksums {
         }))
     }
 
-    /// Compares what was read of the file at `range`. A part that was not read whole is not compared.
+    /// Compares the bytes that were read from the file at `range` with the checksums. A part that
+    /// was not read completely is not compared.
     pub(crate) fn check(&self, range: &Range<u64>, bytes: &[u8]) -> Result<(), Damaged> {
         let first = self.parts.partition_point(|part| part.start < range.start);
         for part in &self.parts[first..] {
@@ -127,14 +132,14 @@ impl PageChecksums {
         Ok(())
     }
 
-    /// As [`Self::check`], of several ranges.
+    /// Compares the bytes that were read at several ranges, as [`Self::check`] does for one range.
     pub(crate) fn check_all(&self, ranges: &[Range<u64>], read: &[Bytes]) -> Result<(), Damaged> {
         let mut read = ranges.iter().zip(read);
         read.try_for_each(|(range, bytes)| self.check(range, bytes))
     }
 }
 
-/// What is wrong with a file.
+/// Describes what is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Damaged(pub(crate) String);
@@ -157,7 +162,7 @@ mod tests {
             flipped[position] ^= 1;
             let all = checksums.check(&(0..100), &flipped);
             assert_eq!(all.is_err(), (4..60).contains(&position), "{position}");
-            // Only the part in the middle was read whole.
+            // Only the part in the middle was read completely.
             let middle = checksums.check(&(8..50), &flipped[8..50]);
             assert_eq!(middle.is_err(), (10..40).contains(&position), "{position}");
         }

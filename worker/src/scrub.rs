@@ -1,5 +1,5 @@
-//! Compares all segments with their checksums, again and again, slowly: a disk that forgets is found out while backups still
-//! have what it forgot.
+//! Compares all segments with their checksums, again and again, and slowly. So a failing disk is
+//! detected while backups still have the data that it lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::config;
 use crate::storage::Storage;
 
-/// Scrubs until `stopping` is cancelled, if the settings want it.
+/// Scrubs until `stopping` is cancelled, if the settings ask for it.
 pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: CancellationToken) {
     if !config.scrub {
         return;
@@ -34,7 +34,8 @@ pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: C
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: usize,
-    /// What is being read is read to its end, without pauses.
+    /// Whether the worker stops. The segment that is being read is then read to its end without
+    /// pauses.
     is_stopping: AtomicBool,
 }
 
@@ -49,7 +50,8 @@ impl Pace {
 
 async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
     let mut segments = storage.all_segments();
-    // A worker that is often started again would never come to the last ones otherwise.
+    // The scrub starts at a random segment. Otherwise, a worker that is often restarted would never
+    // reach the last ones.
     let middle = Uuid::new_v4().as_u128() % (segments.len() as u128).max(1);
     segments.rotate_left(usize::try_from(middle).unwrap_or_default());
     let (mut checked, mut damaged) = (0_u64, 0_u64);

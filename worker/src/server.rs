@@ -1,4 +1,4 @@
-//! The process: start, serve, stop.
+//! Starts, serves and stops the worker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,10 +39,10 @@ use crate::scrub::scrub;
 use crate::service::WorkerService;
 use crate::storage::Storage;
 
-/// Bytes of the segments' metadata that are kept between fragments.
+/// Size of the cache that keeps segments' metadata between fragments, in bytes.
 const SEGMENT_FOOTERS: usize = 50 << 20;
 
-/// Until a connection to another worker stands.
+/// Timeout for connecting to another worker.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A worker that serves. Dropping it stops it without draining.
@@ -50,17 +50,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Worker {
     context: Arc<WorkerContext>,
     serving: Serving,
-    /// What clients alone connect to, if there is such an address.
+    /// Serves the address that only clients connect to, if there is one.
     serving_clients: Option<Serving>,
-    /// Its membership and the scrub, which end by themselves when the server stops.
+    /// Tasks for the membership, the scrub and the watch over the worker's memory. They end by
+    /// themselves when the server stops.
     background: JoinSet<()>,
 }
 
 impl Worker {
-    /// Opens the data directory, binds the address, joins the gateway (waiting for it as long as it takes) and serves.
+    /// Opens the data directory, binds the address, joins the gateway and serves. Waits for the
+    /// gateway as long as it takes.
     ///
     /// # Errors
-    /// Those of the settings, the data directory, the address, and a refusal of the gateway.
+    /// Returns the errors of the settings, the data directory and the address, and the refusal of a
+    /// gateway.
     pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
         async move {
             let start = Self::start_on_io(config, runtimes.clone());
@@ -185,31 +188,33 @@ impl Worker {
         })
     }
 
-    /// Where gateways connect to: `grpc://host:port`, or `grpc+tls://` with TLS.
+    /// Returns the URI that gateways connect to: `grpc://host:port`, or `grpc+tls://host:port` with
+    /// TLS.
     pub fn uri(&self) -> String {
         self.serving.uri()
     }
 
-    /// Where clients fetch their parts of results.
+    /// Returns the URI at which clients fetch their parts of results.
     pub fn clients_uri(&self) -> &str {
         &self.context.clients_uri
     }
 
-    /// The address it listens on.
+    /// Returns the address that the worker listens on.
     pub fn address(&self) -> SocketAddr {
         self.serving.address()
     }
 
-    /// Its id.
+    /// Returns the id of the worker.
     pub fn id(&self) -> WorkerId {
         self.context.id
     }
 
-    /// Stops accepting, lets open calls end for a while, and closes.
+    /// Stops accepting calls, gives open calls some time to end, and closes.
     pub async fn shutdown(mut self) {
         let clients = self.serving_clients.map(Serving::shutdown);
         let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
-        // The gateway was told that the worker stops while calls ended; that has a deadline of its own.
+        // While the calls ended, the membership task told the gateway that the worker stops. This
+        // has a timeout of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
                 tracing::warn!(worker = %self.context.id, %error, "the worker's membership, its scrub or the watch over its memory panicked");
@@ -218,7 +223,9 @@ impl Worker {
     }
 }
 
-/// Where clients connect to: what the settings say, or their own address, or where gateways connect to.
+/// Returns the URI that clients connect to. The address comes from the settings if they name one.
+/// Otherwise it is the address for clients only if there is one, or else the address that gateways
+/// connect to.
 fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: &Tls) -> String {
     let scheme = if tls.server().is_some() {
         "grpc+tls"
@@ -230,8 +237,8 @@ fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: 
     format!("{scheme}://{}", said.as_deref().unwrap_or(advertised))
 }
 
-/// Makes places of which no user has more than three quarters, as on a gateway: fragments whose rows nobody reads
-/// keep theirs.
+/// Creates the places for one kind of fragment. One user gets at most three quarters of them, as on
+/// a gateway. The limit is needed because a fragment keeps its place even if nobody reads its rows.
 fn admission(what: &'static str, execution: &Execution) -> Admission {
     Admission::new(what, execution.max_running, execution.max_waiting)
         .with_max_running_per_user(execution.max_running_per_user())

@@ -1,4 +1,5 @@
-//! The Flight service that gateways call, and clients with a ticket for this worker's part of a result.
+//! The Flight service of a worker. Gateways call it, and so do clients with a ticket for this
+//! worker's part of a result.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,10 +40,12 @@ use crate::write::{self, Received, WriteContext};
 #[cfg(test)]
 mod tests;
 
-/// What a write is stands in its first message, which a gateway sends at once.
+/// Timeout for the first message of a write. This message says what the write is, and a gateway
+/// sends it at once.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 
-/// The Flight service of a worker. It takes nothing that no node of its cluster sealed.
+/// The Flight service of a worker. It accepts only tickets, writes and commands that a node of its
+/// cluster sealed.
 #[derive(Debug, Clone)]
 pub struct WorkerService {
     context: Arc<WorkerContext>,
@@ -52,7 +55,8 @@ pub struct WorkerService {
 }
 
 impl WorkerService {
-    /// Over what all calls share. `clients`: what those are served that are no nodes.
+    /// Builds the service from what all calls share. `clients` serves the callers that are not
+    /// nodes.
     pub fn new(context: Arc<WorkerContext>, reports: Arc<Reports>, clients: Clients) -> Self {
         Self {
             context,
@@ -62,7 +66,8 @@ impl WorkerService {
         }
     }
 
-    /// Checks what is cheap to check; all else is the stream's.
+    /// Opens a ticket and returns the messages of its fragment. Checks only what is cheap to check;
+    /// the stream reports all other errors.
     fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
         self.context
@@ -71,7 +76,7 @@ impl WorkerService {
         run::messages(Arc::clone(&self.context), ticket)
     }
 
-    /// Begins a write; the future keeps the rows that arrive.
+    /// Begins a write. The returned future keeps the rows that arrive.
     async fn write(
         &self,
         mut messages: Streaming<FlightData>,
@@ -144,7 +149,8 @@ impl WorkerService {
             .command
             .ok_or_else(|| Error::invalid("a control message without a command"))?;
         match command {
-            // At once, whatever the others wait for: the gateway takes a worker that does not answer for lost.
+            // A report is answered at once, whatever other commands wait for. The gateway considers
+            // a worker lost if it does not answer.
             control::Command::Report(question) => Ok(self.reports.answer(question, lineage).await),
             control::Command::ListSegments(_) => {
                 in_background(move || Ok(storage.list().encode_to_vec().into())).await
@@ -163,8 +169,9 @@ impl WorkerService {
     }
 }
 
-/// The result of a write, and before it an empty message again and again: sorting and syncing take as long as they take, and the
-/// gateway shall know that the worker lives.
+/// Returns the result of a write. Until the result is there, empty messages come at regular
+/// intervals. Sorting and syncing may take long, and these messages tell the gateway that the
+/// worker lives.
 fn with_signs_of_life(
     writing: impl Future<Output = Result<PutResult>> + Send + 'static,
 ) -> impl Stream<Item = Result<PutResult, Status>> + Send {
@@ -233,7 +240,7 @@ impl FlightService for WorkerService {
         Ok(Response::new(stream::once(ready(Ok(result))).boxed()))
     }
 
-    /// Clients that are sent to a worker shake hands first.
+    /// Logs a client in. Clients that a gateway sends to a worker begin with a handshake.
     async fn handshake(
         &self,
         request: Request<Streaming<HandshakeRequest>>,

@@ -1,4 +1,4 @@
-//! The processes together, from their start to their end.
+//! Starts and ends the processes of a cluster of Ballista.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,28 +10,29 @@ use super::process::Process;
 use super::programs::Programs;
 use super::{ports, readiness};
 
-/// Until all executors have joined.
+/// Longest time to wait until all executors have joined.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two questions whether they have.
+/// Time between two checks whether all executors have joined.
 const PAUSE: Duration = Duration::from_millis(50);
 const HOST: &str = "127.0.0.1";
-/// What an executor listens for: those that fetch its results, the scheduler, and questions about its health.
+/// The flags with the ports of an executor. They are for clients that fetch results, for the
+/// scheduler, and for health checks.
 const PORTS_OF_EXECUTOR: [&str; 3] = ["--bind-port", "--bind-grpc-port", "--bind-health-port"];
 
-/// How large a cluster is, and where.
+/// The size and the directory of a cluster.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// What its processes run.
+    /// The programs that the processes run.
     pub programs: Programs,
-    /// The directory of its logs, and of what executors keep for each other.
+    /// The directory for logs, and for the data that executors keep for each other.
     pub directory: PathBuf,
-    /// Executors, at least one.
+    /// The number of executors, at least one.
     pub executors: usize,
-    /// Processors that they share.
+    /// The number of processors that the executors share.
     pub cores: usize,
 }
 
-/// A scheduler and its executors. Dropping it ends them.
+/// A scheduler and its executors. Dropping the cluster ends them.
 #[derive(Debug)]
 pub struct Cluster {
     executors: Vec<Process>,
@@ -40,10 +41,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all processes; all executors have joined when this returns. What is not said here has Ballista's own defaults.
+    /// Starts all processes. All executors have joined when this returns. Settings that are not set
+    /// here have Ballista's defaults.
     ///
     /// # Errors
-    /// If a process cannot be started, or ends; if the executors have not joined within a minute. The end of a log says why.
+    /// Returns an error if a process cannot be started or ends, or if the executors have not joined
+    /// within a minute. The error contains the end of a log, which says why.
     pub async fn start(layout: &Layout) -> Result<Self> {
         std::fs::create_dir_all(&layout.directory)
             .with_context(|| format!("cannot make {}", layout.directory.display()))?;
@@ -72,15 +75,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where clients connect: `host:port`.
+    /// Returns the address that clients connect to, as `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether all its processes run: an answer may have failed because one does not.
+    /// Checks that all processes run. An answer may have failed because a process has ended.
     ///
     /// # Errors
-    /// If one has ended: the end of its log says why.
+    /// Returns an error if a process has ended. The error contains the end of its log, which says
+    /// why.
     pub fn ensure_runs(&mut self) -> Result<()> {
         self.scheduler.ensure_runs()?;
         self.executors.iter_mut().try_for_each(Process::ensure_runs)
@@ -89,7 +93,7 @@ impl Cluster {
     async fn await_executors(&mut self) -> Result<()> {
         loop {
             self.ensure_runs()?;
-            // Before it listens there is no answer.
+            // The scheduler gives no answer before it listens.
             if readiness::is_ready(&self.address).await.unwrap_or(false) {
                 return Ok(());
             }
@@ -115,7 +119,7 @@ impl Layout {
         )
     }
 
-    /// `ports` are those of [`PORTS_OF_EXECUTOR`].
+    /// Starts an executor. `ports` are the ports for [`PORTS_OF_EXECUTOR`].
     fn start_executor(&self, number: usize, ports: &[u16], scheduler_port: u16) -> Result<Process> {
         let work_dir = self.directory.join(format!("executor-{number}"));
         std::fs::create_dir_all(&work_dir)?;
@@ -126,7 +130,7 @@ impl Layout {
             format!("--external-host={HOST}"),
             format!("--scheduler-host={HOST}"),
             format!("--scheduler-port={scheduler_port}"),
-            // It starts at the same time as the scheduler.
+            // The executor starts at the same time as the scheduler.
             format!(
                 "--scheduler-connect-timeout-seconds={}",
                 START_TIMEOUT.as_secs()
@@ -143,7 +147,8 @@ impl Layout {
     }
 }
 
-/// What each executor may use of the processors, so that none lies idle: 0 would mean all of them for each.
+/// Returns the number of processors that each executor may use. No processor is left idle. The
+/// number is at least 1, because 0 would let each executor use all processors.
 fn vcores(cores: usize, executors: usize) -> usize {
     cores.div_ceil(executors.max(1)).max(1)
 }

@@ -1,17 +1,18 @@
-//! A cluster of [Ballista](https://datafusion.apache.org/ballista/) on this machine: its own programs, which are no dependency and which
-//! `make ballista` installs, each in a process of its own.
+//! Runs a cluster of [Ballista](https://datafusion.apache.org/ballista/) on this machine. Its
+//! programs are not a dependency: `make ballista` installs them, and each runs in a process of its
+//! own.
 //!
-//! Its scheduler answers Flight SQL, so that it is asked with the same client as Volary.
+//! Ballista's scheduler answers Flight SQL, so the same client can query it and Volary.
 
-/// Its processes together, from their start to their end.
+/// Starts and ends the processes of a cluster.
 mod cluster;
-/// Ports that nobody listens on.
+/// Finds ports that nobody listens on.
 mod ports;
-/// One of its processes.
+/// Runs one process of Ballista.
 mod process;
-/// What cargo has installed, or has not.
+/// Finds the programs that cargo has installed.
 mod programs;
-/// Whether all executors have joined.
+/// Checks whether all executors have joined.
 mod readiness;
 
 pub use cluster::{Cluster, Layout};

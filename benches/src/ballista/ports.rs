@@ -1,17 +1,18 @@
-//! Ports that nobody listens on.
+//! Finds ports that nobody listens on.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// So many ports of the loopback interface, each another one.
+/// Returns `count` different ports of the loopback interface.
 ///
-/// Ballista's programs are told their ports and do not say which one they were given, so that port 0 is of no use. Until one of them listens
-/// another process may take its port; the program ends then, and its log says why.
+/// Port 0 is of no use, because Ballista's programs do not report the port that the system gave
+/// them. Another process may take a port before the program listens on it. The program ends in that
+/// case, and its log says why.
 ///
 /// # Errors
-/// Those of the operating system.
+/// Returns the errors of the operating system.
 pub(super) fn free(count: usize) -> io::Result<Vec<u16>> {
-    // All are held before the first one is given back.
+    // All ports are held until the last one is found, so that no port appears twice.
     let held = (0..count)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<io::Result<Vec<_>>>()?;

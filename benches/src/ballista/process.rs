@@ -1,4 +1,4 @@
-//! One of Ballista's processes, from its start to its end.
+//! Starts and ends one process of Ballista.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -7,29 +7,32 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Ballista's programs do not look at their standard input, so a shell sees to it that they end with it: also when the process that started
-/// them is killed, and nothing of it is dropped. The shell becomes the program, whose process id and end are therefore those of the child;
-/// what waits for the end of the input runs beside it.
+/// A shell script that runs a program and kills it when the input of the script ends. Ballista's
+/// programs do not read their standard input. With the script they end even if the process that
+/// started them is killed and drops nothing. The shell becomes the program, so that the process id
+/// and the exit status of the child are those of the program. A background process waits for the
+/// end of the input.
 const ENDS_WITH_ITS_INPUT: &str =
     r#"exec 3<&0; { read -r line <&3; kill -KILL $$ 2>/dev/null; } & exec "$@" 3<&- </dev/null"#;
 
-/// Lines of a log that an error shows: the log itself goes away.
+/// Number of lines of the log that an error shows. The log itself is deleted.
 const LINES_SHOWN: usize = 20;
 
-/// A process. Dropping it kills it: what it has written is of no use to anybody.
+/// A process. Dropping it kills the process, because nobody needs what it has written.
 #[derive(Debug)]
 pub(super) struct Process {
     name: String,
-    /// With its standard input, to which nothing is ever written.
+    /// The child process. It holds the standard input, to which nothing is ever written.
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts it. `name` is for errors; all that it prints goes to the file `log`.
+    /// Starts the process. `name` is its name in errors. All its output goes to the file `log`.
     ///
     /// # Errors
-    /// Those of the operating system. That there is no such program shows when the process [runs](Self::ensure_runs) no more.
+    /// Returns the errors of the operating system. A missing program is not an error here:
+    /// [`Self::ensure_runs`] reports that the process has ended.
     pub(super) fn start(
         name: &str,
         program: &Path,
@@ -42,7 +45,7 @@ impl Process {
             .args(["-c", ENDS_WITH_ITS_INPUT, "sh"])
             .arg(program)
             .args(arguments)
-            // How much they log is a setting as all others: the programs' own.
+            // The level of the log is left to the programs' defaults, as all other settings are.
             .env_remove("RUST_LOG")
             .stdin(Stdio::piped())
             .stdout(printed.try_clone()?)
@@ -56,10 +59,11 @@ impl Process {
         })
     }
 
-    /// Whether it runs.
+    /// Checks that the process runs.
     ///
     /// # Errors
-    /// If it has ended: the end of its log says why.
+    /// Returns an error if the process has ended. The error contains the end of its log, which says
+    /// why.
     pub(super) fn ensure_runs(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} has ended with {status}: {}", self.name, self.log_end());
@@ -67,7 +71,7 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of the log.
     pub(super) fn log_end(&self) -> String {
         match fs::read(&self.log) {
             Ok(log) => last_lines(&String::from_utf8_lossy(&log), LINES_SHOWN),
@@ -78,7 +82,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; and nobody is left to be told.
+        // The process may have ended already. Errors are ignored, because nobody could handle them
+        // here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,7 +107,9 @@ mod tests {
         let log = directory.path().join("log");
         let mut process = Process::start("one", Path::new("sleep"), ["1000"], log).unwrap();
         process.ensure_runs().unwrap();
-        // As the operating system closes it when the process that started it is killed. Waiting would close it, too, but kill nothing.
+        // The operating system closes the input in this way when the process that started the child
+        // is killed. `wait` would close it, too, but it does not kill the child, so the signal
+        // comes from the script.
         drop(process.child.stdin.take());
         let status = process.child.wait().unwrap();
         assert_eq!(status.signal(), Some(9));
@@ -114,7 +121,7 @@ mod tests {
         let log = directory.path().join("log");
         let script = ["-c", "echo listening; echo 'no more memory' >&2; exit 3"];
         let mut process = Process::start("one", Path::new("sh"), script, log).unwrap();
-        // Waiting would close its input, and so end it.
+        // Waiting would close the input, and so end the process.
         let error = loop {
             match process.ensure_runs() {
                 Ok(()) => std::thread::yield_now(),

@@ -1,4 +1,4 @@
-//! The programs, which cargo installs and this workspace does not build.
+//! Finds Ballista's programs, which cargo installs and this workspace does not build.
 
 use std::error::Error;
 use std::fmt;
@@ -7,17 +7,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The release that Volary is compared with; `make ballista` installs this one.
+/// The release that Volary is compared with. `make ballista` installs this release.
 const RELEASE: &str = "55.0.0";
 
-/// Where they are.
+/// The paths of Ballista's programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     pub(super) scheduler: PathBuf,
     pub(super) executor: PathBuf,
 }
 
-/// A program is not there. Nobody needs Ballista for anything but the comparison with it.
+/// The error of a program that is not installed. Only the comparison with Ballista needs the
+/// programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     program: PathBuf,
@@ -36,10 +37,11 @@ impl fmt::Display for Missing {
 impl Error for Missing {}
 
 impl Programs {
-    /// Those in a directory.
+    /// Finds the programs in a directory.
     ///
     /// # Errors
-    /// [`Missing`] if one of them is not there; if one does not run, or is of another release.
+    /// Returns [`Missing`] if a program does not exist, and another error if a program does not run
+    /// or has another release.
     pub fn find(directory: &Path) -> Result<Self> {
         let programs = Self {
             scheduler: directory.join("ballista-scheduler"),
@@ -57,7 +59,7 @@ impl Programs {
     }
 }
 
-/// What is said about the comparison names the release.
+/// Checks the release of a program, because the description of the comparison names the release.
 fn check_release(program: &Path) -> Result<()> {
     let output = Command::new(program)
         .arg("--version")
@@ -74,7 +76,7 @@ fn check_release(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The release in `ballista-scheduler 55.0.0`.
+/// Returns the release in a text such as `ballista-scheduler 55.0.0`.
 fn release(printed: &str) -> Option<&str> {
     let (_, release) = printed.trim().split_once(' ')?;
     Some(release)

@@ -1,17 +1,18 @@
-//! Whether all executors have joined: the scheduler says so over HTTP, on the port of its other services.
+//! Checks whether all executors have joined. The scheduler reports that over HTTP, on the port of
+//! its other services.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// HTTP 1.0, so that the end of the answer is the end of the connection.
+/// The HTTP request. With HTTP 1.0, the end of the connection is the end of the answer.
 const QUESTION: &[u8] = b"GET /readyz HTTP/1.0\r\n\r\n";
 
 /// Asks the scheduler at `host:port` whether it has as many executors as it was told to wait for.
 ///
 /// # Errors
-/// Those of the connection: before it listens, that it is refused.
+/// Returns the errors of the connection. The connection is refused until the scheduler listens.
 pub(super) async fn is_ready(address: &str) -> io::Result<bool> {
     let mut connection = TcpStream::connect(address).await?;
     connection.write_all(QUESTION).await?;
@@ -20,7 +21,8 @@ pub(super) async fn is_ready(address: &str) -> io::Result<bool> {
     Ok(is_yes(&String::from_utf8_lossy(&answer)))
 }
 
-/// Whether an answer begins as `HTTP/1.0 200 OK`; an answer of another status is a no.
+/// Returns whether an answer begins with the status 200, as in `HTTP/1.0 200 OK`. Any other status
+/// means no.
 fn is_yes(answer: &str) -> bool {
     answer.split_whitespace().nth(1) == Some("200")
 }

@@ -1,5 +1,6 @@
-//! `volary-fleet`: a gateway and thousands of workers on one machine, until Ctrl-C or the end of standard input; and the other processes
-//! that the benchmarks measure, or measure against.
+//! The program `volary-fleet`. It runs a gateway and thousands of workers on one machine, until
+//! Ctrl-C or the end of its standard input. It also runs the other processes that the benchmarks
+//! measure or compare with.
 
 use std::path::PathBuf;
 
@@ -25,24 +26,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// A gateway and all workers.
+    /// Runs a gateway and all workers.
     Up(Up),
-    /// The gateway alone; settings by environment, as for `volary gateway`.
+    /// Runs only the gateway. The environment holds its settings, as for `volary gateway`.
     Gateway(GatewayArgs),
-    /// Some of the workers, in one process.
+    /// Runs some of the workers in one process.
     Host(HostOptions),
-    /// Stand-ins for workers, in one process, which send any asker what they have encoded beforehand.
+    /// Runs stubs in one process. They stand in for workers, and send messages that were encoded
+    /// beforehand.
     Stubs(StubOptions),
-    /// Reads from stubs as often as its standard input says, and says what that took.
+    /// Reads from stubs as often as its standard input says, and prints what that took.
     Read(ReaderOptions),
 }
 
 #[derive(Debug, Args)]
 struct Up {
-    /// Workers in all.
+    /// Total number of workers.
     #[arg(long, default_value_t = 2160)]
     workers: usize,
-    /// Processes that they are divided among.
+    /// Number of processes that the workers are divided among.
     #[arg(long, default_value_t = 2)]
     hosts: usize,
     /// Directory of all data and logs.
@@ -57,7 +59,7 @@ struct GatewayArgs {
     data_dir: PathBuf,
 }
 
-/// See the workspace's Cargo.toml for why it is not the system's.
+/// jemalloc takes the place of the system's allocator. The workspace's Cargo.toml says why.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -124,14 +126,15 @@ async fn run_host(options: HostOptions, runtimes: Runtimes) -> Result<()> {
     Ok(())
 }
 
-/// Prints the stubs' addresses, as a JSON array in one line.
+/// Runs stubs. Prints their addresses as a JSON array in one line.
 async fn run_stubs(options: StubOptions) -> Result<()> {
     let stubs = Stubs::listen(&options).await?;
     println!("{}", serde_json::to_string(stubs.addresses())?);
     ended().await
 }
 
-/// A signal, or the end of standard input: of the process that started this one.
+/// Returns at a signal, or at the end of standard input. The input ends when the process that
+/// started this one ends.
 async fn ended() -> Result<()> {
     let mut stop = Stop::listen()?;
     let mut input = tokio::io::stdin();

@@ -1,4 +1,4 @@
-//! Many workers in one process.
+//! Runs many workers in one process.
 
 use std::path::PathBuf;
 
@@ -9,35 +9,36 @@ use volary_node::Runtimes;
 use volary_node::size::MemorySize;
 use volary_worker::{Config, Worker};
 
-/// Workers that start at the same time: each waits for its disk and for its turn at the gateway.
+/// Number of workers that start at the same time. Each of them waits for its disk and for its turn
+/// at the gateway.
 const STARTING: usize = 32;
-/// What a worker of thousands may hold; its queries are small.
+/// Default memory limit of a worker in a fleet of thousands. The queries of such workers are small.
 pub const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
 
-/// Which workers a host runs.
+/// The workers that a host process runs.
 #[derive(Debug, Clone, Args)]
 pub struct HostOptions {
-    /// host:port of the gateway.
+    /// Address of the gateway, as host:port.
     #[arg(long)]
     pub gateway: String,
-    /// Directory of the workers' directories: worker-0, worker-1, …
+    /// Directory that holds the workers' directories: worker-0, worker-1, …
     #[arg(long)]
     pub data_dir: PathBuf,
-    /// The number of the first worker.
+    /// Number of the first worker.
     #[arg(long)]
     pub first: usize,
-    /// Workers of this process.
+    /// How many workers this process runs.
     #[arg(long)]
     pub workers: usize,
-    /// What each of them may hold.
+    /// Memory limit of each worker.
     #[arg(long, default_value_t = WORKER_MEMORY)]
     pub worker_memory: MemorySize,
 }
 
-/// Starts the workers; all have joined when this returns.
+/// Starts the workers. All of them have joined when this returns.
 ///
 /// # Errors
-/// Those of the workers.
+/// Returns the errors of the workers.
 pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Worker>> {
     let numbers = options.first..options.first + options.workers;
     let starting = numbers.map(|number| {
@@ -48,7 +49,7 @@ pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Wor
             ..Config::default()
         };
         config.memory.limit = options.worker_memory;
-        // One machine's cores are shared by all.
+        // All workers share the cores of one machine.
         config.execution.target_partitions = Some(1);
         async move {
             Worker::start(config, runtimes.clone())
@@ -62,7 +63,7 @@ pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Wor
         .await
 }
 
-/// Stops all of them in an orderly way.
+/// Stops all workers in an orderly way.
 pub async fn shutdown(workers: Vec<Worker>) {
     futures::future::join_all(workers.into_iter().map(Worker::shutdown)).await;
 }

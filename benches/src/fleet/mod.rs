@@ -1,11 +1,12 @@
-//! Thousands of real workers on one machine.
+//! Runs thousands of real workers on one machine.
 //!
-//! A fleet is a gateway in a process of its own, so that its processor time and memory can be told from those of the workers, and
-//! a few [`host`] processes with many workers each: real ones, each with its listener and its data directory.
+//! A fleet has one gateway and a few [`host`] processes. The gateway has a process of its own, so
+//! that its processor time and memory can be told from those of the workers. Each host process runs
+//! many real workers, each with its own listener and data directory.
 
-/// Many workers in one process.
+/// Runs many workers in one process.
 pub mod host;
-/// The processes of a fleet, from their start to their end.
+/// Starts and ends the processes of a fleet.
 pub mod processes;
 
 pub use processes::{Fleet, FleetOptions};

@@ -1,4 +1,4 @@
-//! The processes of a fleet, from their start to their end.
+//! Starts and ends the processes of a fleet.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,27 +9,28 @@ use volary_node::size::MemorySize;
 
 use crate::process::Process;
 
-/// What a process prints when it is ready, before its address.
+/// The text that a process prints before its address when it is ready.
 const LISTENING: &str = "listening on grpc://";
 
-/// How large a fleet is, and where.
+/// The size and the directory of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// `volary-fleet`, which each process runs.
+    /// The path of `volary-fleet`, the program that each process runs.
     pub program: PathBuf,
-    /// The directory of all data and logs. That of an earlier fleet has its tables.
+    /// The directory of all data and logs. If it is the directory of an earlier fleet, the tables
+    /// of that fleet are available again.
     pub data_dir: PathBuf,
-    /// Workers in all.
+    /// The total number of workers.
     pub workers: usize,
-    /// Processes that they are divided among.
+    /// The number of processes that the workers are divided among.
     pub hosts: usize,
-    /// What each of them may hold.
+    /// The memory limit of each worker.
     pub worker_memory: MemorySize,
-    /// Environment variables of the gateway, besides those that there are.
+    /// The environment variables of the gateway, in addition to those of this process.
     pub gateway_environment: Vec<(&'static str, &'static str)>,
 }
 
-/// A gateway and its workers. Dropping it ends them.
+/// A gateway and its workers. Dropping the fleet ends them.
 #[derive(Debug)]
 pub struct Fleet {
     gateway: Process,
@@ -38,10 +39,11 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all processes; all workers have joined when this returns.
+    /// Starts all processes. All workers have joined when this returns.
     ///
     /// # Errors
-    /// If a process cannot be started, or ends before it is ready: its log says why.
+    /// Returns an error if a process cannot be started, or ends before it is ready. Its log says
+    /// why.
     pub fn start(options: &FleetOptions) -> Result<Self> {
         std::fs::create_dir_all(&options.data_dir)?;
         let mut gateway = Command::new(&options.program);
@@ -81,25 +83,25 @@ impl Fleet {
         })
     }
 
-    /// Where clients connect: `host:port`.
+    /// Returns the address that clients connect to, as `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The gateway's process id.
+    /// Returns the process id of the gateway.
     pub fn gateway_pid(&self) -> u32 {
         self.gateway.id()
     }
 
-    /// The process ids of the workers' hosts.
+    /// Returns the process ids of the workers' hosts.
     pub fn host_pids(&self) -> impl Iterator<Item = u32> {
         self.hosts.iter().map(Process::id)
     }
 
-    /// Ends all processes, the workers first, and waits for them.
+    /// Ends all processes and waits for them. The hosts end first.
     ///
     /// # Errors
-    /// If a process did not end well.
+    /// Returns an error if a process ended with an error.
     pub fn shutdown(mut self) -> Result<()> {
         for host in &mut self.hosts {
             host.end_input();
@@ -113,7 +115,7 @@ impl Fleet {
 }
 
 impl FleetOptions {
-    /// The log is in the data directory.
+    /// Starts a process. Its log is a file in the data directory.
     fn begin(&self, command: Command, name: &str) -> Result<Process> {
         let log = self.data_dir.join(format!("{name}.log"));
         let file = File::create(&log)?;

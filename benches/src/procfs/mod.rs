@@ -1,7 +1,8 @@
-//! Processor time, context switches and memory of a process, as Linux's `/proc` has them (proc(5)).
+//! Reads the processor time, the context switches and the memory of a process from Linux's `/proc`
+//! (proc(5)).
 //!
-//! `/proc/<pid>/stat` counts time in ticks of 10 ms, and the context switches in `/proc/<pid>/status` are those of the first thread: what is
-//! asked here is asked of each thread.
+//! `/proc/<pid>/stat` counts time in ticks of 10 ms, and `/proc/<pid>/status` counts only the
+//! context switches of the first thread. This module therefore reads the files of each thread.
 
 mod parse;
 
@@ -13,18 +14,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// ESRCH: the thread has ended while its file was open.
+/// The error number ESRCH. It means that the thread ended while its file was open.
 const NO_SUCH_PROCESS: i32 = 3;
-/// What resets the peak of the memory when it is written to `clear_refs`.
+/// The text that resets the peak of the memory when it is written to `clear_refs`.
 const RESET_PEAK: &str = "5";
 
-/// A process that is looked at.
+/// A process that is observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
     directory: PathBuf,
 }
 
-/// What each thread of a process had done at some time.
+/// The work that each thread of a process had done at some time.
 #[derive(Debug, Clone)]
 pub struct Work {
     threads: BTreeMap<u32, ThreadWork>,
@@ -36,43 +37,43 @@ struct ThreadWork {
     switches: u64,
 }
 
-/// What a process did between two times.
+/// The work of a process between two times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// In user and system mode, of all threads.
+    /// Processor time of all threads, in user and system mode.
     pub processor_time: Duration,
-    /// Context switches, voluntary and not.
+    /// Number of context switches, voluntary and involuntary.
     pub switches: u64,
 }
 
-/// The real memory of a process.
+/// The resident memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Now.
+    /// The current memory.
     pub resident_bytes: u64,
-    /// At the most, since its start or since [`Observed::reset_peak`].
+    /// The largest memory since the start of the process or the last [`Observed::reset_peak`].
     pub peak_bytes: u64,
 }
 
 impl Observed {
-    /// This process.
+    /// Returns this process.
     pub fn this() -> Self {
         Self {
             directory: PathBuf::from("/proc/self"),
         }
     }
 
-    /// A process of the same user.
+    /// Returns another process of the same user.
     pub fn of(pid: u32) -> Self {
         Self {
             directory: PathBuf::from(format!("/proc/{pid}")),
         }
     }
 
-    /// What its threads have done so far.
+    /// Returns the work that the threads have done so far.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// Returns an error if the process has ended.
     pub fn work(&self) -> Result<Work> {
         let tasks = self.directory.join("task");
         let entries = fs::read_dir(&tasks)
@@ -88,10 +89,10 @@ impl Observed {
         Ok(Work { threads })
     }
 
-    /// Its memory.
+    /// Returns the memory of the process.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// Returns an error if the process has ended.
     pub fn memory(&self) -> Result<Memory> {
         let path = self.directory.join("status");
         let status = read(&path)?;
@@ -106,10 +107,11 @@ impl Observed {
         })
     }
 
-    /// Forgets the peak of its memory.
+    /// Resets the peak of the memory.
     ///
     /// # Errors
-    /// If the process has ended, is another user's, or the kernel cannot do it.
+    /// Returns an error if the process has ended or belongs to another user, or if the kernel does
+    /// not support it.
     pub fn reset_peak(&self) -> Result<()> {
         let path = self.directory.join("clear_refs");
         fs::write(&path, RESET_PEAK).with_context(|| format!("cannot write {}", path.display()))
@@ -117,7 +119,8 @@ impl Observed {
 }
 
 impl Work {
-    /// What was done since `earlier`. Of a thread that has ended in the meantime nothing is known.
+    /// Returns the work since `earlier`. The work of a thread that has ended in the meantime is not
+    /// known, and is left out.
     pub fn since(&self, earlier: &Self) -> Done {
         let mut done = Done::default();
         for (id, now) in &self.threads {
@@ -129,7 +132,7 @@ impl Work {
     }
 }
 
-/// By how much the memory of a process grows over what it is at the beginning, at the most.
+/// Measures how far the peak memory of a process rises above its memory at the beginning.
 #[derive(Debug)]
 pub struct PeakGrowth {
     observed: Observed,
@@ -137,10 +140,10 @@ pub struct PeakGrowth {
 }
 
 impl PeakGrowth {
-    /// From now on.
+    /// Begins to measure.
     ///
     /// # Errors
-    /// Those of [`Observed::memory`] and [`Observed::reset_peak`].
+    /// Returns the errors of [`Observed::memory`] and [`Observed::reset_peak`].
     pub fn begin(observed: Observed) -> Result<Self> {
         observed.reset_peak()?;
         let idle_bytes = observed.memory()?.resident_bytes;
@@ -150,23 +153,23 @@ impl PeakGrowth {
         })
     }
 
-    /// So far, in bytes.
+    /// Returns the growth so far, in bytes.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// Returns an error if the process has ended.
     pub fn bytes(&self) -> Result<u64> {
         let memory = self.observed.memory()?;
         Ok(memory.peak_bytes.saturating_sub(self.idle_bytes))
     }
 }
 
-/// `None` if the thread has ended.
+/// Returns the work of a thread, or `None` if the thread has ended.
 fn thread_work(directory: &Path) -> Result<Option<ThreadWork>> {
     let file = |name: &str| if_there(fs::read_to_string(directory.join(name)));
     let (Some(stat), Some(status)) = (file("stat")?, file("status")?) else {
         return Ok(None);
     };
-    // In nanoseconds, where the kernel was built with it.
+    // `schedstat` counts in nanoseconds, but only some kernels are built with it.
     let exact = file("schedstat")?.and_then(|text| parse::schedstat(&text));
     let processor_time = exact.or_else(|| parse::stat(&stat));
     let switches = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
@@ -213,7 +216,7 @@ mod tests {
         let filled = black_box(vec![1u8; 64 << 20]);
         assert!(growth.bytes().unwrap() >= 32 << 20, "{}", filled.len());
         let mut number = filled.len();
-        // What runs is counted when its time slice ends.
+        // The kernel counts the time of a running thread when its time slice ends.
         while this.work().unwrap().since(&before).processor_time < Duration::from_millis(1) {
             number = black_box(number.rotate_left(1));
         }
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_an_error() {
-        // Process ids end at 2^22.
+        // Process ids are below 2^22.
         assert!(Observed::of(u32::MAX).work().is_err());
         assert!(Observed::of(u32::MAX).memory().is_err());
     }

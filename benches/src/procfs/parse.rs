@@ -1,30 +1,31 @@
-//! The texts of proc(5).
+//! Parses the texts of proc(5).
 
 use std::time::Duration;
 
-/// What `stat` counts time in: USER_HZ is 100 on every architecture in use.
+/// Unit of time in `stat`: USER_HZ is 100 on every architecture in use.
 const TICK: Duration = Duration::from_millis(10);
-/// The first field after the name of the program, and those of the time in user and system mode, as proc(5) numbers them.
+/// Number of the first field after the name of the program, in the numbering of proc(5). The next
+/// two constants are the numbers of the time in user mode and in system mode.
 const AFTER_NAME: usize = 3;
 const USER_TIME: usize = 14;
 const SYSTEM_TIME: usize = 15;
 
-/// Processor time in user and system mode, by `stat`.
+/// Returns the processor time in user and system mode from the text of `stat`.
 pub(super) fn stat(text: &str) -> Option<Duration> {
-    // The name may hold spaces and parentheses.
+    // The name can contain spaces and parentheses.
     let (_, after_name) = text.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let ticks = |field: usize| fields.get(field - AFTER_NAME)?.parse::<u32>().ok();
     Some(TICK * (ticks(USER_TIME)? + ticks(SYSTEM_TIME)?))
 }
 
-/// Processor time, by `schedstat`: its first number, in nanoseconds.
+/// Returns the processor time from the text of `schedstat`, whose first number is in nanoseconds.
 pub(super) fn schedstat(text: &str) -> Option<Duration> {
     let nanos = text.split_whitespace().next()?.parse().ok()?;
     Some(Duration::from_nanos(nanos))
 }
 
-/// A number of `status`, without its unit.
+/// Returns a number from the text of `status`, without its unit.
 pub(super) fn status_number(text: &str, key: &str) -> Option<u64> {
     let value = text
         .lines()

@@ -1,4 +1,5 @@
-//! Only the transport: all at once, each stream polled by its partition. What the gather needs more than this is its own.
+//! Measures only the transport: opens all streams at once, and polls each stream in its partition.
+//! What the gather needs beyond this is the gather's own cost.
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
@@ -9,16 +10,16 @@ use super::parts::{Opened, Part, in_parts};
 use super::stubs::{Stub, StubCluster};
 use super::worker::{end_of, rows_of};
 
-/// What becomes of rows.
+/// What is done with the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
-    /// They are not looked at.
+    /// The rows are not decoded.
     Skipped,
-    /// They are decoded.
+    /// The rows are decoded.
     Decoded,
 }
 
-/// See [`super::read`].
+/// Reads as [`super::read`] describes.
 pub(super) async fn read(cluster: &StubCluster, partitions: usize, rows: Rows) -> Result<Outcome> {
     in_parts(cluster, partitions, move |part| read_part(part, rows)).await
 }
@@ -40,7 +41,7 @@ async fn read_part(part: Part, rows: Rows) -> Result<u64> {
     Ok(all)
 }
 
-/// How many rows there were, as the stub says.
+/// Reads one stub. Returns the number of rows that the stub reports at the end.
 async fn read_stub(
     cluster: StubCluster,
     mut stub: Stub,

@@ -1,4 +1,4 @@
-//! The gateway's gather.
+//! Reads with the gateway's gather.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ use volary_planner::gather::GatherExec;
 use super::Outcome;
 use super::stubs::StubCluster;
 
-/// What one partition read.
+/// The result of one partition.
 struct Read {
     partition: usize,
     first_poll: FirstPoll,
     rows: u64,
 }
 
-/// The poll of a partition that opens all its streams, one after another.
+/// The first poll of a partition. It opens all streams of the partition, one after another.
 #[derive(Debug, Clone, Copy, Default)]
 struct FirstPoll {
     began: Duration,
     ended: Duration,
 }
 
-/// See [`super::read`].
+/// Reads as [`super::read`] describes.
 pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Outcome> {
     let started = Instant::now();
-    // Stubs do not look at it.
+    // Stubs ignore the fragment.
     let fragment: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(cluster.schema()));
     let gather = GatherExec::new(
         Arc::clone(&fragment),
@@ -92,8 +92,10 @@ async fn read_partition(
     })
 }
 
-/// When the last stream was open. `opened` is how long each of them took, by worker, from its own first poll on: the streams of a partition
-/// are polled for the first time in the order of the workers, one after another, which is taken to take equally long for each.
+/// Returns the time at which the last stream was open. For each worker, `opened` is the time from
+/// the first poll of its stream until the stream was open. The first poll of a partition polls its
+/// streams one after another, in the order of the workers. Each stream is assumed to take an equal
+/// part of that poll.
 fn all_open(opened: &[Duration], first_polls: &[FirstPoll]) -> Duration {
     let partitions = first_polls.len();
     let last_of_partitions = first_polls.iter().enumerate().map(|(partition, poll)| {
@@ -121,12 +123,13 @@ mod tests {
             began: ms(began),
             ended: ms(ended),
         };
-        // The turns begin at 1, 5 ms; and at 2, 4 ms.
+        // The streams of the first partition are first polled at 1 and 5 ms, those of the second at
+        // 2 and 4 ms.
         let polls = [poll(1, 9), poll(2, 6)];
         assert_eq!(all_open(&[ms(10), ms(3), ms(1), ms(2)], &polls), ms(11));
         assert_eq!(all_open(&[ms(1), ms(1), ms(1), ms(20)], &polls), ms(24));
         assert_eq!(all_open(&[], &polls), Duration::ZERO);
-        // More partitions than workers.
+        // There are more partitions than workers.
         assert_eq!(all_open(&[ms(3)], &polls), ms(5));
     }
 }

@@ -1,23 +1,25 @@
-//! Reading the rows of many workers, in several ways: with the gateway's own gather, and with what others do in its place.
+//! Reads the rows of many workers in several ways: with the gateway's own gather, and with
+//! alternatives to it.
 //!
-//! A way reads from stubs over connections that stand already, with the sockets' options and HTTP/2 windows that gateways have by default. It
-//! runs in a [process] of its own: what one way leaves in the allocator is no other's, and the peak of the memory is its own.
+//! Each way reads from stubs over connections that are already open. The connections have the
+//! socket options and HTTP/2 windows that gateways use by default. Each way runs in a [process] of
+//! its own, so that it has its own allocator and its own peak of memory.
 
-/// Only the transport: all at once, each stream polled by its partition.
+/// Measures only the transport: opens all streams at once, and polls each stream in its partition.
 pub mod bare;
-/// The gateway's gather.
+/// Reads with the gateway's gather.
 pub mod gather;
-/// One worker after another.
+/// Reads one worker after another.
 pub mod one_by_one;
-/// Parts of the workers, each read by a task, as all ways but the gather divide them.
+/// Divides the workers into parts, each read by a task. All ways except the gather use it.
 pub mod parts;
-/// The process that reads.
+/// Runs the process that reads.
 pub mod process;
-/// The stubs as the gateway's gather and the other ways meet them.
+/// Provides the stubs to the gateway's gather and to the other ways.
 pub mod stubs;
-/// A task and a channel per worker.
+/// Reads with a task and a channel per worker.
 pub mod tasks;
-/// The rows of one worker, for all ways but the gather.
+/// Reads the rows of one worker, for all ways except the gather.
 pub mod worker;
 
 pub use process::{Reader, Reading};
@@ -28,44 +30,44 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-/// How the rows of many workers are read.
+/// The way in which the rows of many workers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// Open and read one worker after another.
+    /// Opens and reads one worker after another.
     OneByOne,
-    /// Open all at once, with a task and a channel per worker.
+    /// Opens all workers at once, with a task and a channel per worker.
     Tasks,
-    /// With the gateway's gather.
+    /// Reads with the gateway's gather.
     Gather,
-    /// Open all at once, and forget what arrives.
+    /// Opens all workers at once, and drops what arrives.
     Bare,
-    /// Open all at once, decode what arrives, and forget it.
+    /// Opens all workers at once, decodes what arrives, and drops it.
     BareDecoded,
 }
 
 impl Way {
-    /// As the command line has it.
+    /// Returns the name of the way on the command line.
     pub fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// What one reading took.
+/// The times and the rows of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// Until the last stream was open.
+    /// Time until the last stream was open.
     pub open: Duration,
-    /// Until the last row was there.
+    /// Time until the last row had arrived.
     pub total: Duration,
-    /// Rows that arrived.
+    /// Number of rows that arrived.
     pub rows: u64,
 }
 
-/// Reads all rows of all stubs, in so many partitions.
+/// Reads all rows of all stubs, in `partitions` partitions.
 ///
 /// # Errors
-/// If a stub does not answer, or its rows are not complete.
+/// Returns an error if a stub does not answer, or its rows are not complete.
 pub async fn read(way: Way, stubs: &StubCluster, partitions: usize) -> Result<Outcome> {
     match way {
         Way::OneByOne => one_by_one::read(stubs).await,

@@ -1,4 +1,4 @@
-//! One worker after another: thousands of start-ups in turn.
+//! Reads one worker after another: thousands of streams start in turn.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use super::parts::{Part, in_parts};
 use super::stubs::StubCluster;
 use super::worker::WorkerRows;
 
-/// See [`super::read`].
+/// Reads as [`super::read`] describes.
 pub(super) async fn read(cluster: &StubCluster) -> Result<Outcome> {
     in_parts(cluster, 1, read_part).await
 }

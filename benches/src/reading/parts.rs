@@ -1,4 +1,4 @@
-//! Parts of the workers, each read by a task, as all ways but the gather divide them.
+//! Divides the stubs into equal parts, each read by a task. All ways except the gather use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,15 +13,15 @@ use super::stubs::{Stub, StubCluster};
 /// An equal part of the stubs, which one task reads.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// All of them.
+    /// The cluster of all stubs.
     pub cluster: StubCluster,
-    /// Those of the part.
+    /// The stubs of this part.
     pub stubs: Vec<Stub>,
-    /// To be told of every stream that is open.
+    /// Records when each stream was opened.
     pub opened: Opened,
 }
 
-/// When the last stream was opened.
+/// Records the time at which the last stream was opened.
 #[derive(Debug, Clone)]
 pub struct Opened {
     started: Instant,
@@ -36,7 +36,7 @@ impl Opened {
         }
     }
 
-    /// One more is open now.
+    /// Records that one more stream is open now.
     pub fn note(&self) {
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.fetch_max(nanos, Ordering::Relaxed);
@@ -47,7 +47,8 @@ impl Opened {
     }
 }
 
-/// Runs `read`, which says how many rows there were, on each of so many parts.
+/// Divides the stubs into `parts` parts, and runs `read` on each of them. `read` returns the number
+/// of rows that it has read.
 pub(super) async fn in_parts<F>(
     cluster: &StubCluster,
     parts: usize,
@@ -61,7 +62,7 @@ where
     let all = cluster.stubs();
     let mut reading = JoinSet::new();
     for part in 0..parts {
-        // As a gather's partitions divide the workers.
+        // The stubs are divided as the partitions of a gather divide the workers.
         let stubs = &all[part * all.len() / parts..(part + 1) * all.len() / parts];
         let part = Part {
             cluster: cluster.clone(),

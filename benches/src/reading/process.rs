@@ -1,7 +1,8 @@
-//! The process that reads, and the end that tells it to.
+//! Runs the process that reads, and controls it from the measuring process.
 //!
-//! The first line of its input holds the addresses of the stubs; it prints `ready` when they have joined. Each further line is a number: so
-//! often it reads all rows of all stubs, and prints a [`Reading`].
+//! The first line of its input holds the addresses of the stubs. The process prints `ready` when
+//! the stubs have joined. Each further line is a number: the process reads all rows of all stubs
+//! that many times, and prints a [`Reading`].
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,13 +22,14 @@ use crate::stub::StubProcess;
 
 const READY: &str = "ready";
 
-/// How a process reads.
+/// The options of a process that reads.
 #[derive(Debug, Clone, Args)]
 pub struct ReaderOptions {
-    /// The way.
+    /// The way in which the process reads.
     #[arg(long, value_enum)]
     pub way: Way,
-    /// Tasks that each read an equal part of the stubs; one-by-one is one task always.
+    /// Number of tasks that each read an equal part of the stubs. The way one-by-one always uses
+    /// one task.
     #[arg(long)]
     pub partitions: usize,
     /// Payload bytes of a row.
@@ -35,27 +37,27 @@ pub struct ReaderOptions {
     pub row_bytes: usize,
 }
 
-/// What one reading took, on average; and the peak of the memory.
+/// The averages over several readings, and the peak of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Until the last stream was open, in milliseconds.
+    /// Time until the last stream was open, in milliseconds.
     pub open_ms: f64,
-    /// Until the last row was there, in milliseconds.
+    /// Time until the last row had arrived, in milliseconds.
     pub total_ms: f64,
     /// Processor time of the whole process, in milliseconds.
     pub processor_ms: f64,
-    /// Context switches of all its threads.
+    /// Number of context switches of all threads of the process.
     pub switches: f64,
-    /// The most real memory that the process had meanwhile, in bytes.
+    /// Peak of the process's resident memory during the readings, in bytes.
     pub peak_bytes: u64,
-    /// Rows that arrived.
+    /// Number of rows that arrived in one reading.
     pub rows: u64,
 }
 
-/// Reads as its standard input says, until that ends.
+/// Reads as the standard input says, until the input ends.
 ///
 /// # Errors
-/// Those of the input, and of reading.
+/// Returns the errors of the input and of reading.
 pub async fn run(options: ReaderOptions, runtimes: Runtimes) -> Result<()> {
     let shape = RowShape::new(options.row_bytes)?;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -94,7 +96,8 @@ async fn read_often(options: &ReaderOptions, cluster: &StubCluster, times: u32) 
     })
 }
 
-/// A process that reads from the stubs of another one. Dropping it ends it, and the stubs when nobody else reads from them.
+/// A process that reads from the stubs of another process. Dropping it ends the process. The stubs
+/// end when no reader uses them any more.
 #[derive(Debug)]
 pub struct Reader {
     process: Process,
@@ -102,10 +105,11 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts it; `program` is `volary-fleet`.
+    /// Starts the process. `program` is the path of `volary-fleet`.
     ///
     /// # Errors
-    /// If it ends instead: its log is this process'.
+    /// Returns an error if the process ends instead. Its log goes to the standard error of this
+    /// process.
     pub fn start(
         program: &Path,
         stubs: &Rc<StubProcess>,
@@ -127,10 +131,11 @@ impl Reader {
         })
     }
 
-    /// Reads so often, and waits for it.
+    /// Reads all rows `times` times, and waits for the result.
     ///
     /// # Errors
-    /// Those of the process; if other rows arrive than there are.
+    /// Returns the errors of the process, and an error if another number of rows arrives than the
+    /// stubs have.
     pub fn read(&mut self, times: u32) -> Result<Reading> {
         self.process.tell(&times.to_string())?;
         let reading: Reading = serde_json::from_str(&self.process.line()?)?;
@@ -143,7 +148,7 @@ impl Reader {
         Ok(reading)
     }
 
-    /// The stubs that it reads from.
+    /// Returns the stubs that the process reads from.
     pub fn stubs(&self) -> &StubProcess {
         &self.stubs
     }

@@ -1,4 +1,4 @@
-//! The stubs as the gateway's gather and the other ways meet them.
+//! Provides the stubs to the gateway's gather and to the other ways.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -26,13 +26,15 @@ use volary_planner::gather::{QueryContext, Target};
 
 use crate::rows::RowShape;
 
-/// Stubs send no signs of life between queries.
+/// Time after which the cluster declares a stub lost. It is long, because stubs send no signs of
+/// life between queries.
 const LOST_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-/// About what a fragment's ticket holds when the worker knows the fragment.
+/// The content of a ticket. It is about as large as a fragment's ticket when the worker knows the
+/// fragment.
 const TICKET: &[u8] = &[0; 128];
 const TICKET_LIFETIME: Duration = Duration::from_secs(60);
 
-/// A cluster whose workers are stubs, and a connection to each of them. Clones share it.
+/// A cluster whose workers are stubs, with a connection to each of them. Clones share the cluster.
 #[derive(Debug, Clone)]
 pub struct StubCluster {
     inner: Arc<Inner>,
@@ -42,27 +44,29 @@ pub struct StubCluster {
 struct Inner {
     config: Config,
     cluster: Arc<Cluster>,
-    /// In the order of their ids.
+    /// The stubs in the order of their ids.
     stubs: Vec<Stub>,
     sealer: Sealer,
     schema: SchemaRef,
     cpu: Handle,
 }
 
-/// One of the stubs.
+/// A stub of the cluster.
 #[derive(Debug, Clone)]
 pub struct Stub {
-    /// As what it has joined.
+    /// The worker id with which the stub has joined.
     pub id: WorkerId,
-    /// The connection of the ways other than the gather, which has its own: made when it is first used, shared by all readings.
+    /// The connection of all ways except the gather, which has its own. It is opened at its first
+    /// use, and all readings share it.
     pub client: NodeClient,
 }
 
 impl StubCluster {
-    /// Lets stubs at these addresses, whose rows are of this shape, join a cluster of their own. Connections are made by the I/O runtime.
+    /// Lets the stubs at these addresses join a new cluster. `shape` is the shape of their rows.
+    /// The I/O runtime opens the connections.
     ///
     /// # Errors
-    /// If an address is none.
+    /// Returns an error if an address is not valid.
     pub async fn join(addresses: &[String], shape: RowShape, runtimes: &Runtimes) -> Result<Self> {
         let mut config = Config::default();
         config.cluster.lost_after = LOST_AFTER;
@@ -100,22 +104,23 @@ impl StubCluster {
         })
     }
 
-    /// All stubs, in the order of their ids.
+    /// Returns all stubs in the order of their ids.
     pub fn stubs(&self) -> &[Stub] {
         &self.inner.stubs
     }
 
-    /// The columns of their rows.
+    /// Returns the schema of the stubs' rows.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.inner.schema)
     }
 
-    /// Where rows are read: plans run there, too.
+    /// Returns the runtime on which rows are read. Plans run on the same runtime.
     pub fn cpu(&self) -> &Handle {
         &self.inner.cpu
     }
 
-    /// A ticket that costs as much as a fragment's. Stubs take any.
+    /// Returns a ticket that costs as much to make as the ticket of a fragment. Stubs accept any
+    /// ticket.
     pub fn sealed_ticket(&self) -> Ticket {
         let content = Bytes::from_static(TICKET);
         let sealer = &self.inner.sealer;
@@ -124,14 +129,14 @@ impl StubCluster {
         }
     }
 
-    /// A ticket that costs nothing.
+    /// Returns a ticket that costs nothing to make.
     pub fn bare_ticket(&self) -> Ticket {
         Ticket {
             ticket: Bytes::from_static(TICKET),
         }
     }
 
-    /// All stubs, as a gather asks them.
+    /// Returns all stubs as targets of a gather.
     pub fn targets(&self) -> Vec<Target> {
         let targets = self.stubs().iter().map(|stub| Target {
             worker: stub.id,
@@ -142,7 +147,7 @@ impl StubCluster {
         targets.collect()
     }
 
-    /// What a plan of a new query is run with.
+    /// Returns the context in which the plan of a new query runs.
     pub fn task(&self) -> Arc<TaskContext> {
         let query = QueryContext {
             query_id: QueryId::new(),
@@ -162,7 +167,8 @@ impl StubCluster {
     }
 }
 
-/// A catalog's store that keeps nothing: the catalog holds all that it needs, and a disk would only make thousands wait.
+/// A catalog's store that keeps nothing. The catalog holds all data that it needs in memory, and a
+/// disk would only delay thousands of joins.
 #[derive(Debug, Default)]
 struct Forgetful {
     revision: AtomicU64,

@@ -1,4 +1,5 @@
-//! A task and a channel per worker: all start at once, and every batch changes hands.
+//! Reads with a task and a channel per worker. All tasks start at once, and every batch passes
+//! through a channel.
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
@@ -11,10 +12,11 @@ use super::parts::{Opened, Part, in_parts};
 use super::stubs::{Stub, StubCluster};
 use super::worker::WorkerRows;
 
-/// Batches of a worker between its task and the one that reads: what DataFusion's own streams with a task have.
+/// Number of batches of a worker that the channel holds. DataFusion's own streams with a task hold
+/// as many.
 const BATCHES_AHEAD: usize = 2;
 
-/// See [`super::read`].
+/// Reads as [`super::read`] describes.
 pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Outcome> {
     in_parts(cluster, partitions, read_part).await
 }
@@ -37,7 +39,7 @@ async fn read_part(part: Part) -> Result<u64> {
     while let Some(batch) = batches.next().await {
         rows += batch.num_rows() as u64;
     }
-    // A sender that fails closes its channel.
+    // A sender that fails closes its channel, so its error is read here.
     while let Some(sent) = senders.join_next().await {
         sent??;
     }

@@ -1,5 +1,5 @@
-//! The rows of one worker, for all ways but the gather: opened, decoded and checked as the gather does it, without its deadlines, retries
-//! and reports.
+//! Reads the rows of one worker, for all ways except the gather. The stream is opened, decoded and
+//! checked as in the gather, without the gather's deadlines, retries and reports.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use volary_flight_proto::frame::{EndOfStream, Frame, frame};
 
 use super::stubs::{Stub, StubCluster};
 
-/// The stream of one worker.
+/// The stream of rows of one worker.
 #[derive(Debug)]
 pub struct WorkerRows {
     messages: Streaming<FlightData>,
@@ -25,10 +25,10 @@ pub struct WorkerRows {
 }
 
 impl WorkerRows {
-    /// Opens it.
+    /// Opens the stream of a worker.
     ///
     /// # Errors
-    /// If the worker does not answer.
+    /// Returns an error if the worker does not answer.
     pub async fn open(cluster: &StubCluster, stub: &Stub) -> Result<Self> {
         let mut client = stub.client.clone();
         let response = client.do_get(cluster.sealed_ticket()).await?;
@@ -40,10 +40,10 @@ impl WorkerRows {
         })
     }
 
-    /// The next rows; `None` when all are there.
+    /// Returns the next rows, or `None` when all rows have arrived.
     ///
     /// # Errors
-    /// If the stream breaks, or ends before its end.
+    /// Returns an error if the stream breaks, or ends without its end frame.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let message = self.messages.message().await?;
@@ -64,10 +64,10 @@ impl WorkerRows {
     }
 }
 
-/// What the worker says at the end, if this is the end.
+/// Returns the end frame in a message, if the message has one.
 ///
 /// # Errors
-/// If it is not understood.
+/// Returns an error if the frame cannot be decoded.
 pub fn end_of(message: &FlightData) -> Result<Option<EndOfStream>> {
     if message.app_metadata.is_empty() {
         return Ok(None);
@@ -79,10 +79,10 @@ pub fn end_of(message: &FlightData) -> Result<Option<EndOfStream>> {
     })
 }
 
-/// The rows of a message, if it has some.
+/// Returns the rows in a message, if the message has rows.
 ///
 /// # Errors
-/// If they cannot be decoded.
+/// Returns an error if the rows cannot be decoded.
 pub fn rows_of(message: &FlightData, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
     if message.data_header.is_empty() {
         return Ok(None);

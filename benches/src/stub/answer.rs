@@ -1,4 +1,4 @@
-//! What a stub sends.
+//! The answer that a stub sends.
 
 use std::sync::Arc;
 
@@ -13,23 +13,26 @@ use volary_node::batches::CoalesceBytes;
 use super::StubOptions;
 use crate::rows::RowShape;
 
-/// Batches are sized before they are encoded, as workers do it.
+/// A message size that keeps the encoder from splitting batches. Batches get their size before they
+/// are encoded, as on workers.
 const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 
-/// Messages as a worker sends them: the schema, rows, and the end of the stream with its counts.
+/// The messages of an answer, as a worker sends them: the schema, the rows, and the end of the
+/// stream with its counts.
 #[derive(Debug)]
 pub struct Answer {
     schema: FlightData,
-    /// And how often each is sent: like messages are held once.
+    /// The messages with rows, each with the number of times that it is sent. Equal messages are
+    /// held once.
     rows: Vec<(FlightData, usize)>,
     end: FlightData,
 }
 
 impl Answer {
-    /// Makes and encodes the rows.
+    /// Builds the rows and encodes them.
     ///
     /// # Errors
-    /// If there are no such rows.
+    /// Returns an error if rows with these options are not possible.
     pub async fn encode(options: &StubOptions) -> Result<Self> {
         let shape = RowShape::new(options.row_bytes)?;
         let batch = shape.batch(options.rows)?;
@@ -70,13 +73,13 @@ impl Answer {
         })
     }
 
-    /// All messages, in order.
+    /// Returns all messages in order.
     pub fn messages(self: &Arc<Self>) -> impl Stream<Item = FlightData> + Send + use<> {
         let last = self.end.clone();
         self.messages_for_clients().chain(stream::iter([last]))
     }
 
-    /// The same as clients know it: nothing follows the rows.
+    /// Returns the messages without the end of the stream, as clients receive them.
     pub fn messages_for_clients(self: &Arc<Self>) -> impl Stream<Item = FlightData> + Send + use<> {
         let answer = Arc::clone(self);
         let first = self.schema.clone();
@@ -88,7 +91,8 @@ impl Answer {
     }
 }
 
-/// Batches of as many rows, one after another, as one of them and their number.
+/// Groups consecutive batches with the same number of rows. Returns one batch of each group with
+/// the number of batches in the group.
 fn repeated(batches: Vec<RecordBatch>) -> Vec<(RecordBatch, usize)> {
     let mut runs: Vec<(RecordBatch, usize)> = Vec::new();
     for batch in batches {

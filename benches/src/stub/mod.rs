@@ -1,13 +1,15 @@
-//! Stand-ins for workers: each has its listener, with the sockets' real options, and answers every DoGet with messages that were encoded
-//! beforehand. What reading them costs is what the transport costs.
+//! Stubs that stand in for workers. Each stub has its own listener, with the real socket options,
+//! and answers every DoGet with messages that were encoded beforehand. Reading them therefore costs
+//! what the transport costs.
 //!
-//! They take any ticket, and run in a process of their own, so that the processor time of the one that reads can be told from theirs.
+//! Stubs accept any ticket. They run in a process of their own, so that their processor time can be
+//! told from that of the reader.
 
-/// What a stub sends.
+/// Encodes the answer of a stub.
 pub mod answer;
-/// The process that stubs run in.
+/// Starts the process that stubs run in.
 pub mod process;
-/// The Flight service of a stub.
+/// Implements the Flight service of a stub.
 pub mod service;
 
 pub use process::StubProcess;
@@ -25,39 +27,40 @@ use volary_node::serving::{Access, serve};
 use answer::Answer;
 use service::StubService;
 
-/// Tickets are all that stubs are sent.
+/// The limit for messages to a stub. Stubs receive only tickets.
 const LIMIT: MessageLimit = MessageLimit {
     bytes: 1 << 20,
     setting: "a stub",
 };
 
-/// How many stubs there are, and what each of them sends.
+/// The number of stubs, and what each of them sends.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct StubOptions {
-    /// Stubs.
+    /// Number of stubs.
     #[arg(long)]
     pub count: usize,
-    /// Rows of a batch.
+    /// Number of rows in a batch.
     #[arg(long)]
     pub rows: usize,
     /// Payload bytes of a row: 8, or 16 and more.
     #[arg(long)]
     pub row_bytes: usize,
-    /// Batches.
+    /// Number of batches.
     #[arg(long)]
     pub batches: usize,
-    /// Batches become messages of about so many bytes, as workers make them. Without it, each is one message.
+    /// Target size of a message in bytes: batches become messages of about this size, as on
+    /// workers. Without it, each batch is one message.
     #[arg(long)]
     pub coalesce_bytes: Option<usize>,
 }
 
 impl StubOptions {
-    /// Rows of all stubs together.
+    /// Returns the number of rows of all stubs together.
     pub fn total_rows(&self) -> u64 {
         (self.count * self.rows * self.batches) as u64
     }
 
-    /// As the command line has them.
+    /// Returns the options as arguments of the command line.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             format!("--count={}", self.count),
@@ -73,19 +76,20 @@ impl StubOptions {
     }
 }
 
-/// Stubs that listen, on ports of the system's choice. Dropping them ends them.
+/// Stubs that listen on ports that the system chose. Dropping them ends them.
 #[derive(Debug)]
 pub struct Stubs {
     addresses: Vec<SocketAddr>,
-    /// Each serves until it is dropped.
+    /// The tasks that serve the stubs until they are dropped.
     _servers: JoinSet<()>,
 }
 
 impl Stubs {
-    /// Must be called within a runtime, which serves them.
+    /// Starts stubs that listen. Call it within a runtime, which then serves them.
     ///
     /// # Errors
-    /// If there are no such rows, or no more files may be open.
+    /// Returns an error if rows with these options are not possible, or if no more files may be
+    /// open.
     pub async fn listen(options: &StubOptions) -> Result<Self> {
         let service = StubService::new(Arc::new(Answer::encode(options).await?));
         let mut addresses = Vec::with_capacity(options.count);
@@ -106,7 +110,7 @@ impl Stubs {
         })
     }
 
-    /// Where they listen.
+    /// Returns the addresses of the stubs.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

@@ -1,4 +1,4 @@
-//! The process that stubs run in.
+//! Starts the process that stubs run in.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::StubOptions;
 use crate::process::Process;
 
-/// Stubs in a process of their own. Dropping it ends them.
+/// A process that runs stubs. Dropping it ends the process.
 #[derive(Debug)]
 pub struct StubProcess {
     options: StubOptions,
@@ -17,10 +17,12 @@ pub struct StubProcess {
 }
 
 impl StubProcess {
-    /// Starts it; `program` is `volary-fleet`. All stubs listen when this returns.
+    /// Starts the process. `program` is the path of `volary-fleet`. All stubs listen when this
+    /// returns.
     ///
     /// # Errors
-    /// If it ends instead: its log is this process'.
+    /// Returns an error if the process ends instead. Its log goes to the standard error of this
+    /// process.
     pub fn start(program: &Path, options: StubOptions) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("stubs").args(options.arguments());
@@ -33,12 +35,12 @@ impl StubProcess {
         })
     }
 
-    /// What was asked for.
+    /// Returns the options of the stubs.
     pub fn options(&self) -> &StubOptions {
         &self.options
     }
 
-    /// Where the stubs listen: `host:port`.
+    /// Returns the addresses of the stubs, as `host:port`.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }

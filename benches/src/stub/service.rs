@@ -15,18 +15,18 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::answer::Answer;
 
-/// The ticket of a client of Flight SQL.
+/// The ticket that a Flight SQL client gets.
 const OF_CLIENT: &[u8] = b"of a client";
 
-/// Answers every DoGet in the same way, and of Flight SQL what a prepared statement takes: it is prepared, bound and planned without looking
-/// at it.
+/// Answers every DoGet in the same way. It also answers the Flight SQL calls of a prepared
+/// statement: the statement is prepared, bound and planned, and its content is ignored.
 #[derive(Debug, Clone)]
 pub struct StubService {
     answer: Arc<Answer>,
 }
 
 impl StubService {
-    /// With this answer.
+    /// Creates a service with this answer.
     pub fn new(answer: Arc<Answer>) -> Self {
         Self { answer }
     }

@@ -1,4 +1,4 @@
-//! The 22 queries of TPC-H, beside Ballista.
+//! Compares the 22 queries of TPC-H with Ballista.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) const TABLE: Table = Table {
 };
 
 async fn run(bench: &Bench) -> Result<Vec<Measured>> {
-    // Before anything that takes long.
+    // This check comes before everything that takes long.
     let programs = Programs::find(&bench.ballista)?;
     let mut loaded = Loaded::start(bench).await?;
     let layout = Layout {
@@ -38,21 +38,21 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// A cluster of Ballista, and a session at its scheduler.
+/// A cluster of Ballista, and a session with its scheduler.
 struct Ballista {
     client: Client,
     cluster: Cluster,
 }
 
 impl Ballista {
-    /// Over the files that were loaded.
+    /// Starts the cluster, and creates tables over the Parquet files that were loaded.
     async fn start(layout: &Layout, data: &Path) -> Result<Self> {
         let cluster = Cluster::start(layout).await?;
         let client = Client::connect(&format!("grpc://{}", cluster.address()))
             .await
             .context("Ballista's scheduler gives no session")?;
         let mut ballista = Self { client, cluster };
-        // Other processes read them.
+        // The path must be absolute, because other processes read the files.
         let data = std::path::absolute(data)?;
         for table in tpch::tables() {
             let file = data.join(format!("{table}.parquet"));
@@ -71,10 +71,11 @@ impl Engine for Ballista {
 
     fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>> {
         async move {
-            // It announces the columns of another stage of the query now and then.
+            // Ballista sometimes announces the columns of another stage of the query. `count`
+            // accepts that.
             let answer = self.client.count(sql).await;
             if answer.is_err() {
-                // A process that has ended, for want of memory say, is the better reason.
+                // If a process has ended, for example for lack of memory, that is the better error.
                 self.cluster.ensure_runs()?;
             }
             Ok(answer?)

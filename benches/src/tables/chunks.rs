@@ -1,4 +1,4 @@
-//! Rows and chunks: what a message carries, and what that costs.
+//! Measures how the number of rows in a message affects its cost.
 
 use anyhow::Result;
 use futures::FutureExt;
@@ -22,9 +22,9 @@ pub(super) const TABLE: Table = Table {
 
 const ROW_BYTES: [usize; 4] = [48, 141, 723, 4_096];
 const ROWS: [usize; 4] = [1, 30, 1_000, 65_536];
-/// What gateways take by default, less what Arrow adds.
+/// Maximum payload of a message: the default limit of gateways, less what Arrow adds.
 const MAX_MESSAGE_BYTES: usize = (256 << 20) - (1 << 20);
-/// Rows of the batches that operators give.
+/// Number of rows in the batches that operators produce.
 const OPERATORS_ROWS: usize = 8_192;
 const METRIC: &str = "mb_per_s";
 
@@ -66,14 +66,14 @@ async fn of_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// So many that a turn takes long enough, and not too long.
+/// Returns the number of batches in a turn. A turn then takes long enough, but not too long.
 fn batches(bench: &Bench, batch_bytes: usize) -> usize {
     let bytes = bench.size.pick(1 << 20, 16 << 20, 256 << 20);
     let most = bench.size.pick(50, 2_000, 20_000);
     (bytes / batch_bytes).clamp(1, most)
 }
 
-/// Without `rows`, of our own chunking.
+/// Returns the label of a variant. `rows` is `None` for Volary's own chunking.
 fn label(row_bytes: usize, rows: Option<usize>) -> Label {
     let label = match rows {
         Some(rows) => Label::new(format!("{row_bytes} bytes × {rows}")).with("rows", rows),
@@ -84,7 +84,8 @@ fn label(row_bytes: usize, rows: Option<usize>) -> Label {
         .with("chunked", rows.is_none())
 }
 
-/// The last one is our own chunking.
+/// Sets the variant that Volary's own chunking is compared with: the fastest fixed size. Volary's
+/// own chunking is the last variant.
 fn compare_with_fastest(measured: &mut [Measured]) {
     let Some((chunked, fixed)) = measured.split_last_mut() else {
         return;

@@ -1,4 +1,4 @@
-//! Many clients with small and large questions.
+//! Measures many clients that ask small and large questions at the same time.
 
 use anyhow::{Result, ensure};
 use futures::FutureExt;
@@ -20,7 +20,7 @@ pub(super) const TABLE: Table = Table {
     run: |bench| run(bench).boxed_local(),
 };
 
-/// Of these many questions one is a GROUP BY and one a JOIN.
+/// Length of the cycle of questions. One question of a cycle is a GROUP BY, and one is a JOIN.
 const CYCLE: usize = 10;
 const GROUPS: usize = 1_000;
 const SHARDS: usize = 16;
@@ -64,10 +64,10 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// How long clients wait for their answers, by kind of question.
+/// Measures how long clients wait for their answers, by kind of question.
 struct Mix {
     clients: Clients<Mixed>,
-    /// Of each client, in a turn.
+    /// The number of questions that each client asks in a turn.
     questions: usize,
 }
 
@@ -98,7 +98,8 @@ impl Measure for Mix {
 /// A client that asks all kinds of questions.
 struct Mixed {
     client: Client,
-    /// So that not all ask the large ones at the same time.
+    /// The position in the cycle at which the client begins. The positions differ, so that not all
+    /// clients ask the large questions at the same time.
     begins_at: usize,
     rows: usize,
 }

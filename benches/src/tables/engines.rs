@@ -1,4 +1,4 @@
-//! The queries of TPC-H, in turns on the cluster and in another engine.
+//! Runs the TPC-H queries in turns on the cluster and in another engine.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,15 +14,16 @@ use crate::interleaved::{Candidate, Measure, in_turns};
 use crate::results::{Label, Measured, Sample};
 
 const METRIC: &str = "total_ms";
-/// A query that takes longer will not end: a table is to fail then, not to wait for good.
+/// Longest time of a query. A query that takes longer is assumed never to end, and the table fails
+/// instead of waiting forever.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Something that answers SQL.
+/// An engine that answers SQL.
 pub(super) trait Engine {
-    /// Its name, which no other engine of a table has.
+    /// The name of the engine, which is unique in a table.
     const NAME: &'static str;
 
-    /// Runs a query, and takes its rows until the last one. Returns how many there are.
+    /// Runs a query and reads all its rows. Returns the number of rows.
     fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>>;
 }
 
@@ -34,10 +35,12 @@ impl Engine for Loaded {
     }
 }
 
-/// Measures the queries that the bench asks for, one after another, each in turns on the cluster and in the other engine; and their sum.
+/// Measures the queries that the bench selects, one after another. Each query runs in turns on the
+/// cluster and in the other engine. Also returns the sum over all queries.
 ///
 /// # Errors
-/// Those of the engines; if one takes ten minutes for a query; if the rows of a query are not as many in both.
+/// Returns the errors of the engines. Returns an error if an engine takes ten minutes for a query,
+/// or if the engines return different numbers of rows.
 pub(super) async fn compare<E: Engine>(
     bench: &Bench,
     cluster: &mut Loaded,
@@ -74,7 +77,7 @@ pub(super) async fn compare<E: Engine>(
     Ok(measured)
 }
 
-/// The queries, by name.
+/// Returns the names of the queries with their texts.
 fn queries(options: &Tpch) -> Result<Vec<(String, String)>> {
     let names = (1..=22).map(|number| format!("q{number:02}"));
     names
@@ -88,7 +91,7 @@ fn queries(options: &Tpch) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Ours and that of the other engine.
+/// Returns the label of the cluster and that of the other engine.
 fn labels(query: &str, other: &str, scale: f64) -> [Label; 2] {
     let [ours, theirs] = [Loaded::NAME, other].map(|engine| {
         Label::new(format!("{query}, {engine}"))
@@ -99,7 +102,7 @@ fn labels(query: &str, other: &str, scale: f64) -> [Label; 2] {
     [ours.beside(theirs.name.clone()), theirs]
 }
 
-/// The sum over all queries, turn by turn.
+/// Returns the sum over all queries for each turn.
 fn totals(measured: &[Measured], other: &str, scale: f64) -> Vec<Measured> {
     let mut sums: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for variant in measured {
@@ -132,7 +135,7 @@ fn totals(measured: &[Measured], other: &str, scale: f64) -> Vec<Measured> {
 struct Query<'a, E> {
     engine: &'a mut E,
     sql: &'a str,
-    /// How many rows it has.
+    /// The number of rows in the answer.
     rows: &'a Cell<usize>,
 }
 

@@ -1,11 +1,11 @@
-//! What the tables that read EXPLAIN's text share.
+//! Reads the text of EXPLAIN.
 
 use anyhow::{Context, Result};
 use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use bytesize::ByteSize;
 
-/// All that is shown.
+/// Returns all values of the rows as text.
 pub(super) fn text(rows: &RecordBatch) -> Result<String> {
     let mut text = String::new();
     for column in rows.columns() {
@@ -17,7 +17,7 @@ pub(super) fn text(rows: &RecordBatch) -> Result<String> {
     Ok(text)
 }
 
-/// The size that a text begins with: `97.3 KiB`.
+/// Returns the size at the start of a text, such as `97.3 KiB`.
 pub(super) fn size(text: &str) -> Result<u64> {
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
     let unit = text.trim_start_matches(is_number);

@@ -1,4 +1,4 @@
-//! Thousands of workers, three ways.
+//! Reads from thousands of workers in three ways.
 
 use anyhow::Result;
 use futures::FutureExt;
@@ -18,7 +18,7 @@ pub(super) const TABLE: Table = Table {
     run: |bench| run(bench).boxed_local(),
 };
 
-/// What a worker answers.
+/// The answer of a worker.
 #[derive(Clone, Copy)]
 struct Answer {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! The floor: what a gateway's query over all workers costs, beside what the transport alone costs.
+//! Compares the cost of a gateway's query over all workers with the cost of the transport alone.
 
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,14 @@ pub(super) const TABLE: Table = Table {
     run: |bench| run(bench).boxed_local(),
 };
 
-/// Not on the shard key, so that no worker is pruned, and no statistics answer it.
+/// The filter is not on the shard key, so that no worker is pruned, and no statistics can answer
+/// the query.
 const SQL: &str = "SELECT count(*) FROM t WHERE v > 0";
 const ROWS_PER_WORKER: usize = 10;
 const CHARACTERS: usize = 32;
-/// A count.
+/// Size of the answer of a worker, which is a count.
 const ANSWER_BYTES: usize = 8;
-/// As EXPLAIN ANALYZE names it.
+/// Label of the plan's size in EXPLAIN ANALYZE.
 const PLAN_BYTES: &str = "plan_bytes=";
 const BARE: &str = "bare DoGets";
 
@@ -90,12 +91,12 @@ fn bare_sample(reading: &Reading) -> Sample {
         .with("total_ms", reading.total_ms)
 }
 
-/// The statement, again and again, in a session.
+/// Runs the statement again and again in a session.
 struct Queries {
     gateway: Observed,
     client: Client,
     times: u32,
-    /// For so long it is looked at what the gateway does when nobody asks.
+    /// The time for which the idle gateway is observed.
     idle: Duration,
 }
 
@@ -128,7 +129,7 @@ impl Measure for Queries {
     }
 }
 
-/// What was sent of the plan, in all gathers together.
+/// Returns how many bytes of the plan all gathers have sent together.
 fn plan_bytes(explained: &str) -> Result<u64> {
     let mut sizes = explained.split(PLAN_BYTES).skip(1).map(size).peekable();
     if sizes.peek().is_none() {

@@ -1,4 +1,5 @@
-//! Memory per group: what a gateway holds of groups that no worker has alone.
+//! Measures how much memory a gateway needs per group, when the rows of a group are spread over the
+//! workers.
 
 use std::time::Instant;
 
@@ -24,10 +25,10 @@ pub(super) const TABLE: Table = Table {
 
 const ROWS_PER_GROUP: u64 = 2;
 const SHARDS: usize = 16;
-/// A worker sorts its part of them in its memory.
+/// Number of rows of an INSERT. Each worker sorts its part of the rows in memory.
 const ROWS_PER_INSERT: usize = 20_000_000;
 const LIMIT: &str = "256MiB";
-/// Lets jemalloc give freed memory back at once.
+/// The environment variable that makes jemalloc return freed memory to the system at once.
 const GIVE_BACK: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0");
 
 async fn run(bench: &Bench) -> Result<Vec<Measured>> {
@@ -81,7 +82,7 @@ async fn of_groups(bench: &Bench, groups: u64) -> Result<Vec<Measured>> {
     in_turns(bench.long_turns(), candidates).await
 }
 
-/// The statement at a gateway that has merged nothing so far.
+/// Runs the statement on a gateway that has just started.
 struct Merge<'a> {
     layout: &'a Layout,
     groups: u64,
@@ -119,7 +120,7 @@ impl Measure for Merge<'_> {
     }
 }
 
-/// All aggregates are used, so that none is left out.
+/// Returns the statement. The outer query uses all aggregates, so that the planner removes none.
 fn statement(condition: &str) -> String {
     format!(
         "SELECT count(*), sum(c), sum(s), sum(m) FROM (SELECT k, count(*) AS c, sum(v) AS s, min(w) AS m FROM t {condition} GROUP BY k) AS g"

@@ -1,4 +1,4 @@
-//! Loading, beside plain Parquet writing.
+//! Compares loading with plain Parquet writing.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// How many rows are loaded in a turn.
+/// Returns the number of rows that a turn loads.
 async fn rows(client: &mut Client) -> Result<i64> {
     let counted = client.collect("SELECT count(*) FROM lineitem").await?;
     Ok(counted.column(0).as_primitive::<Int64Type>().value(0))
@@ -63,7 +63,7 @@ fn sample(rows: i64, took: Duration) -> Sample {
         .with("rows_per_s", rows as f64 / took.as_secs_f64())
 }
 
-/// COPY into an empty table, which is dropped then.
+/// Copies a file into an empty table. The table is then dropped.
 struct CopyFrom<'a> {
     client: &'a mut Client,
     source: &'a str,
@@ -73,7 +73,7 @@ struct CopyFrom<'a> {
 impl Measure for CopyFrom<'_> {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
-            // Of a run that was ended.
+            // An interrupted run may have left the table behind.
             self.client.collect("DROP TABLE IF EXISTS copied").await?;
             let create = "CREATE TABLE copied WITH (shard_key = 'l_orderkey') AS SELECT * FROM lineitem WHERE false";
             self.client.collect(create).await?;
@@ -88,7 +88,7 @@ impl Measure for CopyFrom<'_> {
     }
 }
 
-/// DataFusion's copy of a file into another one.
+/// Copies a file into another file with DataFusion.
 struct PlainWriting<'a> {
     source: &'a str,
     out: PathBuf,

@@ -1,4 +1,4 @@
-//! TPC-H: Parquet files, and an embedded cluster that they are loaded into.
+//! Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,20 @@ use crate::bench::Bench;
 
 const SCHEMA: &str = include_str!("../../../tests/queries/tpch/schema.sql");
 
-/// The cluster, in this process: both sides of a comparison have the same allocator and the same processors.
+/// An embedded cluster with TPC-H data. It runs in this process, so that both sides of a comparison
+/// have the same allocator and the same processors.
 #[derive(Debug)]
 pub(super) struct Loaded {
     cluster: LocalCluster,
     pub(super) client: Client,
-    /// Where the Parquet files are.
+    /// The directory of the Parquet files.
     pub(super) data: PathBuf,
     pub(super) scale: f64,
 }
 
 impl Loaded {
-    /// Makes the files and loads them, if an earlier table or run has not.
+    /// Starts the cluster. Generates and loads the files unless an earlier table or run has done
+    /// so.
     pub(super) async fn start(bench: &Bench) -> Result<Self> {
         let scale = bench.tpch.scale;
         let scale = scale.unwrap_or(bench.size.pick(0.001, 0.05, 1.0));
@@ -65,7 +67,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Stops it in an orderly way.
+    /// Stops the cluster in an orderly way.
     pub(super) async fn shutdown(self) {
         drop(self.client);
         self.cluster.shutdown().await;

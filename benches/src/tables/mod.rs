@@ -1,6 +1,7 @@
-//! The experiments, each a table of variants that are measured side by side.
+//! The experiments. Each is a table of variants that are measured side by side.
 //!
-//! A file of a table says what its variants are and what they do once; turns, results and reports are the same for all.
+//! The file of a table defines its variants and what a variant does in one turn. Turns, results and
+//! reports are the same for all tables.
 
 mod ballista;
 mod chunks;
@@ -30,16 +31,16 @@ use crate::results::{Measured, TableResults};
 /// An experiment.
 #[derive(Debug)]
 pub struct Table {
-    /// Its name: on the command line, and of the file of its results.
+    /// The name of the table on the command line. The file of its results has the same name.
     pub name: &'static str,
-    /// Its title.
+    /// The title of the table.
     pub title: &'static str,
-    /// What is done, and how.
+    /// What is measured, and how.
     pub method: &'static str,
     run: fn(&Bench) -> LocalBoxFuture<'_, Result<Vec<Measured>>>,
 }
 
-/// All of them.
+/// All tables.
 pub const ALL: [Table; 12] = [
     chunks::TABLE,
     readers::TABLE,
@@ -55,10 +56,11 @@ pub const ALL: [Table; 12] = [
     load::TABLE,
 ];
 
-/// The tables of these names, in their order here; all if there are no names.
+/// Returns the tables with these names, in the order of [`ALL`]. Returns all tables if there are no
+/// names.
 ///
 /// # Errors
-/// If there is no table of a name.
+/// Returns an error if a name is not the name of a table.
 pub fn chosen(names: &[String]) -> Result<Vec<Table>> {
     for name in names {
         let known = ALL.iter().any(|table| table.name == name);
@@ -73,10 +75,10 @@ pub fn chosen(names: &[String]) -> Result<Vec<Table>> {
 }
 
 impl Table {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// Those of its variants.
+    /// Returns the errors of the variants.
     pub async fn run(&self, bench: &Bench) -> Result<TableResults> {
         let variants = (self.run)(bench).await?;
         Ok(TableResults {

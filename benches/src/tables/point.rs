@@ -1,4 +1,4 @@
-//! A point query, beside a bare Flight call.
+//! Compares a point query with a bare Flight call.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) const TABLE: Table = Table {
 const SQL: &str = "SELECT k, v, s FROM t WHERE k = ?";
 const CLIENTS: [usize; 3] = [1, 8, 64];
 const ROWS_PER_WORKER: usize = 10;
-/// Of a row: two numbers and a text.
+/// Size of a row: two numbers and a text.
 const ROW_BYTES: usize = 48;
 const CHARACTERS: usize = ROW_BYTES - 16;
 
@@ -83,10 +83,10 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// How long clients wait for their answers.
+/// Measures how long clients wait for their answers.
 struct Latencies<C> {
     clients: Clients<C>,
-    /// Of each client, in a turn.
+    /// The number of questions that each client asks in a turn.
     questions: usize,
 }
 
@@ -117,11 +117,11 @@ impl<C: Ask> Measure for Latencies<C> {
     }
 }
 
-/// A prepared statement at a gateway, or at a stub.
+/// A prepared statement at a gateway or at a stub.
 struct Prepared {
     client: FlightSqlServiceClient<Transport>,
     statement: PreparedStatement<Transport>,
-    /// Keys are 1 to this one.
+    /// The largest key. The smallest is 1.
     last_key: usize,
 }
 
@@ -156,7 +156,7 @@ impl Prepared {
 
 impl Ask for Prepared {
     fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
-        // Neighbours are on different workers anyway: keys are hashed.
+        // Consecutive keys are on different workers anyway, because keys are hashed.
         let key = (number % self.last_key + 1) as i64;
         ("point", self.row_of(key).boxed())
     }

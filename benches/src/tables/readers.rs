@@ -1,4 +1,4 @@
-//! Readers: what more partitions of a gather are worth.
+//! Measures what more partitions of a gather are worth.
 
 use anyhow::Result;
 use futures::FutureExt;

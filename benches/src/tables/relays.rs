@@ -1,4 +1,4 @@
-//! Relays: what it is worth that workers merge the rows of others for the gateway.
+//! Measures what is gained if some workers merge the rows of others for the gateway.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,18 +26,20 @@ pub(super) const TABLE: Table = Table {
     run: |bench| run(bench).boxed_local(),
 };
 
-/// Each number of relays has its own connections between workers, with a file at both ends: where a process may open 20,000 files, two
+/// Number of worker processes. Each number of relays has its own connections between workers, and a
+/// connection takes a file at both ends. With a limit of 20,000 open files per process, two
 /// processes are too few.
 const HOSTS: usize = 4;
 const OFF: &str = "off";
 const AUTO: &str = "auto";
 const FEW_GROUPS: usize = 10;
-/// Of each worker.
+/// Number of groups of each worker that no other worker has.
 const DIFFERENT_GROUPS: usize = 100;
 const TOP: usize = 100;
-/// As EXPLAIN names it.
+/// Name of the gather in EXPLAIN.
 const GATHER: &str = "GatherExec: ";
-/// As EXPLAIN ANALYZE names them: the smallest stream's, those of the one in the middle, the largest one's.
+/// Label of the received bytes in EXPLAIN ANALYZE. It is followed by the bytes of the smallest, the
+/// median and the largest stream.
 const BYTES: &str = " bytes=";
 
 async fn run(bench: &Bench) -> Result<Vec<Measured>> {
@@ -80,8 +82,9 @@ async fn of_statement(
     in_turns(bench.long_turns(), candidates).await
 }
 
-/// Statements that make a table `t` with a shard for each worker. Each worker has so many rows: one of each `many`, which counts from 0;
-/// `few` is its last digit, and `v` counts all rows from 0, so that neighbours are on different workers.
+/// Returns the statements that create a table `t` with a shard and `rows` rows for each worker. On
+/// each worker, `many` counts the rows from 0, and `few` is the last digit of `many`. `v` counts
+/// the rows of all workers from 0, so that neighbouring values are on different workers.
 fn table(workers: usize, rows: usize) -> Result<[String; 2]> {
     let keys = keys(workers)?.into_iter().enumerate();
     let chosen: Vec<_> = keys
@@ -99,7 +102,8 @@ fn table(workers: usize, rows: usize) -> Result<[String; 2]> {
     ])
 }
 
-/// A shard key for each shard: keys that only count would leave workers with few rows, and some with none.
+/// Returns a shard key for each shard. With consecutive keys, some workers would have few rows, and
+/// some none.
 fn keys(shards: usize) -> Result<Vec<i64>> {
     let count = u32::try_from(shards)?;
     let mut keys = BTreeMap::new();
@@ -112,7 +116,7 @@ fn keys(shards: usize) -> Result<Vec<i64>> {
     Ok(keys.into_values().collect())
 }
 
-/// How sessions set their relays; the first one is what the others are compared with.
+/// Returns the settings of relays to compare. The other settings are compared with the first one.
 fn settings(workers: usize) -> Vec<String> {
     let root = workers.isqrt();
     let mut counts = [root / 3, root, root * 3]
@@ -125,17 +129,17 @@ fn settings(workers: usize) -> Vec<String> {
         .collect()
 }
 
-/// A statement, and what is known of it.
+/// A statement, with the size of its answer and how often it runs.
 struct Statement {
     name: String,
     sql: String,
-    /// Of its answer.
+    /// The number of rows in the answer.
     rows: usize,
-    /// How often it is asked in a turn.
+    /// The number of times that the statement runs in a turn.
     times: u32,
 }
 
-/// Over a table with so many rows of each worker.
+/// Returns the statements over a table that has `rows` rows for each worker.
 fn statements(size: Size, rows: usize) -> [Statement; 5] {
     let (often, seldom) = (size.pick(2, 4, 6), size.pick(1, 2, 3));
     let statement = |name: String, sql: String, rows: usize, times: u32| Statement {
@@ -195,7 +199,7 @@ fn name(statement: &Statement, setting: &str, relays: usize) -> String {
     format!("{}, relays: {setting} ({relays})", statement.name)
 }
 
-/// A session whose statements have such relays.
+/// A session with a setting of relays.
 struct Session {
     client: Client,
     setting: String,
@@ -215,13 +219,13 @@ struct Processes {
     hosts: Vec<Observed>,
 }
 
-/// What they had done at some time.
+/// The work that the processes of a fleet had done at some time.
 struct FleetWork {
     gateway: Work,
     hosts: Vec<Work>,
 }
 
-/// Processor time that they took between two times.
+/// The processor time of the processes of a fleet between two times.
 struct Taken {
     gateway: Duration,
     workers: Duration,
@@ -256,7 +260,7 @@ impl FleetWork {
     }
 }
 
-/// A statement in a session, again and again.
+/// Runs a statement in a session again and again.
 struct Queries<'a> {
     client: &'a mut Client,
     statement: &'a Statement,
@@ -266,7 +270,8 @@ struct Queries<'a> {
 impl Measure for Queries<'_> {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
-            // First, as others had their turns since: what is measured then is as warm for all.
+            // Other variants have run since the last turn. This first statement makes the session
+            // equally warm in all variants.
             let analysed = explained(self.client, "EXPLAIN ANALYZE", self.statement).await?;
             let streams = Gathering::of(&analysed)?.streams() as f64;
             let received = median_bytes(&analysed)? as f64 * streams;
@@ -289,7 +294,7 @@ impl Measure for Queries<'_> {
     }
 }
 
-/// How long the answer takes.
+/// Returns how long the answer takes, in milliseconds.
 async fn answer_ms(client: &mut Client, statement: &Statement) -> Result<f64> {
     let started = Instant::now();
     let answer = client.collect(&statement.sql).await?;
@@ -304,7 +309,7 @@ async fn answer_ms(client: &mut Client, statement: &Statement) -> Result<f64> {
     Ok(took.as_secs_f64() * 1e3)
 }
 
-/// What EXPLAIN, or EXPLAIN ANALYZE, shows of a statement.
+/// Returns the text of EXPLAIN or EXPLAIN ANALYZE for a statement.
 async fn explained(client: &mut Client, explain: &str, statement: &Statement) -> Result<String> {
     let shown = client
         .collect(&format!("{explain} {}", statement.sql))
@@ -312,16 +317,16 @@ async fn explained(client: &mut Client, explain: &str, statement: &Statement) ->
     text(&shown)
 }
 
-/// Who is asked for the rows of a statement.
+/// The number of workers and relays of a gather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gathering {
     workers: usize,
-    /// 0 if the gateway asks all workers by itself.
+    /// The number of relays, or 0 if the gateway itself asks all workers.
     relays: usize,
 }
 
 impl Gathering {
-    /// As EXPLAIN shows it.
+    /// Reads the numbers from the text of EXPLAIN.
     fn of(explained: &str) -> Result<Self> {
         let shown = gather(explained)?.lines().next().unwrap_or_default();
         let number = |key: &str| {
@@ -334,7 +339,7 @@ impl Gathering {
         })
     }
 
-    /// Those that the gateway reads.
+    /// Returns the number of streams that the gateway reads.
     fn streams(self) -> usize {
         if self.relays > 0 {
             self.relays
@@ -344,14 +349,14 @@ impl Gathering {
     }
 }
 
-/// What a gateway receives in the stream in the middle.
+/// Returns the bytes of the median stream that the gateway receives.
 fn median_bytes(explained: &str) -> Result<u64> {
     let sizes = gather(explained)?.split_once(BYTES);
     let median = sizes.and_then(|(_, sizes)| sizes.split('/').nth(1));
     size(median.with_context(|| format!("EXPLAIN ANALYZE does not say{BYTES}: {explained}"))?)
 }
 
-/// What is said of the gather, and of all that comes after it.
+/// Returns the text from the description of the gather to the end.
 fn gather(explained: &str) -> Result<&str> {
     let (_, gather) = explained
         .split_once(GATHER)

@@ -1,4 +1,4 @@
-//! A fleet with rows, for the tables that ask a gateway.
+//! Runs a fleet with rows, for the tables that query a gateway.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,10 @@ use crate::fleet::host::WORKER_MEMORY;
 use crate::fleet::{Fleet, FleetOptions};
 use crate::procfs::Observed;
 
-/// Processes of a fleet of many workers.
+/// Number of worker processes of a fleet with many workers.
 const HOSTS: usize = 2;
-/// Workers where few are meant, each in a process of its own, and what each may hold.
+/// Number of workers of a small fleet. Each has a process of its own, and may hold
+/// [`MEMORY_OF_FEW`].
 const FEW: usize = 4;
 const MEMORY_OF_FEW: MemorySize = MemorySize::Bytes(1 << 30);
 
@@ -23,7 +24,7 @@ pub(super) struct Layout {
     options: FleetOptions,
 }
 
-/// One that runs, and a session at its gateway.
+/// A fleet that runs, and a session with its gateway.
 #[derive(Debug)]
 pub(super) struct Running {
     fleet: Fleet,
@@ -31,17 +32,17 @@ pub(super) struct Running {
 }
 
 impl Layout {
-    /// So many workers, in few processes.
+    /// Creates a fleet of `workers` workers, in few processes.
     pub(super) fn many(bench: &Bench, name: &str, workers: usize) -> Self {
         Self::many_in(bench, name, workers, HOSTS)
     }
 
-    /// The same, in so many processes.
+    /// Creates a fleet of `workers` workers, in `hosts` processes.
     pub(super) fn many_in(bench: &Bench, name: &str, workers: usize, hosts: usize) -> Self {
         Self::new(bench, bench.scratch(name), workers, hosts, WORKER_MEMORY)
     }
 
-    /// A small cluster of larger workers.
+    /// Creates a small fleet of larger workers.
     pub(super) fn few(bench: &Bench, name: &str) -> Self {
         Self::new(bench, bench.scratch(name), FEW, FEW, MEMORY_OF_FEW)
     }
@@ -65,26 +66,27 @@ impl Layout {
         }
     }
 
-    /// The same, whose gateway has this environment variable.
+    /// Adds an environment variable for the gateway.
     pub(super) fn with_environment(mut self, name: &'static str, value: &'static str) -> Self {
         self.options.gateway_environment.push((name, value));
         self
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub(super) fn workers(&self) -> usize {
         self.options.workers
     }
 
-    /// Starts it. Must be called within the I/O runtime.
+    /// Starts the fleet. Call it within the I/O runtime.
     pub(super) async fn start(&self) -> Result<Running> {
         let fleet = Fleet::start(&self.options)?;
         let client = Client::connect(&format!("grpc://{}", fleet.address())).await?;
         Ok(Running { fleet, client })
     }
 
-    /// Starts it, and makes a table `t` (k BIGINT, v BIGINT, s VARCHAR) with a shard for each worker and so many rows: `k` and `v` count
-    /// from 1, and `s` has so many characters, which are different in each row.
+    /// Starts the fleet and creates a table `t` (k BIGINT, v BIGINT, s VARCHAR) with a shard for
+    /// each worker and `rows` rows. `k` and `v` count from 1. `s` has `characters` characters, and
+    /// is different in each row.
     pub(super) async fn start_with_rows(&self, rows: usize, characters: usize) -> Result<Running> {
         let mut running = self.start().await?;
         running
@@ -103,7 +105,7 @@ impl Layout {
 }
 
 impl Running {
-    /// Runs statements, one after another.
+    /// Runs statements one after another.
     pub(super) async fn run(&mut self, statements: &[String]) -> Result<()> {
         for statement in statements {
             self.client.collect(statement).await?;
@@ -111,22 +113,22 @@ impl Running {
         Ok(())
     }
 
-    /// Where clients connect: `host:port`.
+    /// Returns the address that clients connect to, as `host:port`.
     pub(super) fn address(&self) -> &str {
         self.fleet.address()
     }
 
-    /// The gateway's process.
+    /// Returns the gateway's process.
     pub(super) fn gateway(&self) -> Observed {
         Observed::of(self.fleet.gateway_pid())
     }
 
-    /// The processes of the workers.
+    /// Returns the processes of the workers.
     pub(super) fn hosts(&self) -> Vec<Observed> {
         self.fleet.host_pids().map(Observed::of).collect()
     }
 
-    /// Ends it in an orderly way.
+    /// Ends the fleet in an orderly way.
     pub(super) fn shutdown(self) -> Result<()> {
         drop(self.client);
         self.fleet.shutdown()

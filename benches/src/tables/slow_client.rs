@@ -1,4 +1,5 @@
-//! Gateway memory by fan-out: what a gateway holds of a large result that its client reads slowly.
+//! Measures how much of a large result a gateway holds while a client reads it slowly, by the
+//! number of workers.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ pub(super) const TABLE: Table = Table {
 };
 
 const LIMIT: &str = "256MiB";
-/// Beside two numbers.
+/// Length of the text in a row. The row also has two numbers.
 const CHARACTERS: usize = 707;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,7 +49,7 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     in_turns(bench.long_turns(), candidates.collect()).await
 }
 
-/// Reads slowly, for some time, and goes away.
+/// Reads slowly for some time, and then disconnects.
 struct SlowClient<'a> {
     layout: &'a Layout,
     reading_time: Duration,

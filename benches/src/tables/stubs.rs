@@ -1,4 +1,4 @@
-//! What the tables that read from stubs share.
+//! Starts stubs and readers for the tables that read from stubs.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::reading::{Reader, Reading, Way};
 use crate::results::Sample;
 use crate::stub::{StubOptions, StubProcess};
 
-/// Reads from stubs in its turn.
+/// Reads from stubs in each turn.
 pub(super) struct Reads<F> {
     reader: Reader,
     times: u32,
@@ -20,7 +20,7 @@ pub(super) struct Reads<F> {
 }
 
 impl<F: Fn(&Reading) -> Sample> Reads<F> {
-    /// So many times in a turn, of which `sample` gets the average.
+    /// Creates the work of reading `times` times in a turn. `sample` receives the average.
     pub(super) fn new(reader: Reader, times: u32, sample: F) -> Self {
         Self {
             reader,
@@ -55,7 +55,7 @@ pub(super) fn reader(
     Reader::start(&bench.fleet_program, stubs, way, partitions)
 }
 
-/// Megabytes (10⁶ bytes) of payload per second.
+/// Returns megabytes (10⁶ bytes) of payload per second.
 pub(super) fn mb_per_s(reading: &Reading, row_bytes: usize) -> f64 {
     let bytes = reading.rows as f64 * row_bytes as f64;
     bytes / 1e6 / (reading.total_ms / 1e3).max(1e-9)

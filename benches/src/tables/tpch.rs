@@ -1,4 +1,4 @@
-//! The 22 queries of TPC-H, beside one DataFusion process.
+//! Compares the 22 queries of TPC-H with one DataFusion process.
 
 use std::path::Path;
 
@@ -29,11 +29,11 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     Ok(measured)
 }
 
-/// One DataFusion process, which is this one.
+/// DataFusion in this process.
 struct DataFusion(SessionContext);
 
 impl DataFusion {
-    /// Over the files that were loaded.
+    /// Creates tables over the Parquet files that were loaded.
     async fn over(data: &Path) -> Result<Self> {
         let context = SessionContext::new();
         for table in tpch::tables() {

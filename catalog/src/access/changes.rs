@@ -1,4 +1,4 @@
-//! Creating, changing and dropping users, roles and tokens; granting and revoking.
+//! Creates, changes and drops users, roles and tokens, and grants and revokes privileges.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,54 +12,57 @@ use super::{Access, PUBLIC_ROLE};
 use crate::draft::Draft;
 use crate::{Catalog, State, name, now_ms};
 
-/// Names stand in headers, logs and tickets.
+/// Maximum length of the name of a user, role or token, in bytes. Names appear in headers, logs and
+/// tickets.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// A user or role to be created.
+/// A user or a role that is to be created.
 #[derive(Debug, Clone)]
 pub struct NewPrincipal {
-    /// Its name.
+    /// The name of the user or role.
     pub name: String,
-    /// Whether it can log in.
+    /// Whether this is a user, who can log in, or a role.
     pub kind: PrincipalKind,
-    /// What a user's password is checked against: see [`PrincipalRecord`].
+    /// The hash that a user's password is checked against: see [`PrincipalRecord`].
     pub password: Option<String>,
-    /// Whether it may do everything.
+    /// Whether the user or role has all rights.
     pub admin: bool,
-    /// What it may take at once.
+    /// The limits of what the user may use at once.
     pub limits: LimitChanges,
 }
 
-/// What becomes of a user or role; `None` leaves a thing as it is.
+/// A change to a user or role. A field that is `None` leaves its property unchanged.
 #[derive(Debug, Clone)]
 pub struct PrincipalChange {
-    /// Its name.
+    /// The name of the user or role.
     pub name: String,
-    /// Which of the two it must be.
+    /// Whether the name must be that of a user or that of a role.
     pub kind: PrincipalKind,
-    /// What its password is checked against from now on.
+    /// The new hash that the user's password is checked against.
     pub password: Option<String>,
-    /// Whether it may do everything from now on.
+    /// Whether the user or role has all rights from now on.
     pub admin: Option<bool>,
-    /// What it may take at once from now on.
+    /// The changes to the limits of what the user may use at once.
     pub limits: LimitChanges,
 }
 
-/// What is granted.
+/// What a `GRANT` or `REVOKE` statement gives or takes away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grant {
-    /// Privileges on something.
+    /// Privileges on an object.
     On(Object, BTreeSet<Privilege>),
-    /// A role, with all that it was granted.
+    /// A role, with everything that was granted to the role.
     Role(String),
 }
 
 impl Catalog {
-    /// Creates a user or a role. Returns false if there is one of this name and `if_not_exists` is set. `by`: whose statement it is.
+    /// Creates a user or a role. Returns false if `if_not_exists` is set and the user or role
+    /// exists. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`; `ALREADY_EXISTS` for a name that is taken, `INVALID_ARGUMENT` for what cannot be one, and for a first user who could not create
-    /// others; those of the store.
+    /// `PERMISSION_DENIED` if the user is not an administrator, `ALREADY_EXISTS` if the name is
+    /// taken, `INVALID_ARGUMENT` for an invalid name and for a first user who could not create
+    /// others, and the errors of the store.
     pub async fn create_principal(
         &self,
         principal: NewPrincipal,
@@ -108,11 +111,13 @@ impl Catalog {
         .await
     }
 
-    /// Changes a user or a role. Sessions of a user whose password changes are over. `by`: whose statement it is: everybody changes the own
-    /// password.
+    /// Changes a user or a role. A new password ends all sessions of the user. `by` holds the
+    /// rights of the user who runs the statement. Every user may change their own password.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`; `NOT_FOUND`; `INVALID_ARGUMENT` if nobody would be left to administer; those of the store.
+    /// `PERMISSION_DENIED` without the right to change the user, `NOT_FOUND` if the user or role
+    /// does not exist, `INVALID_ARGUMENT` if no administrator would be left, and the errors of the
+    /// store.
     pub async fn change_principal(&self, change: PrincipalChange, by: &Arc<Rights>) -> Result<()> {
         let by = Arc::clone(by);
         self.change(move |draft| {
@@ -140,10 +145,13 @@ impl Catalog {
         .await
     }
 
-    /// Forgets a user or role, with its tokens. Returns false if there is none and `if_exists` is set. `by`: whose statement it is.
+    /// Drops a user or role, with its tokens. Returns false if `if_exists` is set and the user or
+    /// role does not exist. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`; `NOT_FOUND`; `INVALID_ARGUMENT` if it owns something, or if nobody would be left to administer; those of the store.
+    /// `PERMISSION_DENIED` if the user is not an administrator, `NOT_FOUND` if the user or role
+    /// does not exist, `INVALID_ARGUMENT` if it owns a table or view or if no administrator would
+    /// be left, and the errors of the store.
     pub async fn drop_principal(
         &self,
         kind: PrincipalKind,
@@ -185,11 +193,13 @@ impl Catalog {
         .await
     }
 
-    /// Grants to users and roles, or revokes from them. `by`: whose statement it is.
+    /// Grants to users and roles, or revokes from them. `by` holds the rights of the user who runs
+    /// the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND` for a name that there is not, `PERMISSION_DENIED` if it is not theirs to give, `INVALID_ARGUMENT` for a role that
-    /// would contain itself; those of the store.
+    /// `NOT_FOUND` for a name that does not exist, `PERMISSION_DENIED` if the user has no right to
+    /// grant this, `INVALID_ARGUMENT` for a role that would contain itself, and the errors of the
+    /// store.
     pub async fn grant(
         &self,
         grants: Vec<Grant>,
@@ -229,11 +239,11 @@ impl Catalog {
         .await
     }
 
-    /// Keeps a token. `by`: whose statement it is.
+    /// Stores a new token. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` if it is for another user; `ALREADY_EXISTS` for a name that is taken, `NOT_FOUND` for a user that there is not;
-    /// those of the store.
+    /// `PERMISSION_DENIED` if the token is for another user, `ALREADY_EXISTS` if the name is taken,
+    /// `NOT_FOUND` if the user does not exist, and the errors of the store.
     pub async fn create_token(&self, token: TokenRecord, by: &Arc<Rights>) -> Result<()> {
         check_name(&token.name)?;
         let by = Arc::clone(by);
@@ -258,10 +268,12 @@ impl Catalog {
         .await
     }
 
-    /// Forgets a token: who shows it is not let in any more. `by`: whose statement it is.
+    /// Drops a token, which can then no longer be used to log in. `by` holds the rights of the user
+    /// who runs the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `PERMISSION_DENIED` if it is another one's; those of the store.
+    /// `NOT_FOUND` if the token does not exist, `PERMISSION_DENIED` if it belongs to another user,
+    /// and the errors of the store.
     pub async fn drop_token(&self, name: &str, if_exists: bool, by: &Arc<Rights>) -> Result<()> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
@@ -283,10 +295,12 @@ impl Catalog {
         .await
     }
 
-    /// Gives a table or view to another owner. `by`: whose statement it is.
+    /// Gives a table or view to another owner. `by` holds the rights of the user who runs the
+    /// statement.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `PERMISSION_DENIED` if it is not theirs to give; those of the store.
+    /// `NOT_FOUND` if the table, view or new owner does not exist, `PERMISSION_DENIED` if the user
+    /// has no right to give it to the new owner, and the errors of the store.
     pub async fn set_owner(&self, name: &str, owner: &str, by: &Arc<Rights>) -> Result<()> {
         let (name, owner, by) = (name.to_owned(), owner.to_owned(), Arc::clone(by));
         self.change(move |draft| {
@@ -294,7 +308,8 @@ impl Catalog {
             let by = state.access.now(&by)?;
             state.check_owner(&name, &by)?;
             if !by.owns(Some(&owner)) {
-                // A view reads with its owner's rights: nobody is given one that does not want it.
+                // A view reads with the rights of its owner, so nobody may make another user the
+                // owner of a view against that user's will.
                 by.check_admin("give tables and views to others than the own roles")?;
             }
             if !state.access.principals.contains_key(&owner) {
@@ -307,7 +322,7 @@ impl Catalog {
 }
 
 impl Access {
-    /// Whether there is a user who may do everything and who can log in.
+    /// Returns whether there is a user who has all rights and can log in with a password.
     fn is_administered(&self) -> bool {
         self.users().any(|user| {
             let rights = self.rights(&user.name);
@@ -316,7 +331,8 @@ impl Access {
     }
 }
 
-/// Without a user everybody may do everything; from the first one on, there is always one who may.
+/// Refuses a change that leaves no administrator. Without users, everybody may do everything. Once
+/// the first user exists, at least one user must be an administrator who can log in.
 fn check_administered(state: &State) -> Result<()> {
     if !state.cluster.secured || state.access.is_administered() {
         return Ok(());
@@ -328,7 +344,7 @@ fn check_administered(state: &State) -> Result<()> {
 
 fn check_name(name: &str) -> Result<()> {
     name::check(name)?;
-    // Basic credentials are "name:password".
+    // Basic credentials have the form "name:password", so a name cannot have a colon.
     if name.len() > MAX_NAME_BYTES || name.contains(':') {
         return Err(Error::invalid(format!(
             "{name:?} is no name of a user, a role or a token: it has 1 to {MAX_NAME_BYTES} bytes, and no colons"
@@ -360,7 +376,8 @@ fn known(state: &State, kind: PrincipalKind, name: &str) -> Result<PrincipalReco
     }
 }
 
-/// The role that everybody has is there as soon as it is granted something.
+/// Returns the user or role that is granted something. The role that everybody has gets its record
+/// when it is first granted something.
 fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
     let known = draft.state().access.principals.get(name);
     match known {
@@ -380,7 +397,8 @@ fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
     }
 }
 
-/// Tables are given by their owners, all else by administrators.
+/// Refuses a grant that `by` may not make. The owner of a table grants on that table. Only
+/// administrators grant anything else.
 fn check_may_grant(state: &State, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
         Grant::On(Object::Table(name), _) => state.check_owner(name, by),

@@ -1,14 +1,15 @@
-//! What a user may take at once.
+//! Limits what a user may use at once.
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of a user, below those of the gateway's settings; `None` is as the settings say.
+/// The limits of a user. They can only lower the limits of the gateway's settings. `None` means
+/// that only the setting applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserLimits {
-    /// Statements that run at a time.
+    /// Maximum number of statements that run at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queries: Option<u64>,
-    /// Memory that each query may hold on the gateway, in bytes.
+    /// Maximum memory that each query may hold on the gateway, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_memory: Option<u64>,
 }
@@ -19,17 +20,17 @@ impl UserLimits {
     }
 }
 
-/// What becomes of a user's limits.
+/// The changes that a statement makes to a user's limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitChanges {
-    /// That of statements that run at a time.
+    /// The change to the maximum number of statements that run at the same time.
     pub max_queries: LimitChange,
-    /// That of a query's memory, in bytes.
+    /// The change to the maximum memory of a query, in bytes.
     pub query_memory: LimitChange,
 }
 
 impl LimitChanges {
-    /// Whether all stay as they are.
+    /// Returns whether all limits stay unchanged.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -42,15 +43,15 @@ impl LimitChanges {
     }
 }
 
-/// What becomes of a limit.
+/// The change to one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitChange {
-    /// It stays as it is.
+    /// The limit stays unchanged.
     #[default]
     None,
-    /// There is none any more but that of the settings.
+    /// The user's own limit is removed, so that only the gateway's setting applies.
     Default,
-    /// It becomes this one.
+    /// The limit is set to this value.
     To(u64),
 }
 

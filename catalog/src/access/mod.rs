@@ -1,4 +1,4 @@
-//! Who may log in, and what they may do.
+//! Decides who may log in, and what they may do.
 
 mod changes;
 mod limits;
@@ -15,17 +15,18 @@ pub use rights::{Object, Privilege, Rights};
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// The role that everybody has.
+/// Name of the role that everybody has.
 pub const PUBLIC_ROLE: &str = "public";
 
-/// Users, roles and tokens as of one state of the catalog. Of two states that share it, all may do the same.
+/// Users, roles and tokens as of one state of the catalog. If two states share one `Access`, every
+/// user has the same rights in both.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     principals: BTreeMap<String, Arc<PrincipalRecord>>,
     tokens: BTreeMap<String, Arc<TokenRecord>>,
-    /// Tokens by their hash.
+    /// The tokens by the hash of their text.
     by_hash: HashMap<String, Arc<TokenRecord>>,
-    /// Of each user and role.
+    /// The rights of each user and role, by name.
     rights: HashMap<String, Arc<Rights>>,
 }
 
@@ -49,47 +50,49 @@ impl Access {
         access
     }
 
-    /// Whether there are users, so that who calls must say who it is.
+    /// Returns whether the cluster has users, in which case callers must log in.
     pub fn has_users(&self) -> bool {
         self.users().next().is_some()
     }
 
-    /// All users and roles, by name.
+    /// Returns all users and roles, ordered by name.
     pub fn principals(&self) -> impl Iterator<Item = &Arc<PrincipalRecord>> {
         self.principals.values()
     }
 
-    /// All users, by name.
+    /// Returns all users, ordered by name.
     pub fn users(&self) -> impl Iterator<Item = &Arc<PrincipalRecord>> {
         let is_user = |it: &&Arc<PrincipalRecord>| it.kind == PrincipalKind::User;
         self.principals.values().filter(is_user)
     }
 
-    /// A user by its name.
+    /// Returns a user by name.
     pub fn user(&self, name: &str) -> Option<&Arc<PrincipalRecord>> {
         let principal = self.principals.get(name)?;
         (principal.kind == PrincipalKind::User).then_some(principal)
     }
 
-    /// All tokens, by name.
+    /// Returns all tokens, ordered by name.
     pub fn tokens(&self) -> impl Iterator<Item = &Arc<TokenRecord>> {
         self.tokens.values()
     }
 
-    /// A token by the hash of what is shown.
+    /// Returns a token by the hash of the text that the client sent.
     pub fn token_of_hash(&self, hash: &str) -> Option<&Arc<TokenRecord>> {
         self.by_hash.get(hash)
     }
 
-    /// What a user or role may do; none if there is none of this name.
+    /// Returns the rights of a user or role, or `None` if it does not exist.
     pub fn rights(&self, name: &str) -> Option<&Arc<Rights>> {
         self.rights.get(name)
     }
 
-    /// What somebody may do now who could do this when it called. A call may take long, and with it what it has brought.
+    /// Returns the current rights of the user who had the rights `then` when the call began. A long
+    /// call must not keep rights that were revoked since it began.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` if that user is not there any more, or logs in otherwise by now.
+    /// `UNAUTHENTICATED` if the user was dropped, if its password changed, or if the cluster got
+    /// its first users after the call began.
     pub fn now(&self, then: &Arc<Rights>) -> Result<Arc<Rights>> {
         if then.is_of_gateway() || (then.is_open() && !self.has_users()) {
             return Ok(Arc::clone(then));
@@ -106,12 +109,13 @@ impl Access {
             })
     }
 
-    /// The roles of a user or role, and theirs, and so on; also the one that everybody has.
+    /// Returns all roles of a user or role, direct and indirect, including the role that everybody
+    /// has.
     pub fn roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
         self.roles_by([name, PUBLIC_ROLE], name)
     }
 
-    /// Those that it was granted, and theirs, and so on.
+    /// Returns the roles that were granted to a user or role, directly or through another role.
     fn granted_roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
         self.roles_by([name], name)
     }
@@ -135,7 +139,7 @@ impl Access {
         roles
     }
 
-    /// Those that were granted something on a table or view, without it.
+    /// Returns the users and roles that have a grant on a table or view, with that grant removed.
     pub(super) fn revoked_on(&self, name: &str) -> Vec<PrincipalRecord> {
         let object = Object::Table(name.to_owned());
         let granted = |it: &&Arc<PrincipalRecord>| it.grants.contains_key(&object);

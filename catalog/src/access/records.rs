@@ -1,4 +1,4 @@
-//! What the catalog keeps of users, roles and tokens.
+//! Defines the records of users, roles and tokens in the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +8,48 @@ use super::super::records::{Record, THIRD_FORMAT};
 use super::limits::UserLimits;
 use super::rights::{Object, Privilege};
 
-/// A user or a role: they share their names.
+/// A user or a role. Users and roles share one set of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrincipalRecord {
-    /// Its name.
+    /// The name of the user or role.
     pub name: String,
-    /// Whether it can log in.
+    /// Whether this is a user, who can log in, or a role.
     pub kind: PrincipalKind,
-    /// What its password is checked against: a PHC string of argon2id. None for a role, and for a user who logs in by tokens only.
+    /// The hash that the user's password is checked against: a PHC string of argon2id. It is `None`
+    /// for a role, and for a user who logs in with tokens only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// Grows whenever what it logs in with changes: sessions that began before are over.
+    /// A number that grows whenever the user's password changes. Sessions that began with an older
+    /// number have ended.
     pub generation: u64,
-    /// Whether it may do everything.
+    /// Whether the user or role has all rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
-    /// The roles that it was granted.
+    /// The roles that were granted to the user or role directly.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
-    /// What it was granted itself.
+    /// The privileges that were granted to the user or role directly.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "grants")]
     pub grants: BTreeMap<Object, BTreeSet<Privilege>>,
-    /// What it may take at once.
+    /// The limits of what the user may use at once.
     #[serde(default, skip_serializing_if = "UserLimits::is_none")]
     pub limits: UserLimits,
-    /// When it was created, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
 }
 
-/// Whether it can log in.
+/// The kind of a [`PrincipalRecord`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrincipalKind {
-    /// A user.
+    /// A user, who can log in.
     User,
-    /// A role.
+    /// A role, which cannot log in.
     Role,
 }
 
 impl PrincipalKind {
-    /// As statements name it.
+    /// Returns the name of the kind in messages and statements.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -56,18 +58,20 @@ impl PrincipalKind {
     }
 }
 
-/// A token that somebody logs in with instead of a password.
+/// A token with which a user logs in instead of a password.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// Its name.
+    /// The name of the token.
     pub name: String,
-    /// Who logs in with it.
+    /// The user who logs in with the token.
     pub user: String,
-    /// The BLAKE3 hash of the token, in hexadecimal: nobody guesses 256 bits, so that a slow hash would add nothing.
+    /// The BLAKE3 hash of the token, in hexadecimal. A token is 256 random bits that nobody can
+    /// guess, so a slow hash would add no protection.
     pub hash: String,
-    /// When it was created, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// Until when it is valid, in milliseconds since 1970; none for ever.
+    /// Time at which the token expires, in milliseconds since 1970. `None` means that it never
+    /// expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at_ms: Option<i64>,
 }
@@ -96,7 +100,7 @@ impl Record for TokenRecord {
     }
 }
 
-/// JSON's keys are text only: grants are a list.
+/// Serializes grants as a list, because the keys of a JSON object can only be text.
 mod grants {
     use serde::{Deserializer, Serializer};
 

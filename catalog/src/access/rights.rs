@@ -1,4 +1,4 @@
-//! What somebody may do.
+//! Represents the rights of a user.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,20 +7,20 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::limits::UserLimits;
 
-/// What is granted.
+/// A privilege that can be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Privilege {
-    /// To read a table or a view.
+    /// The right to read a table or a view.
     Select,
-    /// To add rows to a table.
+    /// The right to add rows to a table.
     Insert,
-    /// To create tables and views.
+    /// The right to create tables and views.
     Create,
 }
 
 impl Privilege {
-    /// As statements name it.
+    /// Returns the name of the privilege in SQL statements.
     pub fn name(self) -> &'static str {
         match self {
             Self::Select => "SELECT",
@@ -30,23 +30,24 @@ impl Privilege {
     }
 }
 
-/// What it is granted on. Grants go by name: those on a table or view end when it is dropped, and stay when it is replaced.
+/// An object that privileges are granted on. Grants on a table or view refer to it by name: they
+/// end when it is dropped, and stay when it is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Object {
     /// The cluster as a whole.
     Cluster,
-    /// All tables and views, also those that are created later.
+    /// All tables and views, including those that are created later.
     AllTables,
-    /// A table or view.
+    /// A table or view, by its name.
     Table(String),
 }
 
-/// What somebody may do, with what roles give it.
+/// The rights of a user, including those that its roles give it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rights {
     user: String,
-    /// Of what the user logs in with: see [`super::PrincipalRecord`].
+    /// The generation of the user's password: see [`super::PrincipalRecord`].
     generation: u64,
     limits: UserLimits,
     scope: Scope,
@@ -54,18 +55,18 @@ pub struct Rights {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Scope {
-    /// Nobody needs to be asked: the cluster has no users.
+    /// All rights, because the cluster has no users.
     Open,
-    /// The gateway itself, as its settings say.
+    /// All rights of the gateway itself, which its settings define.
     Gateway,
-    /// Everything.
+    /// All rights of an administrator.
     Admin,
     Granted(Granted),
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Granted {
-    /// The user and all its roles: who owns what it owns.
+    /// The names of the user and of all its roles. The user owns what any of them owns.
     names: BTreeSet<String>,
     create: bool,
     all_tables: BTreeSet<Privilege>,
@@ -73,22 +74,23 @@ struct Granted {
 }
 
 impl Rights {
-    /// Of anybody, as long as the cluster has no users.
+    /// Creates the rights of everybody in a cluster that has no users.
     pub fn open(user: impl Into<String>) -> Self {
         Self::of(user, 0, Scope::Open)
     }
 
-    /// Of the gateway itself.
+    /// Creates the rights of the gateway itself.
     pub fn of_gateway() -> Self {
         Self::of("", 0, Scope::Gateway)
     }
 
-    /// Of an administrator.
+    /// Creates the rights of an administrator.
     pub(super) fn admin(user: &str, generation: u64) -> Self {
         Self::of(user, generation, Scope::Admin)
     }
 
-    /// Of one that has nothing, except what it will own.
+    /// Creates the rights of a user who was granted nothing. The user still has all rights on its
+    /// own tables and views.
     pub fn none(user: &str, generation: u64) -> Self {
         let granted = Granted {
             names: [user.to_owned()].into(),
@@ -106,12 +108,13 @@ impl Rights {
         }
     }
 
-    /// The same, of a user with these limits.
+    /// Returns these rights with the limits of the user.
     pub(super) fn with_limits(self, limits: UserLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Adds a role, or the user itself, with what it was granted. Nothing is added to those of an administrator.
+    /// Adds the grants of a role, or those of the user itself. The rights of an administrator stay
+    /// as they are.
     pub(super) fn add<'a>(
         &mut self,
         name: &str,
@@ -134,48 +137,52 @@ impl Rights {
         }
     }
 
-    /// Whose they are.
+    /// Returns the name of the user.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Of what the user logs in with: see [`super::PrincipalRecord`].
+    /// Returns the generation of the user's password: see [`super::PrincipalRecord`].
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What the user may take at once.
+    /// Returns the limits of what the user may use at once.
     pub fn limits(&self) -> UserLimits {
         self.limits
     }
 
-    /// Whether everything may be done, and by whom makes no difference.
+    /// Returns whether the user may do everything, whoever owns the object.
     pub fn is_unrestricted(&self) -> bool {
         matches!(self.scope, Scope::Open | Scope::Gateway | Scope::Admin)
     }
 
-    /// Whether what is this user's may be seen and ended with them: it is oneself, or they are an administrator's.
+    /// Returns whether the holder of these rights may see and end what belongs to `user`. All users
+    /// may do so for themselves, and users with all rights may do so for everybody.
     pub fn act_for(&self, user: &str) -> bool {
         self.is_unrestricted() || self.user == user
     }
 
-    /// Whether they are the gateway's own.
+    /// Returns whether these are the rights of the gateway itself.
     pub(super) fn is_of_gateway(&self) -> bool {
         self.scope == Scope::Gateway
     }
 
-    /// Whether the cluster has no users.
+    /// Returns whether these rights exist because the cluster has no users.
     pub fn is_open(&self) -> bool {
         self.scope == Scope::Open
     }
 
-    /// Who owns what is created with them; nobody as long as there are no users.
+    /// Returns the user who owns what is created with these rights, or `None` if nobody will own
+    /// it. Objects that are created in a cluster without users, or by the gateway itself, have no
+    /// owner.
     pub fn owner(&self) -> Option<&str> {
         let is_user = !self.is_open() && !self.is_of_gateway();
         is_user.then_some(self.user.as_str())
     }
 
-    /// Whether this user, or a role of it, is the owner.
+    /// Returns whether the user may act as the owner: the user or one of its roles is the owner, or
+    /// the user may do everything.
     pub(super) fn owns(&self, owner: Option<&str>) -> bool {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => true,
@@ -195,15 +202,16 @@ impl Rights {
             }
     }
 
-    /// Whether a table or view is listed.
+    /// Returns whether the user may see the table or view in lists.
     pub fn sees(&self, table: &str, owner: Option<&str>) -> bool {
         [Privilege::Select, Privilege::Insert]
             .into_iter()
             .any(|privilege| self.may(privilege, table, owner))
     }
 
-    /// What to tell somebody who asks for a table that does not exist, or that they are not told of: who would grant it and how.
-    /// Empty for those who are told of all.
+    /// Returns the part of an error message that says who could grant access to a table, and how.
+    /// The message is the same whether the table does not exist or the user may not see it. The
+    /// text is empty for users who may see all tables.
     pub(crate) fn if_hidden(&self, table: &str) -> String {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => String::new(),
@@ -216,10 +224,10 @@ impl Rights {
         }
     }
 
-    /// Refuses what was not granted on a table or view.
+    /// Refuses an action on a table or view for which the user has no privilege.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with who grants it and how.
+    /// `PERMISSION_DENIED`, with who can grant the privilege and how.
     pub fn check(&self, privilege: Privilege, table: &str, owner: Option<&str>) -> Result<()> {
         if self.may(privilege, table, owner) {
             return Ok(());
@@ -230,10 +238,10 @@ impl Rights {
         )))
     }
 
-    /// Refuses to create a table or view without the right to.
+    /// Refuses to create a table or view without the `CREATE` privilege.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with who grants it and how.
+    /// `PERMISSION_DENIED`, with who can grant the privilege and how.
     pub fn check_create(&self) -> Result<()> {
         match &self.scope {
             Scope::Granted(granted) if !granted.create => {
@@ -246,7 +254,7 @@ impl Rights {
         }
     }
 
-    /// Refuses to drop, to replace or to grant what another one owns.
+    /// Refuses to drop, replace or grant on a table or view that somebody else owns.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with the owner.
@@ -264,10 +272,10 @@ impl Rights {
         )))
     }
 
-    /// Refuses what only administrators do.
+    /// Refuses an action that only administrators may take. `what` names the action.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with what it is.
+    /// `PERMISSION_DENIED`, with the action.
     pub fn check_admin(&self, what: &str) -> Result<()> {
         if self.is_unrestricted() {
             return Ok(());

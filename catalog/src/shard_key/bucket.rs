@@ -1,6 +1,7 @@
-//! From values to shard numbers.
+//! Maps values to shard numbers.
 //!
-//! A row's shard is computed for every row that is ever loaded: there is one loop per type, chosen once per array.
+//! The shard is computed for every row that is ever loaded. So each type has its own loop, which is
+//! chosen once per array.
 
 use std::num::NonZeroU32;
 
@@ -16,15 +17,18 @@ use volary_flight_proto::{Error, Result};
 use super::key_type::refusal;
 use super::murmur3::{hash_bytes, hash_long};
 
-/// The shard of rows whose key is NULL.
+/// The shard of the rows whose key is NULL.
 pub const NULL_SHARD: u32 = 0;
 
-/// The shard of each row of `array`, in order: numbers below `shards`, the table's number of shards.
+/// Returns the shard of each row of `array`, in order. Each number is less than `shards`, the
+/// number of shards of the table.
 ///
-/// An untyped array (`DataType::Null`) holds only NULLs, whatever type the key has, and is not refused.
+/// An untyped array (`DataType::Null`) holds only NULLs. It is accepted, whatever the type of the
+/// key.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a type that cannot be a key (see [`check_key_type`](super::check_key_type)), or for 0 shards.
+/// `INVALID_ARGUMENT` for a type that cannot be a key (see
+/// [`check_key_type`](super::check_key_type)), or for 0 shards.
 pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
     let shards = NonZeroU32::new(shards)
         .ok_or_else(|| Error::invalid("a table has 1 shard or more, not 0"))?;
@@ -41,8 +45,8 @@ pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
         DataType::Time64(TimeUnit::Microsecond) => {
             longs::<Time64MicrosecondType>(array, shards, |micros| micros)
         }
-        // A product that does not fit wraps around. Such an instant is beyond the range of Iceberg's microseconds: no
-        // other client can hold it, so all that counts is that it has one shard.
+        // A product that overflows wraps around. Such an instant is outside the range of Iceberg's
+        // microseconds, so no other client can store it. It only has to have one shard.
         DataType::Timestamp(TimeUnit::Second, _) => {
             longs::<TimestampSecondType>(array, shards, |seconds| seconds.wrapping_mul(1_000_000))
         }
@@ -67,15 +71,15 @@ pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
     })
 }
 
-/// The shard of one value, the same that [`shards_of`] gives it: it is computed by it.
+/// Returns the shard of one value. It calls [`shards_of`], so both return the same shard.
 ///
-/// The value has to have the key's type, or one that [agrees](super::hash_agrees) with it: the decimal 34 and the
-/// integer 34 have two shards.
+/// The value must have the type of the key, or a type that [agrees](super::hash_agrees) with it.
+/// For example, the decimal 34 and the integer 34 have different shards.
 ///
 /// # Errors
-/// Those of [`shards_of`].
+/// The errors of [`shards_of`].
 pub fn shard_of_scalar(value: &ScalarValue, shards: u32) -> Result<u32> {
-    // `to_array` panics where the declared size is not that of the value.
+    // `to_array` panics if the declared size differs from the size of the value.
     if let ScalarValue::FixedSizeBinary(size, Some(bytes)) = value
         && i32::try_from(bytes.len()) != Ok(*size)
     {
@@ -105,7 +109,7 @@ fn primitives<T: ArrowPrimitiveType>(
 ) -> Vec<u32> {
     let array = array.as_primitive::<T>();
     if array.null_count() == 0 {
-        // Without a branch per row.
+        // This loop has no branch per row.
         array
             .values()
             .iter()
@@ -129,15 +133,17 @@ fn rows<A: ArrayAccessor>(array: A, shards: NonZeroU32, hash: impl Fn(A::Item) -
         .collect()
 }
 
-/// The hash of an unscaled decimal: of the fewest bytes that hold it in two's complement, big-endian.
+/// Returns the hash of an unscaled decimal: the hash of the fewest bytes that hold it in two's
+/// complement, big-endian.
 fn hash_decimal(unscaled: i128) -> u32 {
-    // A negative number's leading ones say as little as a positive one's leading zeros; one sign bit has to stay.
+    // Leading ones of a negative number are as redundant as leading zeros of a positive one. One
+    // sign bit has to stay.
     let magnitude = if unscaled < 0 { !unscaled } else { unscaled };
     let redundant_bytes = (magnitude.leading_zeros() - 1) / 8;
     hash_bytes(&unscaled.to_be_bytes()[redundant_bytes as usize..])
 }
 
-/// Iceberg's `(hash & Integer.MAX_VALUE) % N`.
+/// Returns the bucket of a hash: Iceberg's `(hash & Integer.MAX_VALUE) % N`.
 #[inline]
 fn bucket(hash: u32, shards: NonZeroU32) -> u32 {
     (hash & i32::MAX.cast_unsigned()) % shards

@@ -1,4 +1,4 @@
-//! Which types may be shard keys, and which of them hash alike.
+//! Decides which types may be shard keys, and which types give equal values equal hashes.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use volary_flight_proto::{Error, Result};
@@ -6,7 +6,8 @@ use volary_flight_proto::{Error, Result};
 const SUPPORTED: &str = "Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, Date32, Time64(µs), Timestamp, \
      Decimal128, Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView or FixedSizeBinary";
 
-/// Types between which a cast keeps the value, and with it the hash, or fails.
+/// A set of types. A cast between two types of a family either keeps the value, and with it the
+/// hash, or fails.
 #[derive(Debug, PartialEq, Eq)]
 enum Family {
     Integer,
@@ -21,7 +22,7 @@ enum Family {
 /// Refuses a type that a shard key cannot have.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` that names the type, the reason and the types to choose from.
+/// `INVALID_ARGUMENT`, with the type, the reason and the types to choose from.
 pub fn check_key_type(data_type: &DataType) -> Result<()> {
     match family(data_type) {
         Some(_) => Ok(()),
@@ -29,22 +30,24 @@ pub fn check_key_type(data_type: &DataType) -> Result<()> {
     }
 }
 
-/// Whether a value keeps its hash between the types `a` and `b`, so that tables with keys of these types can be joined
-/// shard by shard, and a literal of one type can prune shards of the other.
+/// Returns whether a value has the same hash in the types `a` and `b`. Tables with keys of such
+/// types can be joined shard by shard, and a literal of one type can prune the shards of a key of
+/// the other.
 ///
-/// It is true only where every cast between the two, in either direction, keeps the value or fails: then it is also
-/// right to look through such a cast. That is the case
-/// - among the signed and unsigned integers up to 64 and 32 bits;
+/// The result is true only if every cast between the two types, in either direction, keeps the
+/// value or fails. So the planner may also ignore such a cast. This is the case
+/// - among the signed integers up to 64 bits and the unsigned integers up to 32 bits;
 /// - among the three string types, and among the four binary types;
-/// - among decimals of one scale, whatever their precisions: the hash is of the unscaled value;
-/// - among timestamps of one unit that both have a time zone, whichever, or both have none;
+/// - among decimals of one scale and any precision, because the unscaled value is hashed;
+/// - among timestamps of one unit that all have a time zone, whichever it is, or all have none;
 /// - between a key type and itself.
 ///
-/// It is false for timestamps of two units, although one instant has one hash in all of them: a cast to the coarser
-/// unit drops digits, so that two values compare as equal whose hashes differ (1001 µs cast to milliseconds is 1 ms).
-/// It is false for a timestamp with a time zone against one without, because the cast shifts by the zone's offset. It is
-/// false for an integer against a decimal, and a date against a timestamp: equal values, other bytes. A type
-/// that cannot be a key agrees with nothing, itself included.
+/// The result is false for timestamps of two units, although one instant has the same hash in all
+/// units. A cast to the coarser unit drops digits, so values with different hashes compare as equal
+/// (1001 µs cast to milliseconds is 1 ms). It is false for a timestamp with a time zone and one
+/// without, because the cast shifts the value by the offset of the zone. It is false for an integer
+/// and a decimal, and for a date and a timestamp, because equal values have different canonical
+/// bytes. It is false for a type that cannot be a key, even with itself.
 pub fn hash_agrees(a: &DataType, b: &DataType) -> bool {
     family(a).is_some_and(|family_of_a| family(b) == Some(family_of_a))
 }
@@ -74,7 +77,7 @@ fn family(data_type: &DataType) -> Option<Family> {
     }
 }
 
-/// The error for a type that has no hash.
+/// Returns the error for a type that has no hash.
 pub(super) fn refusal(data_type: &DataType) -> Error {
     let reason = match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {

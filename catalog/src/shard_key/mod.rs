@@ -1,8 +1,9 @@
-//! The shard of a row: the one place where a key becomes a shard number.
+//! Computes the shard of a row. This is the only place that turns a key into a shard number.
 //!
-//! The rule is the bucket transform of the Apache Iceberg table specification: `hash & (2^31 - 1)`, modulo the
-//! table's number of shards, where the hash is Murmur3-32 (x86, seed 0) of the value's canonical bytes. The bytes are
-//! those of the specification's [Appendix B, "32-bit Hash Requirements"](https://iceberg.apache.org/spec/#appendix-b-32-bit-hash-requirements):
+//! The rule is the bucket transform of the Apache Iceberg table specification: `hash & (2^31 - 1)`,
+//! modulo the number of shards of the table. The hash is Murmur3-32 (x86, seed 0) of the canonical
+//! bytes of the value. The canonical bytes are those of the specification's
+//! [Appendix B, "32-bit Hash Requirements"](https://iceberg.apache.org/spec/#appendix-b-32-bit-hash-requirements):
 //!
 //! | Arrow type of the key | hashed as |
 //! |---|---|
@@ -14,16 +15,17 @@
 //! | `Utf8`, `LargeUtf8`, `Utf8View` | its UTF-8 bytes |
 //! | `Binary`, `LargeBinary`, `BinaryView`, `FixedSizeBinary` | its bytes; a UUID is `FixedSizeBinary(16)` |
 //!
-//! A NULL has no hash: it belongs to shard 0. Every other type is refused as a key.
+//! A NULL has no hash. Rows with a NULL key belong to shard 0. Every other type is refused as a
+//! key.
 //!
-//! A row's shard is stored data. Neither the hash nor the canonical bytes of a type may ever change; any client can
-//! compute them with an Iceberg library.
+//! The shard of a row is stored data. So neither the hash nor the canonical bytes of a type may
+//! ever change. Any client can compute the shard with an Iceberg library.
 
-/// From values to shard numbers.
+/// Maps values to shard numbers.
 mod bucket;
-/// Which types may be keys, and which of them hash alike.
+/// Decides which types may be keys, and which types give equal values equal hashes.
 mod key_type;
-/// The hash function.
+/// Implements the hash function.
 mod murmur3;
 #[cfg(test)]
 mod tests;

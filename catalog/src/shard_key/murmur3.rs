@@ -1,10 +1,10 @@
-//! Murmur3-32, x86 variant, seed 0.
+//! Implements Murmur3-32, x86 variant, seed 0.
 //!
 //! The algorithm is Austin Appleby's public-domain `MurmurHash3_x86_32`
-//! (<https://github.com/aappleby/smhasher>). It is written out here because what it returns is stored data: no release
-//! of a dependency may change it.
+//! (<https://github.com/aappleby/smhasher>). It is implemented here because its results are stored
+//! data: no release of a dependency may change them.
 
-/// The hash of `bytes`.
+/// Returns the hash of `bytes`.
 #[inline]
 pub(super) fn hash_bytes(bytes: &[u8]) -> u32 {
     let (words, tail) = bytes.as_chunks::<4>();
@@ -22,14 +22,15 @@ pub(super) fn hash_bytes(bytes: &[u8]) -> u32 {
         .rev()
         .fold(0, |word, byte| word << 8 | u32::from(*byte));
     state ^= scramble(last);
-    // The length counts modulo 2^32, as in the reference: `as` is meant to cut it.
+    // The length counts modulo 2^32, as in the reference implementation: `as` truncates it on
+    // purpose.
     finish(state ^ bytes.len() as u32)
 }
 
-/// The hash of the 8 little-endian bytes of `value`.
+/// Returns the hash of the 8 little-endian bytes of `value`.
 #[inline]
 pub(super) fn hash_long(value: i64) -> u32 {
-    // The length is a constant once this is inlined: no loop is left.
+    // The length is a constant once this function is inlined, so no loop is left.
     hash_bytes(&value.to_le_bytes())
 }
 
@@ -51,7 +52,8 @@ fn finish(mut state: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Published for seed 0 by several implementations; every length of the tail occurs.
+    /// The vectors were published for seed 0 by several implementations. They cover every length of
+    /// the tail.
     #[test]
     fn published_vectors_are_met() {
         for (text, expected) in [

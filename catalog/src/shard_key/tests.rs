@@ -1,4 +1,5 @@
-//! The published values of the Iceberg specification, and properties that hold for all values.
+//! Tests the published values of the Iceberg specification, and properties that hold for all
+//! values.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use datafusion::common::ScalarValue;
 use super::murmur3::hash_bytes;
 use super::*;
 
-/// More shards than there are hashes: the shard is then the hash without its sign bit.
+/// More shards than there are hashes. The shard is then the hash without its sign bit.
 const ALL: u32 = 1 << 31;
 
 const SECOND: i64 = 1_510_871_468; // 2017-11-16T22:31:08
@@ -45,7 +46,8 @@ fn the_published_hashes_of_the_iceberg_specification_are_met() {
         (Arc::new(UInt16Array::from(vec![34])), 2_017_239_379),
         (Arc::new(UInt32Array::from(vec![34])), 2_017_239_379),
         (decimals(vec![1420], 9, 2), -500_754_589),
-        // 137302769811943318102518958871258.37580, from the tests of Iceberg's Python library.
+        // This is 137302769811943318102518958871258.37580, from the tests of Iceberg's Python
+        // library.
         (
             decimals(
                 vec![13_730_276_981_194_331_810_251_895_887_125_837_580],
@@ -212,8 +214,8 @@ fn zero_shards_and_a_value_of_another_size_are_errors() {
     assert!(shard_of_scalar(&short, 64).is_err());
 }
 
-/// Random arrays with NULLs: a scalar has the shard of its row, a slice those of its rows, and the shard of a value is
-/// the same in every type that agrees.
+/// Random arrays with NULLs. A scalar has the shard of its row, a slice has the shards of its rows,
+/// and a value has the same shard in every type that agrees.
 #[test]
 fn arrays_slices_scalars_and_agreeing_types_give_the_same_shards() {
     let mut random = Random(42);
@@ -238,7 +240,7 @@ fn arrays_slices_scalars_and_agreeing_types_give_the_same_shards() {
                 "{name}"
             );
             for other in key_types() {
-                // A value that the other type cannot hold is NULL after the cast: it says nothing.
+                // A value that the other type cannot hold is NULL after the cast, and is skipped.
                 let Ok(other_array) = cast(&array, &other) else {
                     continue;
                 };
@@ -302,7 +304,8 @@ fn random_arrays(random: &mut Random, rows: usize) -> Vec<ArrayRef> {
     let without_nulls: Int64Array = (0..rows).map(|_| Some(random.long())).collect();
     let mut arrays: Vec<ArrayRef> = vec![Arc::new(without_nulls), Arc::new(uuids)];
     for data_type in key_types() {
-        // What does not fit the type becomes NULL; `long` is often small, so that enough rows stay.
+        // A value that does not fit the type becomes NULL. `long` is often small, so that enough
+        // rows remain.
         let from: &dyn Array = if hash_agrees(&data_type, &DataType::Utf8)
             || hash_agrees(&data_type, &DataType::Binary)
         {
@@ -318,7 +321,7 @@ fn random_arrays(random: &mut Random, rows: usize) -> Vec<ArrayRef> {
     arrays
 }
 
-/// Splitmix64: enough for test data, and the same on every run.
+/// Splitmix64, which is good enough for test data and gives the same values on every run.
 struct Random(u64);
 
 impl Random {
@@ -330,18 +333,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// True for 7 of 8.
+    /// Returns true in 7 of 8 cases.
     fn maybe(&mut self) -> bool {
         !self.next().is_multiple_of(8)
     }
 
-    /// Of any magnitude, half of them negative.
+    /// Returns a number of any magnitude. Half of the numbers are negative.
     fn long(&mut self) -> i64 {
         let magnitude = self.next() % 64;
         self.next().cast_signed() >> magnitude
     }
 
-    /// 0 to 39 bytes, of one to three bytes a character.
+    /// Returns 0 to 39 bytes of text. Each character has one to three bytes.
     fn text(&mut self) -> String {
         let letters = ['a', 'Z', '0', 'ž', '漢'];
         (0..self.next() % 14)

@@ -1,4 +1,4 @@
-//! Users, roles, grants and tokens, and that they are there after a restart.
+//! Tests users, roles, grants and tokens, and that they survive a restart.
 
 use super::*;
 use crate::access::{
@@ -166,7 +166,7 @@ async fn somebody_can_always_administer() {
         .drop_principal(PrincipalKind::User, "kea", false, &gateway())
         .await;
     assert!(nobody_left(refused.unwrap_err()));
-    // By a role that administers, another one can.
+    // Another user can administer if it has a role that administers.
     let [admins, auk] = [
         new("admins", PrincipalKind::Role, true),
         new("auk", PrincipalKind::User, false),
@@ -269,7 +269,7 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
     let error = catalog.set_owner("own", "auk", &kea).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
     catalog.set_owner("own", "auk", &auk).await.unwrap();
-    // Nobody is told of what they may not see, but for its name where it is taken.
+    // Users do not learn about a table that they may not see, except that its name is taken.
     let hidden = catalog.drop_table("own", false, &kea).await.unwrap_err();
     assert_eq!(hidden.code(), ErrorCode::NotFound);
     assert!(
@@ -312,7 +312,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
     let directory = Directory::new();
     let (catalog, _) = with_workers(&directory, 1).await;
     let refused = |error: Error| assert_eq!(error.code(), ErrorCode::Unauthenticated);
-    // A call that began when there were no users.
+    // This call began when there were no users.
     let auk = new("auk", PrincipalKind::User, true);
     catalog
         .create_principal(auk, false, &anybody())
@@ -334,7 +334,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
         .grant(vec![may_create], to, false, &auk)
         .await
         .unwrap();
-    // What was granted since counts, and what was revoked would, too.
+    // What was granted since the call began counts, and so would what was revoked.
     let definition = || sharded("own", 4);
     let live = [catalog.state().workers().next().unwrap().id];
     let created = catalog.create_table(definition(), &live, IfExists::Fail, &before);
@@ -347,7 +347,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
     for _ in 0..2 {
         let created = catalog.create_table(definition(), &live, IfExists::Fail, &before);
         refused(created.await.unwrap_err());
-        // Another one of that name is another one.
+        // A new user of the same name is another user.
         let _ = catalog.create_principal(kea(), true, &auk).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The catalog over its real store, in a directory of its own.
+//! Tests the catalog with its real store, in a temporary directory.
 
 mod access;
 mod stores;
@@ -17,7 +17,7 @@ use volary_node::disk::LocalDisk;
 use super::access::Rights;
 use super::*;
 
-/// A directory that goes away.
+/// A temporary directory that is deleted when it is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -34,7 +34,7 @@ impl Drop for Directory {
     }
 }
 
-/// As long as there are no users.
+/// Returns the rights of everybody in a cluster without users.
 fn anybody() -> Arc<Rights> {
     Arc::new(Rights::open("kea"))
 }
@@ -92,7 +92,7 @@ fn sharded(name: &str, shards: u32) -> TableDefinition {
     )
 }
 
-/// The answer of a worker that wrote so many rows, with keys from 1 to `rows`, to one shard.
+/// Returns the answer of a worker that wrote `rows` rows, with keys from 1 to `rows`, to one shard.
 fn written(shard: u32, rows: u32) -> WriteResult {
     let range: ArrayRef = Arc::new(Int64Array::from(vec![1, i64::from(rows)]));
     let batch = RecordBatch::try_from_iter([("key", range)]).unwrap();

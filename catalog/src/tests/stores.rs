@@ -1,4 +1,4 @@
-//! What a store keeps, and what it refuses.
+//! Tests what a store keeps, and what it refuses.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use volary_faulty_disk::FaultyDisk;
 
 use super::*;
 
-/// What of a state can be compared.
+/// Returns the part of a state that can be compared.
 fn content(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
     let tables: BTreeMap<_, _> = state
         .tables()

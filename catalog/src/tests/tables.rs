@@ -1,4 +1,4 @@
-//! Tables, views, workers and where they are.
+//! Tests tables, views, workers and placements.
 
 use super::*;
 
@@ -26,12 +26,12 @@ async fn tables_of_equal_shard_count_share_their_placement() {
     });
     assert!(counts.all(|count| count == 2 || count == 3));
 
-    // The worker that holds the least gets the shard that cannot be shared.
+    // The worker that holds the least gets the only shard.
     let few = create("few", 1, &workers).await;
     assert_eq!(few.worker_of(0), Some(workers[2]));
     assert_eq!(few.worker_of(1), None);
 
-    // A placement that no table uses any more is made anew.
+    // A placement that no table uses any more is created anew.
     for name in ["orders", "lineitem"] {
         catalog.drop_table(name, false, &anybody()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Which writes are visible.
+//! Tests which writes are visible.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -79,7 +79,7 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     let state = catalog.state();
     assert_eq!(state.table("copy").unwrap().statistics().rows, 7);
     assert!(state.snapshot().sees(write));
-    // Who is cancelled while committing must not delete what is committed.
+    // A statement that is cancelled during its commit must not delete committed rows.
     assert!(!catalog.abort_write(write).await.unwrap());
     assert!(catalog.state().snapshot().sees(write));
 
@@ -218,7 +218,7 @@ async fn the_last_of_two_replacements_stays() {
     );
 }
 
-/// A waker that notes that it was called.
+/// A waker that records that it was called.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -228,7 +228,7 @@ impl Wake for Woken {
     }
 }
 
-/// Creates the table, which nothing keeps from being created for long.
+/// Creates the table as soon as no other statement is creating it. Panics after 20 seconds.
 async fn create_at_last(catalog: &Catalog, workers: &[WorkerId]) {
     let creating = async {
         while let Err(error) = catalog
@@ -260,7 +260,7 @@ async fn a_statement_that_is_cancelled_before_it_knows_its_write_leaves_none_ope
             .poll(&mut Context::from_waker(&waker))
             .is_pending()
     );
-    // It is told which write it has, and never looks.
+    // The write has been sent to the statement, which never receives it.
     while !woken.0.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
     }

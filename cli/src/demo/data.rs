@@ -1,4 +1,4 @@
-//! TPC-H data: made as Parquet files, and loaded from them by COPY.
+//! Generates TPC-H data as Parquet files, and loads them with COPY.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,28 +14,29 @@ use crate::client::Client;
 use crate::sql::split;
 use crate::{terminal, tpch};
 
-/// The tables as the tests have them too.
+/// The statements that create the tables. The tests use the same file.
 const SCHEMA: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../tests/queries/tpch/schema.sql"
 ));
 const BAR: &str = "  {prefix:<9} {wide_bar} {human_pos:>10} / {human_len} rows  {per_sec}";
-/// How often a load's progress is looked up.
+/// Interval at which the progress of a load is queried.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const PROGRESS: &str = "SELECT CAST(rows_written AS BIGINT) AS rows FROM system.loads";
 
-/// Whether there is TPC-H data of this scale.
+/// Checks that TPC-H data of this scale can be generated.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` with the scales that there are.
+/// Returns `INVALID_ARGUMENT` with the scales that are accepted.
 pub fn check_scale(scale: f64) -> Result<()> {
     expected_rows("orders", scale).map(drop)
 }
 
-/// Writes the eight tables to `<table>.parquet` in `dir`, with a progress bar, and returns how many rows they have together.
+/// Writes the eight tables to `<table>.parquet` in `dir`, and shows a progress bar. Returns the
+/// total number of rows.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if there is no such scale; those of the file system.
+/// Returns `INVALID_ARGUMENT` if the scale is not accepted, and the errors of the file system.
 pub fn write(dir: &Path, scale: f64) -> Result<u64> {
     check_scale(scale)?;
     let start = Instant::now();
@@ -69,10 +70,11 @@ pub fn write(dir: &Path, scale: f64) -> Result<u64> {
     Ok(rows)
 }
 
-/// Creates the tables that are not there, and loads those that are empty. What was loaded before is used as it is.
+/// Creates the tables that do not exist, and loads those that are empty. Tables that were loaded
+/// earlier are used unchanged.
 ///
 /// # Errors
-/// Those of the statements.
+/// Returns the errors of the statements.
 pub async fn load(client: &mut Client, dir: &Path, scale: f64) -> Result<()> {
     let empty = create_tables(client).await?;
     if empty.is_empty() {
@@ -97,7 +99,7 @@ pub async fn load(client: &mut Client, dir: &Path, scale: f64) -> Result<()> {
     ))
 }
 
-/// Returns the tables that have no rows.
+/// Creates the tables that do not exist. Returns the tables that have no rows.
 async fn create_tables(client: &mut Client) -> Result<Vec<&'static str>> {
     let existing = client.collect("SELECT name FROM system.tables").await?;
     let existing = texts(&existing)?;
@@ -133,7 +135,8 @@ async fn use_as_it_is(client: &mut Client, scale: f64) -> Result<()> {
     ))
 }
 
-/// A file has its name only when it is whole: those that are there need not be made again.
+/// Generates the files unless all of them exist. A file gets its name only when it is complete, so
+/// an existing file need not be generated again.
 async fn make_files(dir: &Path, scale: f64) -> Result<()> {
     let is_there = |table: &&str| dir.join(format!("{table}.parquet")).is_file();
     if tpch::tables().iter().all(is_there) {
@@ -153,7 +156,7 @@ async fn make_files(dir: &Path, scale: f64) -> Result<()> {
 
 async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Result<u64> {
     let path = dir.join(format!("{table}.parquet"));
-    // A quote in the path is doubled, as SQL has it.
+    // SQL doubles a quote within a string.
     let path = path.to_string_lossy().replace('\'', "''");
     let statement = format!("COPY {table} FROM '{path}'");
     let bar = bar(table, expected_rows(table, scale)?);
@@ -188,7 +191,8 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
     Ok(rows)
 }
 
-/// Progress is not worth an error: after the first one it is not looked up again.
+/// Returns the rows that the load has written so far. Stops asking after the first error, because
+/// the progress is not important enough to fail the load.
 async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
     match watcher
         .as_mut()?
@@ -211,7 +215,7 @@ async fn count(client: &mut Client, table: &str) -> Result<u64> {
         .await?)
 }
 
-/// Of the first column.
+/// Returns the sum of the first column.
 fn sum(rows: &RecordBatch) -> Result<u64> {
     let column = cast(rows.column(0), &DataType::UInt64).map_err(unexpected)?;
     Ok(column.as_primitive::<UInt64Type>().iter().flatten().sum())
@@ -235,7 +239,7 @@ fn expected_rows(table: &str, scale: f64) -> Result<u64> {
     tpch::expected_rows(table, scale).map_err(|error| Error::invalid(format!("{error:#}")))
 }
 
-/// The bar is drawn on a terminal only.
+/// Creates the progress bar of a table. The bar is drawn only on a terminal.
 fn bar(table: &str, rows: u64) -> ProgressBar {
     let bar = ProgressBar::new(rows).with_prefix(table.to_owned());
     match ProgressStyle::with_template(BAR) {
@@ -244,7 +248,8 @@ fn bar(table: &str, rows: u64) -> ProgressBar {
     }
 }
 
-/// A full disk and the like are told apart from bugs.
+/// Builds the error of a failed write. It tells errors of the file system, such as a full disk,
+/// from bugs.
 fn cannot_write(error: &anyhow::Error) -> Error {
     let text = format!("{error:#}");
     let io = error

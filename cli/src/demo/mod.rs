@@ -1,6 +1,7 @@
-//! `volary demo`: TPC-H on a local cluster, and a few queries that show the point.
+//! The command `volary demo`: loads TPC-H data into a local cluster, and runs a few queries that
+//! show how it works.
 
-/// TPC-H data: made, and loaded.
+/// Generates TPC-H data and loads it.
 pub mod data;
 mod queries;
 
@@ -16,19 +17,20 @@ use crate::settings::Settings;
 use crate::signals::Stop;
 use crate::terminal;
 
-/// What the demo shows.
+/// The options of the demo.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// TPC-H scale factor.
+    /// The TPC-H scale factor.
     pub scale: f64,
-    /// Whether it ends after the queries.
+    /// Whether the process ends after the queries.
     pub exit: bool,
 }
 
-/// Starts a cluster, loads it where it is empty, runs the queries, and serves on until a signal.
+/// Starts a cluster, loads the tables that are empty, runs the queries, and serves until a signal
+/// comes.
 ///
 /// # Errors
-/// Those of the start, the load and the queries.
+/// Returns the errors of the start, the load and the queries.
 pub async fn run(settings: Settings, options: Options, runtimes: Runtimes) -> Result<()> {
     data::check_scale(options.scale)?;
     let mut stop = Stop::listen()?;
@@ -76,7 +78,8 @@ async fn show(cluster: &LocalCluster, files: &Path, options: Options) -> Result<
     Ok(())
 }
 
-/// Absolute, because COPY takes no other path; the cluster's data directory is made with it.
+/// Creates the directory of the TPC-H files and returns its absolute path, which COPY requires.
+/// Also creates the cluster's data directory, which contains it.
 fn files_dir(data_dir: &Path, scale: f64) -> Result<PathBuf> {
     let dir = data_dir.join(format!("tpch-{scale}"));
     std::fs::create_dir_all(&dir)

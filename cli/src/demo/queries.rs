@@ -1,4 +1,4 @@
-//! The queries of the demo, each with what it shows.
+//! The queries of the demo. Each query comes with the property of the system that it shows.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::table::Table;
 use crate::terminal;
 
-/// Rows of a result that are shown.
+/// Number of result rows that are shown.
 const SHOWN_ROWS: usize = 5;
 
 struct Query {
@@ -20,7 +20,7 @@ struct Query {
     sql: &'static str,
 }
 
-/// A query of TPC-H as the tests have it too.
+/// Includes the text of a TPC-H query. The tests run the same file.
 macro_rules! tpch {
     ($file:literal) => {
         include_str!(concat!(
@@ -66,7 +66,8 @@ const QUERIES: [Query; 6] = [
     },
 ];
 
-/// Runs the queries and prints what they are, what they took and what they asked.
+/// Runs the queries. For each query, prints its title, its time, and the workers and shards that it
+/// asked.
 pub(super) async fn run(client: &mut Client) -> Result<()> {
     for query in QUERIES {
         let plan = client.collect(&format!("EXPLAIN {}", query.sql)).await?;
@@ -116,8 +117,9 @@ fn plan_text(plan: &RecordBatch) -> String {
         .join("\n")
 }
 
-/// What the scans of a plan ask, from their `shards=3/64 workers=2/4`: the shards of all of them, the workers of the one that asks
-/// the most.
+/// Returns a text that says how many workers and shards the scans of a plan ask. The numbers come
+/// from texts such as `shards=3/64 workers=2/4` in the plan. The number of shards is the sum over
+/// all scans. The number of workers is that of the scan that asks the most workers.
 fn asked(plan: &str) -> Option<String> {
     let shards = fractions(plan, "shards=");
     let workers = fractions(plan, "workers=");

@@ -1,4 +1,5 @@
-//! The layers of settings: defaults, then the file, then the environment, then flags; the later one wins.
+//! The layers of settings: the defaults, the file, the environment and the flags, in this order. A
+//! later layer overrides an earlier one.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,37 +10,39 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::{Settings, to_json};
 
-/// The file that is read, if it exists, where no other is named.
+/// The file that is read if it exists and no other file is named.
 const DEFAULT_FILE: &str = "volary.toml";
 const PREFIX: &str = "VOLARY_";
 const SECTION_SEPARATOR: &str = "__";
-/// The cluster's secret, for both kinds of node.
+/// Name of the variable with the cluster's secret, for both kinds of node.
 const SECRET: &str = "VOLARY_SECRET";
 
-/// Where settings come from.
+/// The sources of the settings.
 #[derive(Debug, Default)]
 pub struct Layers {
-    /// The file; `None` for `volary.toml` of the current directory, if it exists.
+    /// The settings file. `None` stands for `volary.toml` in the current directory, if it exists.
     pub file: Option<PathBuf>,
-    /// Variables with their values: `VOLARY_GATEWAY__QUERY__BATCH_ROWS` is `gateway.query.batch_rows`, lists are separated by
-    /// commas. `VOLARY_SECRET` is the secret of both kinds of node. Others are ignored.
+    /// Environment variables with their values. `VOLARY_GATEWAY__QUERY__BATCH_ROWS` sets
+    /// `gateway.query.batch_rows`. The items of a list are separated by commas. `VOLARY_SECRET` is
+    /// the secret of both kinds of node. Other variables are ignored.
     pub environment: Vec<(String, String)>,
-    /// What the command line says.
+    /// The settings that the command line gives.
     pub flags: Vec<Flag>,
 }
 
 /// A setting that the command line gives.
 #[derive(Debug, Clone)]
 pub struct Flag {
-    /// As the user writes it: `--listen`.
+    /// The flag as the user writes it, for example `--listen`.
     pub name: &'static str,
-    /// What it sets: `gateway.listen`.
+    /// The key of the setting, for example `gateway.listen`.
     pub key: &'static str,
-    /// To this.
+    /// The value of the setting.
     pub value: ValueKind,
 }
 
-/// The variables of this process. One that is not Unicode is none of ours.
+/// Returns the environment variables of this process. Variables that are not Unicode are left out,
+/// because Volary has no such variable.
 pub fn process_environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -84,13 +87,13 @@ impl Layers {
     }
 }
 
-/// What is known while layers are put on top of each other.
+/// The state of merging the layers.
 struct Merger {
-    /// The defaults: they name every key.
+    /// The default settings as JSON. They contain every key.
     known: Json,
-    /// Which layer gave a key its value, for messages.
+    /// The layer that gave a key its value, for error messages.
     origins: HashMap<String, String>,
-    /// From environment and flags, in that order.
+    /// The values from the environment and then from the flags.
     values: Vec<(String, ValueKind)>,
 }
 
@@ -102,7 +105,7 @@ impl Merger {
         Ok(file)
     }
 
-    /// Each key of a section of a file must be one of the section's.
+    /// Checks that each key in a section of a file is a key of that section.
     fn check_section(
         &mut self,
         section: &str,
@@ -141,7 +144,8 @@ impl Merger {
                     )?;
                 }
             }
-            // Without a section it is none of ours: Kubernetes sets VOLARY_PORT and the like for a service named volary.
+            // Volary has no variable without a section. Kubernetes sets `VOLARY_PORT` and similar
+            // variables for a service named volary.
             let Some(path) = name
                 .strip_prefix(PREFIX)
                 .filter(|path| path.contains(SECTION_SEPARATOR))
@@ -190,7 +194,7 @@ impl Merger {
             .try_fold(&self.known, |known, name| known.get(name))
     }
 
-    /// The error of a value that its key does not take.
+    /// Builds the error for a value that its key does not accept.
     fn refused(&self, error: &ConfigError) -> Error {
         let (key, what) = match error {
             ConfigError::Type {
@@ -214,7 +218,9 @@ impl Merger {
     }
 }
 
-/// TOML's message draws the line with the mistake, which may hold a secret: only the first line (where) and the last (what) are kept.
+/// Builds the error for a file that is not TOML. The TOML parser's message contains the wrong line,
+/// which may hold a secret. Only the first line (the place) and the last line (the reason) are
+/// kept.
 fn parse_failed(path: &Path, error: &ConfigError) -> Error {
     let text = match error {
         ConfigError::FileParse { cause, .. } => cause.to_string(),

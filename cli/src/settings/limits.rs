@@ -1,4 +1,5 @@
-//! `docs/limits.md`: the limits of a gateway, as `system.limits` lists them, and those of a worker.
+//! Generates `docs/limits.md`: the limits of a gateway, as `system.limits` lists them, and the
+//! limits of a worker.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -303,7 +304,7 @@ fn time(time: Duration) -> String {
     amount(time.as_secs() * 1000, "ms")
 }
 
-/// Writes an amount in the largest unit of which it is a multiple.
+/// Formats an amount in the largest unit that divides it.
 fn amount(most: u64, unit: &str) -> String {
     let larger: &[(u64, &str)] = match unit {
         "bytes" => &[(1 << 20, "MiB"), (1 << 10, "KiB")],

@@ -1,9 +1,10 @@
-//! Settings from file, environment and flags. The doc comments are the reference: `docs/configuration.md` is made from them.
+//! Settings from the file, the environment and the flags. `docs/configuration.md` is generated from
+//! the doc comments of the settings.
 
 mod layers;
-/// `docs/limits.md`, from the defaults of the settings.
+/// Generates `docs/limits.md` from the defaults of the settings.
 pub mod limits;
-/// `docs/configuration.md`, from the doc comments.
+/// Generates `docs/configuration.md` from the doc comments of the settings.
 pub mod reference;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,35 +20,38 @@ use crate::logging;
 
 pub use layers::{Flag, Layers, process_environment};
 
-/// More workers than this in one process is a mistake. How many there can be depends on the files that it may open.
+/// Maximum number of workers in one process. A larger number is a mistake. How many workers are
+/// possible depends on the number of files that the process may open.
 const MAX_LOCAL_WORKERS: usize = 4096;
 
-/// All settings of the binary; each has a default.
+/// All settings of the binary. Each setting has a default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The gateway: `volary gateway`, and the one of `volary local` and `volary demo`.
+    /// Settings of the gateway of `volary gateway`, `volary local` and `volary demo`.
     pub gateway: volary_gateway::Config,
-    /// The worker: `volary worker`, and each one of `volary local` and `volary demo`.
+    /// Settings of the worker of `volary worker`, and of each worker of `volary local` and
+    /// `volary demo`.
     pub worker: volary_worker::Config,
-    /// The cluster in one process: `volary local` and `volary demo`. Takes the place of the settings of gateway and workers
-    /// about addresses, directories and memory limits.
+    /// Settings of the cluster in one process: `volary local` and `volary demo`. They replace the
+    /// settings of gateway and workers about addresses, directories and memory limits.
     pub local: Local,
-    /// Logs, on standard error.
+    /// Settings of the log on standard error.
     pub log: logging::Config,
 }
 
-/// The cluster in one process.
+/// Settings of the cluster in one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Local {
-    /// Address that clients connect to. Port 0 takes a free one.
+    /// Address that clients connect to. With port 0, the system chooses a free port.
     pub listen: SocketAddr,
-    /// Directory of the gateway's and the workers' directories.
+    /// Directory that holds the directories of the gateway and the workers.
     pub data_dir: PathBuf,
     /// Number of workers.
     pub workers: usize,
-    /// Memory that queries may hold: half of it on the gateway, the rest divided among the workers.
+    /// Memory that queries may hold. The gateway gets half of it, and the workers share the other
+    /// half.
     pub memory: MemorySize,
 }
 
@@ -63,21 +67,22 @@ impl Default for Local {
 }
 
 impl Settings {
-    /// The defaults, with the layers on top, checked.
+    /// Puts the layers on top of the defaults, and checks the result.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for an unknown key, a value that the key does not take, or a file that is not TOML; `NOT_FOUND` for a
-    /// file that is not there. The message names the key and the file, variable or flag.
+    /// Returns `INVALID_ARGUMENT` for an unknown key, for a value that its key does not accept, and
+    /// for a file that is not TOML. Returns `NOT_FOUND` if the file does not exist. The message
+    /// names the key and the file, variable or flag.
     pub fn load(layers: &Layers) -> Result<Self> {
         let settings = layers.merge()?;
         settings.validate()?;
         Ok(settings)
     }
 
-    /// Checks what types cannot say.
+    /// Checks what the types of the settings cannot express.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    /// Returns `INVALID_ARGUMENT` with the key and the values that it accepts.
     pub fn validate(&self) -> Result<()> {
         self.gateway.validate()?;
         self.worker.validate()?;
@@ -91,10 +96,10 @@ impl Settings {
         Ok(())
     }
 
-    /// As JSON, without the secrets.
+    /// Returns the settings as JSON, without the secrets.
     ///
     /// # Errors
-    /// `INTERNAL`: a bug.
+    /// Returns `INTERNAL` if there is a bug.
     pub fn shown(&self) -> Result<Value> {
         let mut shown = to_json(self)?;
         for key in [

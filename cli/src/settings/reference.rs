@@ -1,4 +1,4 @@
-//! `docs/configuration.md`, from the doc comments of the settings and their defaults.
+//! Generates `docs/configuration.md` from the doc comments of the settings and their defaults.
 
 use std::fmt::Write;
 
@@ -34,16 +34,16 @@ timeout = \"10m\"
 ```
 ";
 
-/// The page.
+/// Returns the page.
 ///
 /// # Errors
-/// `INTERNAL`: a bug.
+/// Returns `INTERNAL` if there is a bug.
 pub fn markdown() -> Result<String> {
     let schema = schemars::schema_for!(Settings).to_value();
     let defaults = to_json(&Settings::default())?;
     let mut page = INTRODUCTION.to_owned();
     let root = Node::new(&schema, &schema);
-    // The order in which a newcomer meets them, not the alphabet's.
+    // The sections are in the order in which a new user meets them, not in alphabetical order.
     for section in ["local", "gateway", "worker", "log"] {
         root.child(section)?
             .write(section, &defaults[section], &mut page)?;
@@ -54,11 +54,11 @@ pub fn markdown() -> Result<String> {
 /// A part of the schema.
 #[derive(Clone, Copy)]
 struct Node<'a> {
-    /// The whole schema, for references.
+    /// The whole schema, in which references are resolved.
     schema: &'a Value,
-    /// Its own description, where it is used.
+    /// The description of the part where it is used, or else its own description.
     description: Option<&'a str>,
-    /// Its properties, where it is a section.
+    /// The properties of the part, if it is a section.
     properties: Option<&'a Map<String, Value>>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// The description in one line that does not end a table's cell.
+    /// Returns the description as one line that can stand in a cell of a table.
     fn text(self) -> String {
         self.description
             .unwrap_or_default()

@@ -138,12 +138,12 @@ fn a_file_that_is_not_there_is_an_error_only_if_it_was_named() {
     Settings::load(&Layers::default()).unwrap();
 }
 
-/// It is text, although it could be a number.
+/// A secret that is text, although it could be parsed as a number.
 const SECRET_OF_DIGITS: &str = "00712345670071234567007123456700";
 
 #[test]
 fn one_variable_is_the_secret_of_both_kinds_of_node_and_is_never_shown() {
-    // What looks like a number stays the text it is.
+    // A value that looks like a number must stay text.
     let settings = load("", &[("VOLARY_SECRET", SECRET_OF_DIGITS)], &[]).unwrap();
     assert_eq!(settings.gateway.secret.as_deref(), Some(SECRET_OF_DIGITS));
     assert_eq!(settings.worker.secret.as_deref(), Some(SECRET_OF_DIGITS));

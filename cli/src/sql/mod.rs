@@ -1,16 +1,17 @@
-//! `volary sql`: statements from argument, file, standard input or the keyboard.
+//! The command `volary sql`: runs statements from an argument, a file, standard input or the
+//! keyboard.
 
-/// Rows as a table, as text, or as a file.
+/// Writes rows as a table, as text, or as a file.
 pub mod output;
-/// What a screen does not hold.
+/// Shows text that does not fit the screen in a pager.
 mod pager;
-/// How far a statement is.
+/// Shows the progress of a statement.
 mod progress;
-/// One statement.
+/// Runs one statement.
 mod running;
 mod shell;
 mod splitter;
-/// What a statement took.
+/// Asks the gateway for the statistics of a statement.
 mod statistics;
 
 use std::io::{IsTerminal, Read};
@@ -28,23 +29,23 @@ use running::run_one;
 
 pub(crate) use splitter::split;
 
-/// How results are shown.
+/// The way in which results are shown.
 #[derive(Debug, Clone)]
 struct Show {
     output: Output,
-    /// Where rows go; standard output if there is no file.
+    /// The file to which rows are written. Without a file, rows go to standard output.
     to: Option<PathBuf>,
-    /// Rows that a table shows.
+    /// The maximum number of rows that a table shows.
     max_rows: usize,
     timing: bool,
-    /// Whether what a screen does not hold is shown by a pager.
+    /// Whether a pager shows text that does not fit the screen.
     pager: bool,
-    /// Whether a bar shows how far a statement is.
+    /// Whether a bar shows the progress of a statement.
     progress: bool,
 }
 
 impl Show {
-    /// Rows go to the terminal again, if they went into a file.
+    /// Writes the next rows to the terminal again, if rows went to a file.
     fn forget_file(&mut self) {
         if self.to.take().is_some() {
             self.output = Output::Table;
@@ -55,7 +56,7 @@ impl Show {
 /// Runs all statements, or a shell if there is a terminal and no statement.
 ///
 /// # Errors
-/// That of the first statement that fails; what comes after it is not run.
+/// Returns the error of the first statement that fails. Later statements are not run.
 pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
     let of_file = args.to.as_deref().map(|path| {
         Output::of_file(path).ok_or_else(|| {

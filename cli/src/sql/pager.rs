@@ -1,4 +1,5 @@
-//! Text that a screen does not hold is shown by a pager: the one that `VOLARY_PAGER` or `PAGER` names, or less.
+//! Shows text that does not fit the screen in a pager: the one that `VOLARY_PAGER` or `PAGER`
+//! names, or less.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,13 +8,14 @@ use volary_flight_proto::Result;
 
 use crate::terminal;
 
-/// Ends by itself at the end of the text, keeps colours, and cuts no line.
+/// The default pager. With these options, it exits by itself if the text fits the screen, keeps
+/// colours, and does not wrap lines.
 const LESS: &str = "less -FRSX";
 
-/// Shows the text, by a pager if it has more lines than the screen.
+/// Shows the text. Uses a pager if the text has more lines than the screen.
 ///
 /// # Errors
-/// Those of standard output.
+/// Returns the errors of writing to standard output.
 pub(super) fn show(text: &[u8]) -> Result<()> {
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
     if terminal::height().is_some_and(|height| lines >= height) && is_paged(text) {
@@ -26,7 +28,7 @@ pub(super) fn show(text: &[u8]) -> Result<()> {
         .map_err(terminal::output_failed)
 }
 
-/// Whether a pager has shown it.
+/// Shows the text in a pager. Returns whether that was possible.
 fn is_paged(text: &[u8]) -> bool {
     let named = ["VOLARY_PAGER", "PAGER"].map(std::env::var);
     let named = named.into_iter().flatten().find(|it| !it.trim().is_empty());
@@ -43,7 +45,7 @@ fn is_paged(text: &[u8]) -> bool {
         return false;
     };
     if let Some(mut stdin) = pager.stdin.take() {
-        // Who leaves the pager early has seen enough.
+        // Writing fails if the user leaves the pager early. That is not an error.
         let _ = stdin.write_all(text);
     }
     pager.wait().is_ok()

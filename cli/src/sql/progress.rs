@@ -1,4 +1,4 @@
-//! A bar for statements that take a while, as the gateway says how far they are.
+//! Shows a bar for statements that take long. The gateway reports their progress.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::client::Polled;
 
-/// Nobody needs a bar for less.
+/// Time after which the bar appears. A shorter statement needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_millis(400);
 const STEPS: u64 = 1_000;
 
-/// The bar of one statement, which goes away with it.
+/// The bar of one statement. The bar disappears when it is dropped.
 pub(super) struct Progress {
     since: Instant,
     bar: Option<ProgressBar>,
@@ -24,7 +24,7 @@ impl Progress {
         }
     }
 
-    /// The gateway has said how far the statement is.
+    /// Updates the bar with the progress that the gateway has reported.
     pub(super) fn tell(&mut self, polled: &Polled<'_>) {
         if self.since.elapsed() < SHOWN_AFTER {
             return;

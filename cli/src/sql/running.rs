@@ -1,4 +1,4 @@
-//! One statement: running it, and showing what it answers.
+//! Runs one statement and shows its result.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,7 +14,8 @@ use super::{Show, pager, splitter, statistics};
 use crate::client::{Client, Polled, Rows};
 use crate::terminal;
 
-/// Rows go to standard output or a file, what is said about them to standard error. `running`: what the statement is cancelled by, once it runs.
+/// Runs one statement. Rows go to standard output or a file, and messages about them go to standard
+/// error. `running` receives what is needed to cancel the statement, once it runs.
 pub(super) async fn run_one(
     client: &mut Client,
     statement: &str,
@@ -59,14 +60,14 @@ pub(super) async fn run_one(
     Ok(())
 }
 
-/// Writes the rows, and returns how many they were.
+/// Writes the rows and returns their number.
 async fn print(rows: Rows, show: &Show) -> Result<u64> {
     let printer = |width| Printer::new(show.output, show.max_rows, width);
     if let Some(path) = &show.to {
         let failed = |source| Error::io(format!("cannot write {}", path.display()), source);
         let mut file = BufWriter::new(File::create(path).map_err(failed)?);
         let printed = printer(None).print(rows, &mut file).await?;
-        // An error of the last bytes is one, too.
+        // Writing the last bytes may fail, too.
         file.into_inner()
             .map_err(|error| failed(error.into_error()))?;
         return Ok(printed);

@@ -1,9 +1,9 @@
-//! Where one statement ends and the next begins.
+//! Splits text into statements.
 
 /// Splits text at the semicolons that are outside of quotes and comments.
 ///
-/// Returns the statements, without their semicolons, and the rest after the last one. Statements of nothing but white space and
-/// comments are left out.
+/// Returns the statements without their semicolons, and the text after the last semicolon. Leaves
+/// out statements that consist only of white space and comments.
 pub(crate) fn split(text: &str) -> (Vec<&str>, &str) {
     let mut statements = Vec::new();
     let mut start = 0;
@@ -27,7 +27,7 @@ pub(crate) fn split(text: &str) -> (Vec<&str>, &str) {
     (statements, &text[start..])
 }
 
-/// Whether there is nothing to run in `text`.
+/// Returns whether `text` contains nothing to run.
 pub(super) fn is_blank(text: &str) -> bool {
     let mut position = 0;
     while position < text.len() {
@@ -40,7 +40,8 @@ pub(super) fn is_blank(text: &str) -> bool {
     true
 }
 
-/// Whether a statement asks for rows; of any other one the answer is how many rows it wrote.
+/// Returns whether a statement asks for rows. Any other statement answers with the number of rows
+/// that it wrote.
 pub(super) fn is_query(statement: &str) -> bool {
     const QUERIES: [&str; 10] = [
         "SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL",
@@ -61,20 +62,21 @@ pub(super) fn is_query(statement: &str) -> bool {
 
 #[derive(PartialEq)]
 enum Kind {
-    /// White space, a comment.
+    /// White space or a comment.
     Blank,
-    /// Anything of a statement.
+    /// A part of a statement.
     Text,
     Semicolon,
 }
 
 struct Token {
     kind: Kind,
-    /// In bytes.
+    /// The length in bytes.
     length: usize,
 }
 
-/// The token that `text` begins with. What is not closed goes on to the end.
+/// Returns the token at the start of `text`. A quote or comment that is not closed extends to the
+/// end of the text.
 fn token(text: &str) -> Token {
     let (kind, length) = match text.chars().next() {
         None => (Kind::Blank, 0),
@@ -84,7 +86,7 @@ fn token(text: &str) -> Token {
         Some('-') if text.starts_with("--") => (Kind::Blank, text.find('\n').unwrap_or(text.len())),
         Some('/') if text.starts_with("/*") => (Kind::Blank, block_comment(text)),
         Some(other) if other.is_whitespace() => (Kind::Blank, other.len_utf8()),
-        // A whole word at once: a `$` within it begins no dollar quote.
+        // The token is a whole word, so that a `$` within it does not begin a dollar quote.
         Some(other) if is_word(other) => {
             let end = text.find(|c: char| !is_word(c) && c != '$');
             (Kind::Text, end.unwrap_or(text.len()))
@@ -98,12 +100,14 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// A doubled quote closes and opens again, which comes to the same.
+/// Returns the length of a quoted text. A doubled quote in the text is read as the end of one
+/// quoted text and the start of the next, which makes no difference for splitting.
 fn quoted(text: &str, quote: char) -> usize {
     text[1..].find(quote).map_or(text.len(), |end| end + 2)
 }
 
-/// `$$…$$` or `$tag$…$tag$`; a `$` otherwise (`$1` is a parameter).
+/// Returns the length of a text in dollar quotes, `$$…$$` or `$tag$…$tag$`. If no dollar quote
+/// begins here, returns the length of the `$` and the word after it, such as the parameter `$1`.
 fn dollar_quoted(text: &str) -> usize {
     let Some(end) = text[1..].find(|c: char| !is_word(c)).map(|end| end + 1) else {
         return text.len();
@@ -118,7 +122,7 @@ fn dollar_quoted(text: &str) -> usize {
         .map_or(text.len(), |close| close + 2 * tag.len())
 }
 
-/// Comments nest, as in PostgreSQL and DataFusion's dialect.
+/// Returns the length of a block comment. Comments nest, as in PostgreSQL and DataFusion's dialect.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut position = 0;

@@ -1,4 +1,4 @@
-//! What a statement took, beside the time that was waited for it.
+//! Asks the gateway for the statistics of a statement.
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -6,16 +6,17 @@ use arrow::datatypes::Int64Type;
 use crate::client::Client;
 use crate::terminal;
 
-/// What the gateway has counted of a query, as the end of a sentence; nothing if it does not know the query any more.
+/// Returns what the gateway has counted for a query, as the end of a sentence. Returns an empty
+/// text if the gateway does not know the query any more.
 pub(super) async fn of_query(client: &mut Client, query_id: &str) -> String {
-    // Ids are no text of users.
+    // The gateway makes the ids of queries, so this one needs no escaping.
     let asked = format!(
         "SELECT workers, shards, scanned_rows, scanned_bytes, sent_bytes, queued_us, planning_us \
          FROM system.query_log WHERE query_id = '{query_id}' ORDER BY started DESC LIMIT 1"
     );
     match client.collect(&asked).await {
         Ok(batch) if batch.num_rows() == 1 => sentence(&batch).unwrap_or_default(),
-        // It is not worth an error.
+        // Missing statistics are not worth an error.
         _ => String::new(),
     }
 }

@@ -71,7 +71,7 @@ pub fn commands() -> Vec<Seed> {
     let xdbc = CommandGetXdbcTypeInfo { data_type: Some(4) };
     let ticket = Ticket::new("no ticket");
     let polled = FlightInfo::new().with_endpoint(FlightEndpoint::new().with_ticket(ticket));
-    // The message of PollFlightInfo: a FlightInfo, and a progress.
+    // A PollInfo message begins with a FlightInfo. This one has nothing else.
     let polled = wire::of_list([polled.encode_to_vec()]);
     vec![
         seed("tables", INFO, command(&tables)),
@@ -108,8 +108,8 @@ fn command(message: &impl ProstMessageExt) -> Vec<u8> {
     FlightDescriptor::new_cmd(message.as_any().encode_to_vec()).encode_to_vec()
 }
 
-/// `what`: a ticket of a query, or of a part of one (1); and then, from the second bit on, that it is shown unsealed, renewed, cancelled,
-/// redeemed.
+/// Returns the seeds of `tickets`. The lowest bit of `what` is 1 for a ticket of a part of a query.
+/// The other bits say how the ticket is used: 0 unsealed, 1 renewed, 2 cancelled, 3 redeemed.
 pub fn tickets() -> Vec<Seed> {
     let query = QueryTicket {
         query_id: QUERY_ID.to_owned(),
@@ -158,7 +158,7 @@ pub fn tickets() -> Vec<Seed> {
     ]
 }
 
-/// A part of a query, as a client redeems it.
+/// Returns the ticket of a part of a query, as a client redeems it.
 pub(super) fn direct() -> DirectTicket {
     let columns = Schema::new(vec![
         Field::new("k", DataType::Int64, false),
@@ -176,7 +176,7 @@ pub(super) fn direct() -> DirectTicket {
     }
 }
 
-/// Parameters: a number.
+/// Returns encoded parameters: one number.
 fn row() -> Bytes {
     let row = numbers(&[7]);
     ipc::batches_to_bytes(&row.schema(), &[row]).expect("rows can be encoded")
@@ -196,7 +196,8 @@ fn handle(sql: &str, parameters: Option<Bytes>) -> Vec<u8> {
     handle.encode_to_vec()
 }
 
-/// `what`: shown unsealed, asked for its schema, planned, bound, run as an update.
+/// Returns the seeds of `handles`. `what` says how the handle is used: 0 unsealed, 1 asked for its
+/// schema, 2 planned, 3 bound, 4 run as an update.
 pub fn handles() -> Vec<Seed> {
     let insert = "INSERT INTO t (k) VALUES (?)";
     vec![
@@ -292,7 +293,8 @@ pub fn actions() -> Vec<Seed> {
         .collect()
 }
 
-/// Whether there are users, how long the claims are, the claims, and lines.
+/// Returns the seeds of `headers`: a byte with flags, the length of the claims, the claims, and
+/// lines.
 pub fn headers() -> Vec<Seed> {
     let claims = SessionClaims {
         user: "admin".to_owned(),
@@ -325,7 +327,8 @@ pub fn headers() -> Vec<Seed> {
     .into()
 }
 
-/// In the lines above, a digit says which header it is. In the input, it is a byte whose remainder is that, of as many as there are.
+/// Converts lines whose first character is the digit of a header's name. In the input, the byte
+/// modulo the number of names chooses the name.
 fn by_name(input: Vec<u8>) -> Vec<u8> {
     let start = 2 + usize::from(input[1]);
     let (head, lines) = input.split_at(start);
@@ -335,7 +338,7 @@ fn by_name(input: Vec<u8>) -> Vec<u8> {
             all.push(b'\n');
         }
         if let Some((digit, value)) = line.split_first() {
-            // 'F' is 70, and there are ten.
+            // 'F' is 70, and there are ten names, so the remainder is the digit.
             all.push(digit - b'0' + b'F');
             all.extend(value);
         }
@@ -343,7 +346,8 @@ fn by_name(input: Vec<u8>) -> Vec<u8> {
     all
 }
 
-/// A list of messages, or a body (1); for a DoPut, or a DoExchange (2).
+/// Returns the seeds of `rows`. `what` is a sum: 1 for a body instead of a list of messages, and 2
+/// for a DoExchange instead of a DoPut.
 pub fn rows() -> Vec<Seed> {
     let list = |descriptor: Vec<u8>, rows: &RecordBatch| wire::of_list(put(descriptor, rows));
     let bind = CommandPreparedStatementQuery {

@@ -1,4 +1,5 @@
-//! A gateway runs statements, and a stub takes the tickets that it sends its workers.
+//! Seeds from real fragments. A gateway runs statements, and a stub collects the tickets that the
+//! gateway sends its workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +17,8 @@ use super::Seed;
 use crate::gateway::Reached;
 use crate::seal::{VALID_FOR, sealer};
 
-/// One for each operator and each form of an answer that workers know, and the expressions that fragments are about.
+/// At least one statement for each operator and each form of answer that workers know, and for the
+/// expressions that occur in fragments.
 const STATEMENTS: [(&str, &str); 22] = [
     ("scan", "SELECT * FROM t"),
     (
@@ -90,10 +92,10 @@ const STATEMENTS: [(&str, &str); 22] = [
     ("view", "SELECT * FROM v WHERE amount > 5"),
 ];
 
-/// Those that are run with one worker that merges the rows of the others, too.
+/// The statements that are also run with a relay: one worker merges the rows of the others.
 const RELAYED: [&str; 3] = ["groups", "no_groups", "top"];
 
-/// By name.
+/// Returns the fragments of all statements, named after their statements.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (name, sql) in STATEMENTS {
@@ -107,7 +109,7 @@ pub fn all() -> Vec<Seed> {
     seeds
 }
 
-/// One of them, as a ticket.
+/// Returns one fragment, as a ticket.
 pub(super) fn one() -> FragmentTicket {
     let fragments = captured("SELECT k, s FROM t WHERE d > 1.5", "off");
     let first = fragments.into_iter().next();
@@ -121,10 +123,11 @@ fn named(name: &str, fragments: Vec<FragmentTicket>) -> Vec<Seed> {
         .collect()
 }
 
-/// The tickets of a statement, one for each of its fragments. What differs from run to run is left out of them.
+/// Returns the tickets of a statement, one for each of its fragments. Values that differ from run
+/// to run are removed from them.
 fn captured(sql: &str, relays: &str) -> Vec<FragmentTicket> {
     let Reached { gateway, stub, .. } = Reached::get();
-    // Of workers that have no rows the gateway asks all.
+    // The workers answer that they have no rows, so the gateway asks all of them.
     let end = Frame::end(EndOfStream::default());
     stub.answer(vec![FlightData::new().with_app_metadata(end.to_bytes())]);
     let id = QueryId::new();
@@ -152,7 +155,8 @@ fn captured(sql: &str, relays: &str) -> Vec<FragmentTicket> {
         for member in &mut ticket.members {
             member.address.clear();
         }
-        // Of its workers, the one with the most shards; the first of equals.
+        // The ticket of the worker with the most shards is kept. Among equals, the lowest worker id
+        // wins.
         let rank = |ticket: &FragmentTicket| {
             let shards = ticket.scans.iter().map(|scan| scan.shards.len());
             (shards.sum::<usize>(), Reverse(ticket.worker_id))

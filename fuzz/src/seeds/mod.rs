@@ -1,23 +1,23 @@
 use std::path::Path;
 
-/// What clients send a gateway.
+/// Makes seeds from what clients send to a gateway.
 pub mod clients;
-/// Fragments, as a gateway makes them of statements.
+/// Makes seeds from the fragments that a gateway makes from statements.
 pub mod fragments;
-/// What nodes send each other.
+/// Makes seeds from what nodes send to each other.
 pub mod nodes;
-/// Statements.
+/// Makes seeds from the texts of statements.
 pub mod statements;
 
 use crate::guard;
 
-/// Says that seeds are to be written, and below which directory.
+/// Environment variable that asks for writing the seeds. Its value is the directory for them.
 const DIRECTORY: &str = "VOLARY_FUZZ_WRITE_SEEDS";
 
-/// A seed: its file's name, and the input.
+/// A seed: the name of its file, and the input.
 pub type Seed = (String, Vec<u8>);
 
-/// Writes the seeds of a target and ends the process, if the environment says so.
+/// If the environment asks for it, writes the seeds of a target and ends the process.
 pub(crate) fn write_if_asked(target: &str, seeds: fn() -> Vec<Seed>) {
     let Some(directory) = std::env::var_os(DIRECTORY) else {
         return;
@@ -30,7 +30,7 @@ pub(crate) fn write_if_asked(target: &str, seeds: fn() -> Vec<Seed>) {
     std::process::exit(0);
 }
 
-/// An input that begins with a byte that says what it is.
+/// Returns a seed whose input begins with the byte `what`.
 fn seed(name: &str, what: u8, input: impl AsRef<[u8]>) -> Seed {
     (name.to_owned(), [&[what][..], input.as_ref()].concat())
 }

@@ -31,7 +31,7 @@ use super::{Seed, clients, seed};
 use crate::wire;
 use crate::worker::put;
 
-/// A purpose, a place, a plaintext.
+/// Returns the seeds of `sealed`: a purpose, a position, and a plaintext.
 pub fn sealed() -> Vec<Seed> {
     let input = |purpose: u8, place: u32, plaintext: &[u8]| {
         [&[purpose][..], &place.to_le_bytes(), plaintext].concat()
@@ -315,7 +315,7 @@ fn end(rows: u64, batches: u64) -> Frame {
     })
 }
 
-/// A schema (0), or rows.
+/// Returns the seeds of `ipc`. `what` is 0 for a schema, and 1 for rows.
 pub fn ipc() -> Vec<Seed> {
     let batch = batch();
     let rows = ipc::batches_to_bytes(&batch.schema(), std::slice::from_ref(&batch));
@@ -355,7 +355,8 @@ fn batch() -> RecordBatch {
         .expect("columns of one length")
 }
 
-/// `what`: a join, a leave, an introduction, one with a ticket, and anything without a seal.
+/// Returns the seeds of `membership`. `what` is 0 for a join, 1 for a leave, 2 for an introduction,
+/// 3 for an introduction with a ticket, and 4 for a message without a seal.
 pub fn membership() -> Vec<Seed> {
     let leave = LeaveRequest {
         worker_id: 1,
@@ -381,7 +382,8 @@ pub fn membership() -> Vec<Seed> {
     ]
 }
 
-/// `what`: a command, a write, a client's ticket, and anything without a seal.
+/// Returns the seeds of `worker_calls`. `what` is 0 for a command, 1 for a write, 2 for a client's
+/// ticket, and 3 for a message without a seal.
 pub fn worker_calls() -> Vec<Seed> {
     let drop_table = control::Command::DropTable(DropTable { table_id: 107 });
     let abort = control::Command::AbortWrite(AbortWrite { write_id: 7 });
@@ -396,7 +398,7 @@ pub fn worker_calls() -> Vec<Seed> {
         (SHARD_COLUMN, Arc::new(UInt32Array::from(vec![1, 0])), false),
     ];
     let rows = RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length");
-    // The target puts a sealed descriptor there.
+    // The target fills in a sealed descriptor.
     let messages = put(Vec::new(), &rows);
     let write = std::iter::once(write_request().encode_to_vec()).chain(messages);
     vec![
@@ -410,7 +412,7 @@ pub fn worker_calls() -> Vec<Seed> {
     ]
 }
 
-/// Which query asks, and messages.
+/// Returns the seeds of `answers`: a byte that chooses the query, and the messages of the answer.
 pub fn answers() -> Vec<Seed> {
     let plain: [(&str, ArrayRef, bool); 3] = [
         ("k", Arc::new(Int64Array::from(vec![1, 2])), false),

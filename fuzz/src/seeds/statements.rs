@@ -1,4 +1,5 @@
-//! At least one of each kind of statement that is read by code of our own, and what the planner's own rules look for.
+//! Texts of statements: at least one for each kind of statement that our own code reads, and for
+//! what the planner's own rules look for.
 
 use super::Seed;
 
@@ -142,7 +143,7 @@ const TEXTS: [(&str, &str); 44] = [
     ("owner", "ALTER TABLE volary.public.t OWNER TO kea"),
 ];
 
-/// Each as it stands.
+/// Returns each text unchanged.
 pub fn texts() -> Vec<Seed> {
     let texts = TEXTS.into_iter();
     texts

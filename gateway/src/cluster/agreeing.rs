@@ -1,8 +1,10 @@
-//! Whether the workers' rows are of the history of writes that this catalog has.
+//! Checks whether the workers' rows belong to the history of writes that this catalog has.
 //!
-//! Each call of a worker says which [`Lineage`] the catalog has. A worker that cannot adopt it refuses the call, and says with
-//! its next report what it knows. Then the gateway finds out whether the worker was only left behind, or whether the catalog is
-//! older than the worker, and with it than rows that were acknowledged.
+//! Each call to a worker states the [`Lineage`] of the catalog. A worker that cannot adopt the
+//! lineage refuses the call, and its next report says which incarnations it knows. Then the gateway
+//! finds out which of two cases it is. Either the worker was only left behind, or the catalog is
+//! older than the worker. In the second case, the catalog is also older than rows that were
+//! acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +17,16 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
 
-/// What workers said that have not adopted the catalog's lineage.
+/// The gateway's verdict on each worker that has not adopted the catalog's lineage.
 #[derive(Debug, Default)]
 pub(super) struct Agreements(Mutex<BTreeMap<WorkerId, Agreement>>);
 
 impl Cluster {
-    /// Refuses statements while a worker has rows that the catalog does not know: acknowledged rows may be missing everywhere.
+    /// Refuses statements while a worker has rows that the catalog does not know. In that case
+    /// acknowledged rows may be missing on any worker.
     ///
     /// # Errors
-    /// `DATA_LOSS`, with the worker and what to do.
+    /// `DATA_LOSS`, with the worker and with what to do.
     pub fn refuse_conflicts(&self) -> Result<()> {
         let conflict = self.agreements.conflict();
         conflict.map_or(Ok(()), |(worker, from_write)| {
@@ -31,7 +34,7 @@ impl Cluster {
         })
     }
 
-    /// Whether [`Self::refuse_conflicts`] refuses.
+    /// Returns whether [`Self::refuse_conflicts`] refuses statements.
     pub fn has_conflicts(&self) -> bool {
         self.agreements.conflict().is_some()
     }
@@ -46,7 +49,7 @@ impl Cluster {
         )
     }
 
-    /// What calls of a worker say of the catalog's history.
+    /// Returns the lineage that the gateway states in its calls to a worker.
     pub(crate) fn lineage_for(&self, worker: WorkerId) -> Lineage {
         match self.agreements.0.lock().get(&worker) {
             Some(Agreement::Follows(lineage) | Agreement::SetsAside(lineage)) => *lineage,
@@ -54,13 +57,13 @@ impl Cluster {
         }
     }
 
-    /// Whether a worker may set rows aside that the catalog does not know.
+    /// Returns whether a worker may set aside rows that the catalog does not know.
     pub(super) fn sets_aside(&self, worker: WorkerId) -> bool {
         let agreements = self.agreements.0.lock();
         matches!(agreements.get(&worker), Some(Agreement::SetsAside(_)))
     }
 
-    /// Takes what a worker's report says of the incarnations that it knows.
+    /// Notes what a worker's report says about the incarnations that the worker knows.
     pub(super) fn note_agreement(&self, worker: WorkerId, report: &WorkerReport) {
         let mut agreements = self.agreements.0.lock();
         if report.adopted {

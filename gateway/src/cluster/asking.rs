@@ -1,8 +1,10 @@
-//! The gateway asks each worker for its report, in turn.
+//! Asks each worker for its report, one worker after the other.
 //!
-//! It asks over the connection that it has to the worker anyway. One in the other direction, on which the worker would report by itself,
-//! takes 65 KiB of a gateway's memory and a file, and there are thousands. All workers that the catalog knows are asked, whether they
-//! live or not: a gateway that has started, and one that has lost a worker, learns from the answer that it is there.
+//! The gateway asks over the connection that it has to the worker anyway. If workers reported by
+//! themselves, each would need a connection in the other direction. Such a connection takes 65 KiB
+//! of the gateway's memory and a file descriptor, and there are thousands of workers. The gateway
+//! asks all workers that the catalog knows, alive or not. So a gateway that has just started, or
+//! that has lost a worker, learns from the answer that the worker is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,14 +25,17 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::Cluster;
 use super::members::Answer;
 
-/// By so much a question may be late without delaying those after it: timers are not exact. After a longer pause the gateway does not
-/// ask many at once.
+/// How late a question may be without delaying the questions after it, because timers are not
+/// exact. After a longer pause the gateway does not catch up, because it would ask many workers at
+/// once.
 const CATCH_UP: Duration = Duration::from_millis(20);
-/// Questions in a row that fail before that is logged: of a worker that is just stopping or starting, one does.
+/// Number of failed questions in a row after which the failure is logged. A single question fails
+/// when a worker is just stopping or starting.
 const LOGGED_AFTER: u32 = 2;
 
 impl Cluster {
-    /// Asks the workers for their reports until `stopping` is cancelled. To be run once, on the health runtime.
+    /// Asks the workers for their reports until `stopping` is cancelled. Call it once, on the
+    /// health runtime.
     pub async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
         stopping.run_until_cancelled(self.ask_in_turn()).await;
     }
@@ -42,7 +47,8 @@ impl Cluster {
         self.members.ask_soon(recorded);
         let mut round: IntoIter<WorkerId> = Vec::new().into_iter();
         let mut last_turn = Instant::now();
-        // One question to a worker at a time: those that hang cost one call each, and stop nobody.
+        // Each worker has at most one open question. So a worker that hangs costs only one call,
+        // and does not delay the others.
         let mut asked: BTreeSet<WorkerId> = BTreeSet::new();
         let mut asked_again: BTreeSet<WorkerId> = BTreeSet::new();
         let mut answers: FuturesUnordered<BoxFuture<'_, (WorkerId, Result<()>)>> =
@@ -66,20 +72,20 @@ impl Cluster {
                         round = self.recorded_workers().into_iter();
                         self.members.set_count(round.len());
                     }
-                    // The turn of one that has not answered yet passes.
+                    // A worker that has not answered yet is skipped in this round.
                     if let Some(worker) = round.next() && asked.insert(worker) {
                         answers.push(self.ask(worker).boxed());
                     }
                 }
                 Some((worker, answered)) = answers.next() => {
                     asked.remove(&worker);
-                    // It may have joined from another address meanwhile.
+                    // The worker may have joined from another address meanwhile.
                     if asked_again.remove(&worker) {
                         self.members.ask_soon([worker]);
                     }
                     self.note(&mut troubles, worker, answered);
                 }
-                // Then the next turn may be sooner.
+                // After a change, the next turn may come sooner.
                 Ok(()) = changes.changed() => {}
             }
         }
@@ -102,7 +108,8 @@ impl Cluster {
             Ok(report) => report,
             Err(error) => {
                 let is_first = self.members.unanswered(worker) == 1;
-                // Its turn may come late, and it is to be known in time whether the worker is lost.
+                // The next turn of this worker may come late. It is asked again soon, so that the
+                // gateway knows in time whether the worker is lost.
                 if is_first && error.code() == ErrorCode::DeadlineExceeded {
                     self.members.ask_soon([worker]);
                 }
@@ -132,9 +139,10 @@ impl Cluster {
         self.catalog.writes_collected(worker, &collected).await
     }
 
-    /// What a worker is asked, and at which address.
+    /// Returns the question for a worker, and the address at which the worker is asked.
     fn question(&self, worker: WorkerId) -> Result<(String, Report)> {
-        // All from one state: a table that is created meanwhile is either kept or later than the last one.
+        // All parts of the question come from one state of the catalog. So a table that is created
+        // meanwhile is either among the kept tables or later than the last table.
         let state = self.catalog.state();
         let Some(record) = state.worker(worker) else {
             return Err(Error::unavailable(format!(
@@ -194,7 +202,7 @@ impl Cluster {
             }
             return;
         };
-        // It has said that it stops.
+        // The worker has said that it is going to stop, so it is expected that the question fails.
         if self.members.is_draining(worker) {
             return;
         }
@@ -207,7 +215,7 @@ impl Cluster {
     }
 }
 
-/// What a shard should hold; nothing of a table that is gone.
+/// Returns what a shard should hold, or `None` if its table does not exist any more.
 fn content(state: &State, name: ShardName) -> Option<ShardContent> {
     let table = state.table_by_id(TableId(name.table_id))?;
     let index = usize::try_from(name.shard).ok()?;
@@ -219,7 +227,8 @@ fn content(state: &State, name: ShardName) -> Option<ShardContent> {
     })
 }
 
-/// A worker that does not answer: it is logged when that begins, or fails in another way, and when it answers again, not each time.
+/// A worker that does not answer. It is logged when the trouble begins, when the kind of error
+/// changes, and when the worker answers again. It is not logged for each failed question.
 #[derive(Debug, Default)]
 struct Trouble {
     failures: u32,

@@ -1,4 +1,4 @@
-//! Calls of workers.
+//! Sends calls to workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use volary_node::channel::NodeClient;
 
 use super::Cluster;
 
-/// Until a command is answered: the largest one deletes a table's files.
+/// Deadline of a command. The largest command deletes the files of a table.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// A client of a worker, at the address of its last join, also if that was before this gateway started. It connects when it
-    /// is used.
+    /// Returns a client for a worker, at the address of the worker's last join. The join may have
+    /// been before this gateway started. The client connects when it is used.
     ///
     /// # Errors
     /// `UNAVAILABLE` if the worker has never joined.
@@ -33,7 +33,8 @@ impl Cluster {
     /// Sends a command to a worker and returns its answer.
     ///
     /// # Errors
-    /// Those of the worker and of the way to it, with the worker's name; `DEADLINE_EXCEEDED` if it does not answer.
+    /// The errors of the worker and of the connection to it, with the worker's name.
+    /// `DEADLINE_EXCEEDED` if the worker does not answer.
     pub async fn control(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
         let sent = tokio::time::timeout(CONTROL_DEADLINE, self.send(worker, command)).await;
         let answer = sent.unwrap_or_else(|_| {

@@ -1,4 +1,5 @@
-//! What workers say by themselves: that they have started, and that they are going to stop.
+//! Handles the messages that workers send by themselves: that they have started, and that they are
+//! going to stop.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,20 +14,24 @@ use volary_node::open_files;
 use super::Cluster;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long a worker's former address is tried before the worker that joins from another one is believed.
+/// Deadline for a connection to the former address of a worker that joins from another address.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// What a worker takes of the files that a gateway may open: a connection to it for each window, and for a moment the one that it
-/// joins on.
+/// Number of file descriptors that a worker needs on a gateway: one connection for each window, and
+/// for a moment the connection on which the worker joins.
 const FILES_PER_WORKER: u64 = 4;
 
 impl Cluster {
-    /// Takes a worker in that has started, or that nobody has asked for its report for long, and gives it an id if it has none.
+    /// Admits a worker, and gives it an id if it has none. Workers join when they have started, and
+    /// when nobody has asked them for their report for a long time.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` for another machine's worker where no secret is configured; `INVALID_ARGUMENT` for another release, a data
-    /// directory of another cluster, or an address that is none; `NOT_FOUND` for an id that the catalog does not know;
-    /// `ALREADY_EXISTS` if another process with this id lives; `RESOURCE_EXHAUSTED` if this gateway may not open connections to one worker
-    /// more; those of the catalog.
+    /// - `PERMISSION_DENIED` for a worker on another machine if no secret is configured.
+    /// - `INVALID_ARGUMENT` for a worker of another release, for a data directory of another
+    ///   cluster, and for an invalid address.
+    /// - `NOT_FOUND` for an id that the catalog does not know.
+    /// - `ALREADY_EXISTS` if another process with this id is alive.
+    /// - `RESOURCE_EXHAUSTED` if this gateway may not open connections to one more worker.
+    /// - The errors of the catalog.
     pub async fn join(
         &self,
         request: JoinRequest,
@@ -65,27 +70,31 @@ impl Cluster {
         })
     }
 
-    /// Notes that a worker is going to stop. Of a start that is not the known one, nothing.
+    /// Notes that a worker is going to stop. A message from another start of the worker than the
+    /// known one is ignored.
     pub fn leave(&self, request: &LeaveRequest) -> LeaveResponse {
         self.members
             .leaves(WorkerId(request.worker_id), &request.instance);
         LeaveResponse {}
     }
 
-    /// How often each worker is asked for its report now.
+    /// Returns how often each worker is currently asked for its report, in milliseconds.
     pub(super) fn pace_ms(&self) -> u32 {
         u32::try_from(self.members.pace().as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Workers that this gateway cannot reach would fail statements, one or another, in the middle.
+    /// Refuses a worker for which this gateway has too few file descriptors. If it were admitted,
+    /// some statements would fail midway, because the gateway could not connect to one worker or
+    /// another.
     fn check_open_files(&self, joining: Option<WorkerId>) -> Result<()> {
         let others = self.members.live().into_iter();
         let others = others.filter(|worker| Some(*worker) != joining).count();
         open_files::check("this gateway", others + 1, FILES_PER_WORKER)
     }
 
-    /// A worker that was killed may start again on another port before it is taken for lost: the former address tells
-    /// whether somebody is still there.
+    /// Refuses a worker if another process with its id is alive. A worker that was killed may start
+    /// again on another port before it counts as lost. So the gateway tries the former address, to
+    /// find out whether a process is still there.
     async fn check_is_the_only_one(&self, worker: WorkerId, request: &JoinRequest) -> Result<()> {
         let Some(member) = self.members.get(worker) else {
             return Ok(());
@@ -97,7 +106,8 @@ impl Cluster {
             return Ok(());
         }
         let probe = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(&member.address)).await;
-        // An address that does not answer is left to the questions for its report: the network may be what fails.
+        // If the connection fails, nobody is there any more. If the address does not answer at all,
+        // the network may be the cause. Then the questions for the worker's report decide.
         if matches!(probe, Ok(Err(_))) {
             return Ok(());
         }
@@ -121,7 +131,7 @@ fn check_release(request: &JoinRequest) -> Result<()> {
     )))
 }
 
-/// `major.minor` of a release.
+/// Returns the major and the minor number of a release.
 fn series(version: &str) -> Option<(&str, &str)> {
     let mut parts = version.split('.');
     Some((parts.next()?, parts.next()?))

@@ -1,4 +1,5 @@
-//! Which workers have joined or answered since the gateway started, and when each was last heard of.
+//! Remembers which workers have joined or answered since the gateway started, and when the gateway
+//! last heard from each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,12 +11,14 @@ use tokio::time::Instant;
 use volary_flight_proto::control::{ShardName, WorkerReport};
 use volary_flight_proto::ids::WorkerId;
 
-/// Questions for a report that a gateway asks in a second, of all workers: each costs it about a tenth of a millisecond of a core.
+/// Maximum number of questions for reports that a gateway asks per second, over all workers. Each
+/// question costs the gateway about a tenth of a millisecond of a core.
 const QUESTIONS_PER_SECOND: u32 = 500;
-/// Between two of them.
+/// Shortest time between two questions.
 const SHORTEST_GAP: Duration = Duration::from_millis(1_000 / QUESTIONS_PER_SECOND as u64);
-/// A worker is lost only when it has left so many questions without an answer, for which there is time until it is. One says nothing:
-/// this gateway may have stood still itself while the answer lay there.
+/// Number of questions that a worker must leave unanswered before it is lost. Their deadlines are
+/// short enough that all of them end within the time after which a worker is lost. One unanswered
+/// question proves nothing: this gateway itself may have stood still while the answer was waiting.
 const UNANSWERED: u32 = 2;
 
 /// The workers that have joined or answered since the gateway started.
@@ -25,44 +28,44 @@ pub(super) struct Members {
     heartbeat_interval: Duration,
     lost_after: Duration,
     members: Mutex<BTreeMap<WorkerId, Member>>,
-    /// Workers that are to be asked before it is their turn.
+    /// Workers that are to be asked before their turn.
     asked_soon: Mutex<BTreeSet<WorkerId>>,
-    /// How many are asked.
+    /// Number of workers that are asked.
     count: AtomicU32,
-    /// Counts joins and answers after which more workers may live than before.
+    /// Counts the joins, and the answers after which more workers may be alive than before.
     changed: watch::Sender<u64>,
 }
 
-/// One of them.
+/// A worker that has joined or answered since the gateway started.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) address: String,
-    /// Which start of the worker it is.
+    /// Name of this start of the worker process.
     pub(super) instance: String,
     pub(super) heard_at: Instant,
-    /// Its last report; none between its join and its first one.
+    /// Last report of the worker. `None` between its join and its first report.
     pub(super) report: Option<WorkerReport>,
     is_draining: bool,
     silence: Option<Silence>,
 }
 
-/// Questions without an answer since a worker was last heard of.
+/// The unanswered questions since the gateway last heard from a worker.
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// When the first of them was sent.
+    /// When the first of these questions was sent.
     since: Instant,
-    /// How many were given up.
+    /// Number of these questions that were given up.
     unanswered: u32,
 }
 
-/// Whose answer it is.
+/// Which process has answered a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// That of the start that is known.
+    /// The known start of the worker.
     Expected,
-    /// That of a start which has taken the place of the known one, if there was one.
+    /// A start of the worker that was not known. It has replaced the known start, if there was one.
     OfAnotherStart,
-    /// That of a process at an address that the worker has left.
+    /// A process at an address that the worker has left.
     OfAStranger,
 }
 
@@ -85,7 +88,8 @@ impl Member {
     fn hear(&mut self, report: WorkerReport) {
         self.heard_at = Instant::now();
         self.silence = None;
-        // An answer that was given before the worker said that it leaves may come after it.
+        // A worker that has said that it leaves stays draining. A report that it made before may
+        // arrive afterwards.
         self.is_draining |= report.draining;
         self.report = Some(report);
     }
@@ -108,7 +112,7 @@ impl Members {
         self.members.lock().get(&worker).cloned()
     }
 
-    /// The shards of which the worker has asked what they should hold.
+    /// Returns the shards about which the worker has asked what they should hold.
     pub(super) fn unproven(&self, worker: WorkerId) -> Vec<ShardName> {
         let members = self.members.lock();
         let report = members
@@ -117,13 +121,15 @@ impl Members {
         report.map_or_else(Vec::new, |report| report.unproven.clone())
     }
 
-    /// How often each worker is asked now: thousands of them less often than a few.
+    /// Returns how often each worker is currently asked. Each of thousands of workers is asked less
+    /// often than each of a few.
     pub(super) fn pace(&self) -> Duration {
         let of_many = SHORTEST_GAP * self.count.load(Ordering::Relaxed);
         self.heartbeat_interval.max(of_many)
     }
 
-    /// Until the next question, to whomever: those to all workers are spread evenly.
+    /// Returns the time between two questions, whichever workers they are for. The questions to all
+    /// workers are spread evenly over time.
     pub(super) fn gap(&self) -> Duration {
         if !self.asked_soon.lock().is_empty() {
             return SHORTEST_GAP;
@@ -132,12 +138,12 @@ impl Members {
         gap.max(SHORTEST_GAP)
     }
 
-    /// Until a question is given up.
+    /// Returns the time after which a question is given up.
     pub(super) fn deadline(&self) -> Duration {
         self.patience() / UNANSWERED
     }
 
-    /// Whether it has not answered for too long, although it was asked.
+    /// Returns whether the worker was asked and has not answered for too long.
     pub(super) fn is_lost(&self, member: &Member) -> bool {
         member.silence.is_some_and(|silence| {
             silence.unanswered >= UNANSWERED && silence.since.elapsed() > self.patience()
@@ -148,7 +154,9 @@ impl Members {
         self.lost_after + (self.pace() - self.heartbeat_interval)
     }
 
-    /// Whether a worker that belongs to the cluster is not there. After a start, workers have some time to join or answer.
+    /// Returns whether a worker of the cluster is missing: it is lost, or it has neither joined nor
+    /// answered since the gateway started. After a start of the gateway, workers have some time to
+    /// join or answer.
     pub(super) fn is_missing(&self, worker: WorkerId) -> bool {
         match self.members.lock().get(&worker) {
             Some(member) => self.is_lost(member),
@@ -156,7 +164,9 @@ impl Members {
         }
     }
 
-    /// Returns false if this start is known: it joins again because nobody has asked it, and whether it can be asked, its answer tells.
+    /// Notes that a worker has joined. Returns false if this start of the worker was known already.
+    /// Such a worker joins again because nobody has asked it. A lost worker stays lost until it
+    /// answers, because its join does not show whether the gateway can reach it.
     pub(super) fn joined(&self, worker: WorkerId, address: &str, instance: &str) -> bool {
         let mut members = self.members.lock();
         let is_new = match members.get_mut(&worker) {
@@ -181,7 +191,7 @@ impl Members {
             .fetch_max(count(members.len()), Ordering::Relaxed);
     }
 
-    /// So many workers are asked.
+    /// Sets the number of workers that are asked.
     pub(super) fn set_count(&self, asked: usize) {
         self.count.store(count(asked), Ordering::Relaxed);
     }
@@ -190,12 +200,12 @@ impl Members {
         self.asked_soon.lock().extend(workers);
     }
 
-    /// One of those, and takes it out.
+    /// Removes and returns one of the workers that are to be asked before their turn.
     pub(super) fn next_asked_soon(&self) -> Option<WorkerId> {
         self.asked_soon.lock().pop_first()
     }
 
-    /// A question is sent.
+    /// Notes that a question is sent to the worker.
     pub(super) fn asked(&self, worker: WorkerId) {
         if let Some(member) = self.members.lock().get_mut(&worker) {
             member.silence.get_or_insert_with(|| Silence {
@@ -205,7 +215,8 @@ impl Members {
         }
     }
 
-    /// A question was given up: how many were since the worker was last heard of.
+    /// Notes that a question was given up. Returns how many questions were given up since the
+    /// gateway last heard from the worker.
     pub(super) fn unanswered(&self, worker: WorkerId) -> u32 {
         let mut members = self.members.lock();
         let Some(silence) = members
@@ -218,8 +229,10 @@ impl Members {
         silence.unanswered
     }
 
-    /// The process at `address` has answered a question. Another start than the known one is treated as one that joins from there:
-    /// nobody else can be at the address of the known one, and where none is known, the first one is believed.
+    /// Notes that the process at `address` has answered a question. An unknown start of the worker
+    /// at the address of the known start is treated as if it had joined: it must have replaced the
+    /// known start. An unknown start at another address is not believed. If no start is known, the
+    /// first one that answers is believed.
     pub(super) fn answered(&self, address: &str, report: WorkerReport) -> Answer {
         let worker = WorkerId(report.worker_id);
         let mut members = self.members.lock();
@@ -245,7 +258,7 @@ impl Members {
         Answer::OfAnotherStart
     }
 
-    /// A start of a worker says that it is going to stop.
+    /// Notes that a start of a worker is going to stop.
     pub(super) fn leaves(&self, worker: WorkerId, instance: &str) {
         if let Some(member) = self.members.lock().get_mut(&worker)
             && member.instance == instance
@@ -259,12 +272,12 @@ impl Members {
         members.get(&worker).is_some_and(Member::is_draining)
     }
 
-    /// Whether it answers and does not drain.
+    /// Returns whether the worker is not lost and does not drain.
     fn is_live(&self, member: &Member) -> bool {
         !self.is_lost(member) && !member.is_draining()
     }
 
-    /// Those that do, ascending.
+    /// Returns the workers that are alive and do not drain, in ascending order.
     pub(super) fn live(&self) -> Vec<WorkerId> {
         self.members
             .lock()
@@ -274,7 +287,7 @@ impl Members {
             .collect()
     }
 
-    /// Those that live come first.
+    /// Sorts the workers that are alive and do not drain before the others.
     pub(super) fn sort_live_first(&self, workers: &mut [WorkerId]) {
         if workers.len() < 2 {
             return; // most rows have one place, and every stream asks
@@ -286,7 +299,8 @@ impl Members {
         });
     }
 
-    /// Joins, and answers after which more workers may live than before.
+    /// Returns a receiver that is woken by joins, and by answers after which more workers may be
+    /// alive than before.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -325,7 +339,8 @@ mod tests {
         }
     }
 
-    /// With one that has joined, and that is lost as soon as it may be.
+    /// Returns the members of a cluster with one worker, which counts as lost as early as the rules
+    /// allow.
     fn impatient() -> Members {
         let members = Members::new(SHORTEST_GAP, Duration::ZERO);
         members.joined(WORKER, ADDRESS, "first");
@@ -377,7 +392,7 @@ mod tests {
         members.unanswered(WORKER);
         assert!(!is_live(&members));
         assert!(members.is_missing(WORKER));
-        // It answers, or it joins.
+        // The worker is alive again when it answers, and also when a new start of it joins.
         assert_eq!(members.answered(ADDRESS, report("first")), Answer::Expected);
         assert!(is_live(&members));
         for _ in 0..2 {

@@ -1,9 +1,12 @@
-//! The cluster as this gateway knows it: who has joined, who lives, how they are reached.
+//! The cluster as this gateway knows it: which workers have joined, which ones are alive, and how
+//! to reach them.
 //!
-//! A worker joins ([`Cluster::join`]), is given an id that the [`Catalog`] keeps, and is asked for its report from then on
-//! ([`Cluster::ask_workers`]). Whether it lives is known here only, and forgotten when the gateway ends: the next one asks all workers
-//! that the catalog knows. A worker that no gateway asks any more joins again. A query asks for [`Cluster::client`] of the workers that
-//! hold its shards, whether they are known to live or not: the connection's own deadline tells.
+//! A worker joins ([`Cluster::join`]) and gets an id that the [`Catalog`] keeps. From then on the
+//! gateway asks it for its report ([`Cluster::ask_workers`]). Whether a worker is alive is known
+//! only here, and is forgotten when the gateway ends. The next gateway asks all workers that the
+//! catalog knows. A worker that no gateway asks any more joins again. A query calls
+//! [`Cluster::client`] for the workers that hold its shards, whether they are known to be alive or
+//! not: the deadline of the connection shows whether they are.
 
 mod agreeing;
 mod asking;
@@ -38,32 +41,36 @@ use crate::config::Config;
 use agreeing::Agreements;
 use members::Members;
 
-/// An answer is of use to the one who asked only, and only now.
+/// Lifetime of the seal of an answer. An answer is useful only to the worker that has asked, and
+/// only immediately.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Until a worker is asked again that a statement waits for.
+/// Pause before a worker that a statement waits for is asked again.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(50);
 
 /// The workers of the cluster.
 #[derive(Debug)]
 pub struct Cluster {
     catalog: Catalog,
-    /// Where this gateway listens.
+    /// Address that this gateway listens on.
     address: SocketAddr,
     members: Members,
     agreements: Agreements,
     connections: Connections,
     known_fragments: KnownFragments,
-    /// Seals what workers say before they know the cluster's key.
+    /// Opens the messages of workers that do not know the cluster's key yet, and seals the answers
+    /// to them.
     membership: Sealer,
     sealer: Sealer,
     has_secret: bool,
-    /// Joins are decided one after another: of two processes with one data directory, one is second.
+    /// Serializes joins. If two processes with one data directory join at the same time, one of
+    /// them is second and can be refused.
     joining: Mutex<()>,
 }
 
 impl Cluster {
-    /// Of a catalog, for the gateway at `address`. Connections are made on the `io` runtime.
+    /// Creates the cluster of a catalog for the gateway at `address`. Connections are made on the
+    /// `io` runtime.
     pub fn new(
         config: &Config,
         address: SocketAddr,
@@ -92,27 +99,28 @@ impl Cluster {
         })
     }
 
-    /// The cluster's id.
+    /// Returns the id of the cluster.
     pub fn id(&self) -> ClusterId {
         self.catalog.state().cluster_id()
     }
 
-    /// Where this gateway listens.
+    /// Returns the address that this gateway listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether the nodes share a secret, so that not every process of this machine may join as a worker.
+    /// Returns whether the nodes share a secret. Without a secret, any process of this machine may
+    /// join as a worker.
     pub fn has_secret(&self) -> bool {
         self.has_secret
     }
 
-    /// Seals and opens the messages of the cluster.
+    /// Returns what seals and opens the messages of the cluster.
     pub fn sealer(&self) -> &Sealer {
         &self.sealer
     }
 
-    /// A worker's name and address, for messages: `worker w3 at 127.0.0.1:7203`.
+    /// Returns a worker's name and address for messages: `worker w3 at 127.0.0.1:7203`.
     pub fn name(&self, worker: WorkerId) -> String {
         match self.catalog.state().worker(worker) {
             Some(record) => format!("worker {worker} at {}", record.address),
@@ -120,7 +128,8 @@ impl Cluster {
         }
     }
 
-    /// Where clients fetch a worker's part of a result; `None` if it has not said so since the gateway started, is lost or drains.
+    /// Returns the URI at which clients fetch a worker's part of a result. Returns `None` if the
+    /// worker has not reported the URI since the gateway started, is lost, or drains.
     pub fn clients_uri(&self, worker: WorkerId) -> Option<String> {
         let member = self.members.get(worker)?;
         let serves = !self.members.is_lost(&member) && !member.is_draining();
@@ -128,11 +137,13 @@ impl Cluster {
         (serves && !uri.is_empty()).then_some(uri)
     }
 
-    /// Which start of a worker takes rows of this catalog. If none is known to, because this gateway or the worker has just started,
-    /// the worker is asked.
+    /// Returns the name of the worker's start that has adopted this catalog, and so takes its rows.
+    /// If no such start is known, because this gateway or the worker has just started, the worker
+    /// is asked.
     ///
     /// # Errors
-    /// `UNAVAILABLE`, with its name, if it does not report within `timeout`; those of a worker that refuses to.
+    /// `UNAVAILABLE`, with the worker's name, if the worker does not report within `timeout`. Also
+    /// the errors of a worker that refuses to report, and those of [`Self::refuse_conflicts`].
     pub async fn instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
         let mut last_error = None;
         let reporting = async {
@@ -142,7 +153,7 @@ impl Cluster {
                 {
                     return Ok(member.instance);
                 }
-                // It would refuse the rows.
+                // A worker whose rows are in conflict with the catalog would refuse new rows.
                 self.refuse_conflicts()?;
                 match self.ask(worker).await.1 {
                     Ok(()) => {}
@@ -167,15 +178,18 @@ impl Cluster {
         })
     }
 
-    /// Workers that have joined or answered, are not lost and do not drain, ascending: new tables are placed on them.
+    /// Returns the workers that have joined or answered, are not lost and do not drain, in
+    /// ascending order. New tables are placed on them.
     pub fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()
     }
 
-    /// Refuses what needs all of these workers if one of them has not answered for too long.
+    /// Refuses a statement that needs all of these workers if one of them is lost, or has been
+    /// missing for too long since the gateway started.
     ///
     /// # Errors
-    /// `UNAVAILABLE` with its name; those of [`Self::refuse_conflicts`].
+    /// `UNAVAILABLE`, with the name of the missing worker. Also the errors of
+    /// [`Self::refuse_conflicts`].
     pub fn refuse_lost(&self, workers: &[WorkerId]) -> Result<()> {
         self.refuse_conflicts()?;
         let missing = workers
@@ -190,10 +204,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until `wanted` workers live.
+    /// Waits until `wanted` workers are alive and do not drain.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if they do not within `timeout`.
+    /// `UNAVAILABLE` if that does not happen within `timeout`.
     pub async fn wait_for_workers(&self, wanted: usize, timeout: Duration) -> Result<()> {
         let waited = tokio::time::timeout(timeout, self.members.until_live(wanted)).await;
         waited.map_err(|_| {
@@ -204,12 +218,12 @@ impl Cluster {
         })
     }
 
-    /// Answers what a worker at `peer` says: the body of a DoAction of one of the types in
-    /// [`volary_flight_proto::membership`].
+    /// Answers a message of a worker at `peer`. The message is the body of a DoAction of one of the
+    /// types in [`volary_flight_proto::membership`].
     ///
     /// # Errors
-    /// Those of [`Self::join`]; `PERMISSION_DENIED` for what is not sealed with the cluster's secret;
-    /// `UNIMPLEMENTED` for another action.
+    /// The errors of [`Self::join`]. `PERMISSION_DENIED` for a message that is not sealed with the
+    /// cluster's secret. `UNIMPLEMENTED` for another action.
     pub async fn handle_action(
         &self,
         action_type: &str,
@@ -255,7 +269,8 @@ impl Cluster {
             .seal(Purpose::MembershipAnswer, answer, ANSWER_LIFETIME)
     }
 
-    /// Without a secret, anybody could seal a request, and is handed out the cluster's key.
+    /// Refuses workers of other machines if there is no secret. Without a secret, anybody could
+    /// seal a request, and would be given the cluster's key.
     fn check_peer(&self, peer: Option<SocketAddr>) -> Result<()> {
         if self.has_secret || peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
             return Ok(());

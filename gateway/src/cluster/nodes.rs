@@ -1,4 +1,4 @@
-//! The workers as `system.nodes` and `volary status` show them.
+//! Describes the workers for `system.nodes` and `volary status`.
 
 use std::time::Duration;
 
@@ -6,40 +6,43 @@ use volary_flight_proto::ids::WorkerId;
 
 use super::Cluster;
 
-/// What is known of a worker.
+/// What the gateway knows of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// The worker.
+    /// Id of the worker.
     pub id: WorkerId,
-    /// `host:port` of its last join.
+    /// `host:port` of the worker's last join.
     pub address: String,
-    /// Whether it lives.
+    /// Whether the worker is alive.
     pub state: NodeState,
-    /// The release of its last join.
+    /// Release of Volary that the worker ran when it last joined.
     pub version: String,
-    /// Its first join, in milliseconds since 1970.
+    /// Time of the worker's first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
-    /// How long ago it joined or last answered; none if it did neither since the gateway started.
+    /// Time since the worker joined or last answered. `None` if it did neither since the gateway
+    /// started.
     pub heard_ago: Option<Duration>,
-    /// Its last report; none if there was none since the gateway started.
+    /// Last report of the worker. `None` if there was no report since the gateway started.
     pub report: Option<Report>,
 }
 
-/// Whether a worker lives.
+/// Whether a worker is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
-    /// It has joined, or answers.
+    /// The worker has joined or answers.
     Alive,
-    /// It has said that it is going to stop.
+    /// The worker has said that it is going to stop.
     Draining,
-    /// It was asked, and has not answered for longer than `gateway.cluster.lost_after`.
+    /// The worker was asked at least twice, and has not answered for longer than
+    /// `gateway.cluster.lost_after`. If workers are asked less often than
+    /// `gateway.cluster.heartbeat_interval` says, the gateway waits longer.
     Lost,
-    /// It has not joined or answered since the gateway started.
+    /// The worker has neither joined nor answered since the gateway started.
     Unknown,
 }
 
 impl NodeState {
-    /// As it is shown.
+    /// Returns the name of the state in lists.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",
@@ -50,23 +53,23 @@ impl NodeState {
     }
 }
 
-/// What a worker reports of itself.
+/// What a worker reports about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// Fragments that run.
+    /// Number of fragments that are running.
     pub running_fragments: u32,
-    /// Memory reserved by fragments and writes, in bytes.
+    /// Memory that fragments and writes have reserved, in bytes.
     pub memory_reserved_bytes: u64,
-    /// Segments on disk.
+    /// Number of segments on disk.
     pub segments: u64,
-    /// Rows on disk.
+    /// Number of rows on disk.
     pub rows: u64,
-    /// Bytes on disk.
+    /// Number of bytes on disk.
     pub bytes: u64,
 }
 
 impl Cluster {
-    /// All workers that have ever joined, by id.
+    /// Returns all workers that have ever joined, by id.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let state = self.catalog.state();
         state

@@ -1,4 +1,4 @@
-//! Workers that join, answer and leave, as the gateway sees them.
+//! Tests how the gateway sees workers that join, answer and leave.
 
 mod stub_worker;
 
@@ -21,12 +21,12 @@ use crate::load::put;
 
 use stub_worker::StubWorker;
 
-/// How long a test waits for what must come.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPBACK: &str = "127.0.0.1:50000";
 const REMOTE: &str = "192.0.2.7:50000";
 
-/// A cluster in a directory that goes away.
+/// A cluster whose catalog is in a temporary directory.
 struct Fixture {
     cluster: Arc<Cluster>,
     catalog: Catalog,
@@ -35,7 +35,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// The cluster as the gateway knows it that is started next with this catalog.
+    /// Returns the cluster as the next gateway with this catalog knows it when it starts.
     fn started_again(&self) -> Arc<Cluster> {
         new_cluster(&self.config, &self.catalog)
     }
@@ -64,7 +64,7 @@ async fn cluster_that_loses_after(lost_after: Duration) -> Fixture {
     cluster_with(settings, None).await
 }
 
-/// Workers are asked often.
+/// Creates a cluster in which workers are asked often.
 async fn quick_cluster() -> Fixture {
     let settings = config::Cluster {
         heartbeat_interval: Duration::from_millis(10),
@@ -101,7 +101,7 @@ fn ask_workers(cluster: &Arc<Cluster>) -> DropGuard {
     stopping.drop_guard()
 }
 
-/// Waits until it holds; it is looked at whenever the stub is asked.
+/// Waits until the condition holds. The condition is checked whenever the stub is asked.
 async fn until(stub: &StubWorker, condition: impl Fn() -> bool) {
     let mut questions = stub.questions();
     let waiting = async {
@@ -240,7 +240,8 @@ async fn a_second_worker_with_the_same_id_is_refused_while_the_first_is_there() 
         error.message().contains(&first) && error.message().contains("127.0.0.1:7299"),
         "{error}"
     );
-    // It starts again at the same address, or it is gone from there: then it is let in.
+    // A start at the same address is admitted. A start at another address is admitted when nobody
+    // is at the former address any more.
     assert_eq!(join(&first, "c", id).await.unwrap().worker_id, 1);
     drop(listener);
     assert_eq!(join("127.0.0.1:7299", "d", id).await.unwrap().worker_id, 1);
@@ -347,7 +348,7 @@ async fn a_worker_that_joins_is_waited_for_and_one_that_drains_does_not_count() 
 
 #[tokio::test]
 async fn a_worker_that_has_joined_is_asked_for_its_report() {
-    // Its turn comes later than the test waits: it is asked before.
+    // The worker's turn comes later than the test waits, so it must be asked before its turn.
     let seldom = config::Cluster {
         heartbeat_interval: 2 * PATIENCE,
         lost_after: 4 * PATIENCE,
@@ -362,7 +363,7 @@ async fn a_worker_that_has_joined_is_asked_for_its_report() {
     let asked = questions.wait_for(|questions| !questions.is_empty());
     let question = timeout(PATIENCE, asked).await.unwrap().unwrap()[0].clone();
     assert_eq!(u128::from(question.next_ms), (2 * PATIENCE).as_millis());
-    // Again, as soon as it has answered, because it joins again.
+    // The worker joins again, so it is asked again as soon as it has answered.
     stub.join_again(cluster).await;
     let asked = questions.wait_for(|questions| questions.len() == 2);
     timeout(PATIENCE, asked).await.unwrap().unwrap();
@@ -384,7 +385,7 @@ async fn workers_live_when_they_answer_the_gateway_that_was_started_again() {
     let node = cluster.nodes().remove(0);
     assert_eq!(node.state, NodeState::Alive);
     assert_eq!(node.report.map(|report| report.bytes), Some(0));
-    // Known by its answer, it is as if it had joined.
+    // A worker that is known by its answer is treated as if it had joined.
     let elsewhere = request(Some(node.id.0), "127.0.0.1:7299", "another start");
     let refused = cluster.join(elsewhere, peer(LOOPBACK)).await;
     assert_eq!(refused.unwrap_err().code(), ErrorCode::AlreadyExists);
@@ -433,7 +434,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
     let table = created.unwrap().unwrap();
     let write = catalog.begin_write(&table).await.unwrap().take_over();
     catalog.abort_write(write).await.unwrap();
-    // It has not deleted it yet, or the answer that says so is lost.
+    // The worker has not deleted the rows yet, or the answer that says so was lost.
     for _ in 0..2 {
         cluster.ask(worker).await.1.unwrap();
         let question = stub.last_question();
@@ -470,7 +471,7 @@ async fn an_answer_of_somebody_else_is_not_believed() {
     assert_eq!(states(&cluster), [NodeState::Alive]);
 }
 
-/// A reference table on the stub's worker.
+/// Creates a reference table on the stub's worker.
 async fn reference_table(catalog: &Catalog, worker: WorkerId) -> Arc<Table> {
     let schema = Schema::new(vec![Field::new("k", DataType::Int64, false)]);
     let definition = TableDefinition {
@@ -535,13 +536,13 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
     let stub = StubWorker::join(cluster).await;
     let worker = WorkerId(1);
     let own = catalog.state().lineage();
-    // It was left behind by this gateway's start, and has nothing that is later.
+    // The worker was left behind when this gateway started, and has no rows of later writes.
     stub.report_with(|report| report.adopted = false);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();
     assert_eq!(cluster.lineage_for(worker).incarnation, own.incarnation);
     assert!(!stub.last_question().set_aside);
-    // It has rows that no gateway of this catalog has sent it.
+    // The worker has rows that no gateway of this catalog has sent to it.
     stub.report_with(|report| report.max_write = 9);
     cluster.ask(worker).await.1.unwrap();
     let error = cluster.refuse_conflicts().unwrap_err();
@@ -554,7 +555,8 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
         assert!(error.message().contains(part), "{error}");
     }
     assert!(cluster.refuse_lost(&[]).is_err());
-    // Until the worker has given them up, or the catalog is another one.
+    // Statements are refused until the worker has given these rows up, or the catalog is another
+    // one.
     stub.report_with(|report| report.adopted = true);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();

@@ -1,4 +1,4 @@
-//! DoAction: what is neither a statement nor rows.
+//! Handles DoAction, which carries the requests that are neither statements nor rows.
 
 use arrow_flight::sql::Command;
 use arrow_flight::{Action, ActionType};
@@ -27,7 +27,7 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
     "EndSavepoint",
 ];
 
-/// The actions for clients, and what each one's request and result are.
+/// The actions that clients may send, each with a description of its request and its result.
 const ACTIONS: [(&str, &str); 8] = [
     (
         CREATE_PREPARED_STATEMENT,
@@ -63,13 +63,13 @@ const ACTIONS: [(&str, &str); 8] = [
     ),
 ];
 
-/// The results of an action.
+/// Stream of an action's results.
 pub(super) type ResultStream = BoxStream<'static, Result<arrow_flight::Result, Status>>;
 
-/// The types of actions.
+/// Stream of the action types that ListActions returns.
 pub(super) type ActionTypeStream = BoxStream<'static, Result<ActionType, Status>>;
 
-/// The actions that clients may do.
+/// Returns the types of the actions that clients may send.
 pub(super) fn action_types() -> ActionTypeStream {
     let types = ACTIONS.map(|(name, description)| {
         Ok(ActionType {
@@ -81,7 +81,7 @@ pub(super) fn action_types() -> ActionTypeStream {
 }
 
 impl FlightSql {
-    /// Does an action.
+    /// Runs an action and returns its results.
     pub(super) async fn act(&self, call: &Call, action: Action) -> Result<ResultStream> {
         let body = match action.r#type.as_str() {
             CREATE_PREPARED_STATEMENT => match message(&action)? {
@@ -90,7 +90,8 @@ impl FlightSql {
                 }
                 other => return Err(wrong_body(&action, &other)),
             },
-            // Handles hold no state: whatever is closed is closed, also twice.
+            // A handle holds no state on the gateway, so nothing has to be closed. Closing a handle
+            // twice is no error.
             CLOSE_PREPARED_STATEMENT => return Ok(stream::empty().boxed()),
             SET_SESSION_OPTIONS_ACTION => Self::set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
@@ -107,7 +108,7 @@ impl FlightSql {
     }
 }
 
-/// An action's only result.
+/// Returns a stream with the only result of an action.
 pub(super) fn one_result(body: Bytes) -> ResultStream {
     stream::iter([Ok(arrow_flight::Result { body })]).boxed()
 }
@@ -122,10 +123,10 @@ fn message(action: &Action) -> Result<Command> {
     command(any)
 }
 
-/// The body of an action as a plain message.
+/// Decodes the body of an action as a message that is not wrapped in an `Any`.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is none.
+/// `INVALID_ARGUMENT` if the body is not such a message.
 pub(super) fn decoded<M: Message + Default>(action: &str, body: &Bytes) -> Result<M> {
     M::decode(body.clone()).map_err(|source| {
         Error::with_source(

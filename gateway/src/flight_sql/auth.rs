@@ -1,4 +1,4 @@
-//! The credentials of the `authorization` header.
+//! Reads the credentials in the `authorization` header.
 
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
@@ -7,29 +7,29 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::login::Credentials;
 
-/// Go's drivers leave the padding out, all others write it.
+/// Base64 with or without padding. Go's drivers leave the padding out, and all others write it.
 const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The header of credentials, and of the token that replaces them.
+/// Name of the header that carries credentials, and the token that replaces them.
 pub(super) const AUTHORIZATION: &str = "authorization";
 
-/// The credentials of a call.
+/// Returns the credentials of a call.
 ///
 /// # Errors
-/// `UNAUTHENTICATED` for a header that cannot be read.
+/// `UNAUTHENTICATED` if the header cannot be read.
 pub(super) fn credentials(metadata: &MetadataMap) -> Result<Credentials> {
     let header = metadata.get(AUTHORIZATION);
-    // What is no text cannot be read either.
+    // A header that is not text counts as an empty one, which cannot be read either.
     parsed(header.map(|header| header.to_str().unwrap_or_default()))
 }
 
-/// The same of the header's value.
+/// Returns the credentials in the value of an `authorization` header.
 ///
 /// # Errors
-/// As of [`credentials`].
+/// The errors of [`credentials`].
 pub(super) fn parsed(header: Option<&str>) -> Result<Credentials> {
     let Some(header) = header else {
         return Ok(Credentials::None);
@@ -42,7 +42,7 @@ pub(super) fn parsed(header: Option<&str>) -> Result<Credentials> {
     })
 }
 
-/// The header of a bearer token.
+/// Returns the value of the `authorization` header for a bearer token.
 pub(super) fn bearer_header(token: &str) -> String {
     format!("Bearer {token}")
 }

@@ -1,4 +1,5 @@
-//! What the headers of a call say: who calls, in which session, with which types, until when. And what those of its answer say.
+//! Reads the headers of a call: the caller, its session, the types that it wants, and the deadline.
+//! Writes the headers of the answer.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,31 +23,32 @@ use crate::login::{Credentials, Principal};
 use crate::statements::Issuer;
 use volary_node::deadline::Deadline;
 
-/// One call of a client.
+/// A call of a client.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// What the client showed.
+    /// The credentials that the client showed.
     pub(super) credentials: Credentials,
-    /// Who that is, and what it may do.
+    /// The caller and its rights.
     pub(super) principal: Principal,
-    /// Its session.
+    /// The session of the client.
     pub(super) session: ClientSession,
-    /// By what the client named it; `None` if it named none, and the session is one for this call.
+    /// The token with which the client named its session. It is `None` if the client named no
+    /// session. The session then exists for this call only.
     pub(super) session_token: Option<SessionToken>,
-    /// The types that the client is sent.
+    /// The types in which the client is sent rows.
     pub(super) profile: Profile,
     /// Whether the client fetches rows from the workers itself, where that is possible.
     pub(super) direct_results: DirectResults,
-    /// When the call has to end.
+    /// Deadline of the call.
     pub(super) deadline: Deadline,
-    /// Where the client is.
+    /// Address of the client.
     pub(super) peer: Option<SocketAddr>,
-    /// By what the client will find its statement again.
+    /// The tag by which the client will find its statement again.
     tag: Option<String>,
 }
 
 impl Call {
-    /// Who has sent its statements.
+    /// Returns the issuer of the statements that this call sends.
     pub(super) fn issuer(&self) -> Issuer {
         Issuer {
             user: self.principal.name().to_owned(),
@@ -56,11 +58,13 @@ impl Call {
         }
     }
 
-    /// To be called after a statement was run. A client that has named no session may not take the one that the answer names, and
-    /// its SET would be lost without a word.
+    /// Refuses a statement whose change of the settings would be lost. A client that has named no
+    /// session may ignore the session that the answer names, and its SET would then have no effect.
+    /// Call it after the statement was run.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the statement has changed a session that the client cannot be relied on to name again.
+    /// `INVALID_ARGUMENT` if the client has named no session and the session's settings were
+    /// changed.
     pub(super) fn check_settings_last(&self) -> Result<()> {
         if self.session_token.is_none() && !self.session.is_default() {
             return Err(Error::invalid(
@@ -72,8 +76,10 @@ impl Call {
 }
 
 impl FlightSql {
-    /// Does the work of one statement until the call's deadline, or until the statement is ended. All of its log lines and errors carry the
-    /// query's id, also where the statement cannot be parsed: a user who reports an error names what the operator has to look for.
+    /// Does the work of one statement until the call's deadline, or until the statement is ended.
+    /// All log lines and errors of the statement carry the query's id, even if the statement cannot
+    /// be parsed. So a user who reports an error also reports the id that the operator has to look
+    /// for.
     pub(super) async fn work<T>(
         &self,
         call: &Call,
@@ -107,15 +113,17 @@ impl FlightSql {
         }
     }
 
-    /// Reads the headers of a call, and finds out whose it is.
+    /// Reads the headers of a call and identifies the caller.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` for wrong credentials, `INVALID_ARGUMENT` for an option that does not exist.
+    /// `UNAUTHENTICATED` for wrong credentials. `INVALID_ARGUMENT` if a header has a value that its
+    /// option does not take.
     pub(super) fn call<'a, T>(
         &'a self,
         request: &Request<T>,
     ) -> impl Future<Output = Result<Call>> + Send + use<'a, T> {
-        // What is streamed by the client cannot be held over a wait.
+        // The headers are read before the first `await`, because the stream of the client's
+        // messages cannot be held across one.
         let shown = self.shown(request);
         async { self.called(shown?).await }
     }
@@ -159,7 +167,8 @@ impl FlightSql {
         let session_token = session_of(&principal).or(cookie);
         let mut session = self.sessions.of(&principal.rights, session_token.as_ref());
         if session_token.is_none() {
-            // It has another session at each call, and waits as one all the same.
+            // The client has a new session at each call, but all of its statements wait as those of
+            // one caller. So the connection counts as the caller.
             let caller = peer.map_or(Caller::Unknown, Caller::Connection);
             session.engine = session.engine.called_by(caller);
         }
@@ -179,8 +188,8 @@ impl FlightSql {
         })
     }
 
-    /// The answer to a call. It tells a client that has named no session by what to name it from now on, and one whose token is about to
-    /// expire another one.
+    /// Returns the answer to a call. A client that has named no session receives a token to name it
+    /// from now on. A client whose bearer token is about to expire receives a new one.
     pub(super) fn respond<T>(&self, call: &Call, message: T) -> Result<Response<T>> {
         let mut response = Response::new(message);
         if call.session_token.is_none() {
@@ -191,7 +200,8 @@ impl FlightSql {
         Ok(response)
     }
 
-    /// Tells a client another token, if its own is about to expire: as drivers take it that replace theirs, and as a cookie.
+    /// Sends a new bearer token to a client whose token is about to expire. The token is sent in
+    /// the `authorization` header, for drivers that replace their token with it, and as a cookie.
     pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &Call) -> Result<()> {
         match &call.session_token {
             Some(session) if call.principal.is_due => {
@@ -203,8 +213,9 @@ impl FlightSql {
         }
     }
 
-    /// Puts a session's token into the headers of an answer: as a cookie, and as the bearer token of a client that shows no
-    /// credentials. Others keep theirs, which drivers would replace.
+    /// Puts the token of a session into the headers of an answer. The token is sent as a cookie. A
+    /// client that shows no credentials also receives it as its bearer token. Other clients are not
+    /// sent a bearer token, because drivers would replace their credentials with it.
     pub(super) fn announce_session(
         &self,
         metadata: &mut MetadataMap,
@@ -218,7 +229,7 @@ impl FlightSql {
         Ok(())
     }
 
-    /// Makes a session's token the client's bearer token, which is returned.
+    /// Makes the token of a session the client's bearer token, and returns the bearer token.
     pub(super) fn announce_bearer(
         &self,
         metadata: &mut MetadataMap,
@@ -231,9 +242,10 @@ impl FlightSql {
     }
 }
 
-/// What the headers of a call say.
+/// The content of a call's headers.
 struct Shown {
-    /// Who calls; what it shows where nobody has asked so far.
+    /// The caller, if the gate has identified it. Otherwise the credentials, which nobody has
+    /// checked yet.
     caller: std::result::Result<(Credentials, Principal), Credentials>,
     cookie: Option<SessionToken>,
     profile: Option<Profile>,
@@ -243,7 +255,7 @@ struct Shown {
     tag: Option<String>,
 }
 
-/// The session that a bearer token continues.
+/// Returns the token of the session that the caller's bearer token continues.
 fn session_of(principal: &Principal) -> Option<SessionToken> {
     SessionToken::parse(principal.session.as_deref()?)
 }
@@ -253,10 +265,10 @@ pub(super) fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii
         .map_err(|_| Error::internal("a session's token cannot be a header"))
 }
 
-/// The header that says by what a statement is found in system.queries and system.query_log.
+/// Header with the tag by which a statement is found in system.queries and system.query_log.
 const TAG_HEADER: &str = "volary-query-tag";
 
-/// Each statement that is listed has one.
+/// Maximum length of a tag, in bytes. It is limited because each listed statement keeps its tag.
 const MAX_TAG_BYTES: usize = 128;
 
 fn tag_header(metadata: &MetadataMap) -> Result<Option<String>> {

@@ -1,5 +1,5 @@
-//! Cancellation by a call of its own. Drivers drop their stream instead; the API of the Go, Java and C++ clients and
-//! `volary` send it.
+//! Handles cancellation by a call of its own. Drivers do not send such a call: they drop their
+//! stream instead. The APIs of the Go, Java and C++ clients and the `volary` command send it.
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, ProstMessageExt};
 use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
@@ -14,7 +14,7 @@ use super::call::Call;
 use super::tickets;
 
 impl FlightSql {
-    /// CancelFlightInfo: the body of its answer.
+    /// Handles CancelFlightInfo and returns the body of the answer.
     pub(super) fn cancel_flight_info(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
         let request: CancelFlightInfoRequest = decoded("CancelFlightInfo", body)?;
         let status = self.cancel(call, request.info)?;
@@ -24,7 +24,8 @@ impl FlightSql {
         Ok(result.encode_to_vec().into())
     }
 
-    /// CancelQuery, its deprecated predecessor: the body of its answer.
+    /// Handles CancelQuery, the deprecated predecessor of CancelFlightInfo, and returns the body of
+    /// the answer.
     pub(super) fn cancel_query(
         &self,
         call: &Call,
@@ -38,7 +39,8 @@ impl FlightSql {
         Ok(result.as_any().encode_to_vec().into())
     }
 
-    /// Cancels the query of a FlightInfo that this gateway made, as long as it waits or runs here: one's own, or any for an administrator.
+    /// Cancels the query of a FlightInfo that this gateway made, as long as the query waits or runs
+    /// here. Users may cancel their own queries. Administrators may cancel all queries.
     fn cancel(&self, call: &Call, info: Option<FlightInfo>) -> Result<CancelStatus> {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();
@@ -51,7 +53,7 @@ impl FlightSql {
                 }
                 None => return Ok(CancelStatus::NotCancellable),
             },
-            // One that is polled has no ticket yet.
+            // The FlightInfo of a query that is still polled has no ticket.
             None => std::str::from_utf8(&info.app_metadata)
                 .ok()
                 .and_then(|id| id.parse().ok())
@@ -66,7 +68,7 @@ impl FlightSql {
             return Ok(CancelStatus::Cancelled);
         }
         if is_direct {
-            // Its parts run at the workers, as long as the client reads them.
+            // The parts of the query run at the workers as long as the client reads them.
             return Ok(CancelStatus::NotCancellable);
         }
         Err(Error::not_found(format!(

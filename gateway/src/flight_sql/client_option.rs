@@ -1,14 +1,14 @@
-//! Options that a client sets, with a header or in its session.
+//! Reads options that a client sets with a header or in its session.
 
 use std::str::FromStr;
 
 use tonic::metadata::MetadataMap;
 use volary_flight_proto::{Error, Result};
 
-/// Whether an option that is on or off is on.
+/// Returns whether an on/off option is on.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for another text.
+/// `INVALID_ARGUMENT` if the text is none of `on`, `true`, `off` and `false`.
 pub(super) fn is_on(option: &str, text: &str) -> Result<bool> {
     match text {
         "on" | "true" => Ok(true),
@@ -19,7 +19,8 @@ pub(super) fn is_on(option: &str, text: &str) -> Result<bool> {
     }
 }
 
-/// An option that a header of the call says.
+/// Returns the value of an option that the client sets with a header of the call, or `None` if the
+/// header is missing.
 pub(super) fn option_header<T: FromStr<Err = Error>>(
     metadata: &MetadataMap,
     name: &'static str,

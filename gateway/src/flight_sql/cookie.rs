@@ -1,5 +1,8 @@
-//! Cookies: JDBC and ODBC keep them, ADBC if it is told to. One names the session of a client without a token of its own, the other is the newest
-//! bearer token of a session: JDBC and ODBC go on showing the one that they have logged in with, which expires.
+//! Reads and writes cookies. JDBC and ODBC keep cookies, and ADBC does if it is told to.
+//!
+//! One cookie names the session of a client without a token of its own. The other cookie is the
+//! newest bearer token of a session: JDBC and ODBC go on showing the token that they logged in
+//! with, which expires.
 
 use tonic::codegen::http::HeaderMap;
 
@@ -9,12 +12,12 @@ const SESSION: &str = "volary-session";
 
 const BEARER: &str = "volary-bearer";
 
-/// The session that the call's cookies name.
+/// Returns the token of the session that the call's cookies name.
 pub(super) fn session_token(headers: &HeaderMap) -> Option<SessionToken> {
     values(headers, SESSION).find_map(SessionToken::parse)
 }
 
-/// The bearer token among the call's cookies.
+/// Returns the bearer token among the call's cookies.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<String> {
     values(headers, BEARER).next().map(str::to_owned)
 }
@@ -30,13 +33,14 @@ fn values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item = &'a 
         .map(|(_, value)| value.trim_matches('"'))
 }
 
-/// What tells a client to show the token from now on. There are no attributes: a client that has no path to compare, as in
-/// Flight, sends a cookie with every call, and Java quotes the values of cookies that have attributes of newer versions.
+/// Returns the cookie with which a client shows the session's token from now on. The cookie has no
+/// attributes. A Flight client has no path to compare, so it sends a cookie without attributes with
+/// every call. Java would quote the value of a cookie that has attributes of newer versions.
 pub(super) fn of_session(token: &SessionToken) -> String {
     format!("{SESSION}={}", token.as_str())
 }
 
-/// The same of a bearer token.
+/// Returns the cookie with which a client shows the bearer token from now on.
 pub(super) fn of_bearer(token: &str) -> String {
     format!("{BEARER}={token}")
 }

@@ -1,4 +1,4 @@
-//! What a descriptor asks for: a message of Flight SQL, plain SQL, or a table by its path.
+//! Reads what a descriptor asks for: a message of Flight SQL, plain SQL, or a table by its path.
 
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
@@ -7,22 +7,23 @@ use bytes::Bytes;
 use prost::Message;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// All messages of Flight SQL travel as `Any` with a type of this kind.
+/// Beginning of the type URL of an `Any`. All messages of Flight SQL travel in an `Any`.
 const ANY_TYPE_PREFIX: &str = "type.googleapis.com/";
 
-/// What a descriptor asks for.
+/// The request in a descriptor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Described {
     /// A message of Flight SQL.
     Command(Command),
-    /// A statement.
+    /// A statement, as SQL text.
     Sql(String),
 }
 
 /// Reads a descriptor.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for one that is neither a message of Flight SQL, nor UTF-8, nor a path.
+/// `INVALID_ARGUMENT` if the descriptor is neither a message of Flight SQL, nor UTF-8 text, nor a
+/// path of a table. `UNIMPLEMENTED` for a message of another kind.
 pub(super) fn parse(descriptor: &FlightDescriptor) -> Result<Described> {
     match descriptor.r#type() {
         DescriptorType::Cmd => parse_cmd(&descriptor.cmd),
@@ -45,17 +46,17 @@ fn parse_cmd(cmd: &Bytes) -> Result<Described> {
     }
 }
 
-/// The message in `bytes`, if it is an `Any`.
+/// Returns the `Any` in `bytes`, if there is one.
 pub(super) fn parse_any(bytes: &Bytes) -> Option<Any> {
     Any::decode(bytes.clone())
         .ok()
         .filter(|any| any.type_url.starts_with(ANY_TYPE_PREFIX))
 }
 
-/// The message of Flight SQL in an `Any`.
+/// Returns the message of Flight SQL in an `Any`.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is damaged, `UNIMPLEMENTED` for a message of another kind.
+/// `INVALID_ARGUMENT` if the message is damaged. `UNIMPLEMENTED` for a message of another kind.
 pub(super) fn command(any: Any) -> Result<Command> {
     let type_url = any.type_url.clone();
     match Command::try_from(any) {
@@ -69,7 +70,7 @@ pub(super) fn command(any: Any) -> Result<Command> {
     }
 }
 
-/// What is said about a part of the protocol that does not exist here.
+/// Creates the error for a part of the protocol that is not supported.
 pub(super) fn unimplemented(what: &str) -> Error {
     let name = what.rsplit(['.', '/']).next().unwrap_or(what);
     Error::new(
@@ -83,10 +84,11 @@ pub(super) fn unimplemented(what: &str) -> Error {
     )
 }
 
-/// Transactions do not exist: a statement commits by itself.
+/// Refuses a statement that claims to be part of a transaction. Transactions do not exist here:
+/// each statement commits by itself.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a statement that claims to be part of one.
+/// `INVALID_ARGUMENT` if the id of a transaction is given.
 pub(super) fn refuse_transaction(id: Option<&Bytes>) -> Result<()> {
     match id {
         Some(id) if !id.is_empty() => Err(Error::invalid(
@@ -96,7 +98,8 @@ pub(super) fn refuse_transaction(id: Option<&Bytes>) -> Result<()> {
     }
 }
 
-/// `[table]`, `[schema, table]` or `[catalog, schema, table]` as a query of all of it.
+/// Returns a query of all rows of the table with the path `[table]`, `[schema, table]` or
+/// `[catalog, schema, table]`.
 fn table_sql(path: &[String]) -> Result<String> {
     if path.is_empty() || path.len() > 3 || path.iter().any(String::is_empty) {
         return Err(Error::invalid(

@@ -1,10 +1,14 @@
-//! Direct results: a client that asks for it fetches each worker's part of a result from that worker, all at the same time, and the rows do not
-//! pass the gateway.
+//! Handles direct results: a client that asks for them fetches each worker's part of a result from
+//! that worker. It fetches all parts at the same time, and the rows do not pass the gateway.
 //!
-//! Only where the rows are the workers' as they are: filtered, computed, joined or grouped on the shards, in any order; or all of one worker's. Other
-//! results, those of several workers in an order or with a limit among them, come from the gateway as ever. Each endpoint's ticket is redeemed by its worker and by
-//! every gateway, as often as it is shown until it expires. Users are known to gateways alone: a worker asks one who its client is, and
-//! whether the client still may ([`FlightSql::introduce`]).
+//! This is possible only if the result is the workers' rows as they are. Either the rows are
+//! filtered, computed, joined or grouped on the shards and may come in any order, or all of them
+//! come from one worker. Other results, such as the rows of several workers in an order or with a
+//! limit, come from the gateway as usual.
+//!
+//! The ticket of each endpoint can be redeemed at its worker and at every gateway, any number of
+//! times until it expires. Only gateways know users. A worker therefore asks a gateway who its
+//! client is, and whether the client may still run the query ([`FlightSql::introduce`]).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,14 +36,16 @@ use super::{FlightSql, arrow_error};
 use crate::engine::{Query, Session};
 use crate::login::{Credentials, Principal};
 
-/// A FlightInfo is one message, and clients take 16 MiB of it.
+/// Maximum size of all tickets of a query together. They are sent in one FlightInfo, which is one
+/// message, and clients accept messages of up to 16 MiB.
 const MOST_TICKET_BYTES: usize = 8 << 20;
 
-/// How long a worker may be on its way with the answer.
+/// Time until the answer to a worker's question expires.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
 impl FlightSql {
-    /// An endpoint for each worker's part of the query; `None` if the rows have to come from the gateway.
+    /// Returns a FlightInfo with an endpoint for each worker's part of the query. Returns `None` if
+    /// the rows have to come from the gateway.
     pub(super) fn direct_info(
         &self,
         call: &Call,
@@ -65,7 +71,8 @@ impl FlightSql {
         let announced_bytes = ipc::schema_to_bytes(announced);
         let of_all = query_ticket.encoded_len() + announced_bytes.len();
         let bytes = parts.iter().map(|part| part.encoded_len() + of_all);
-        // Before they are made: of thousands of workers, a long statement is gigabytes.
+        // The size is checked before the tickets are made. For thousands of workers, the tickets of
+        // a long statement would take gigabytes.
         if bytes.sum::<usize>() > MOST_TICKET_BYTES {
             tracing::debug!("no direct results: their tickets are too large");
             return Ok(None);
@@ -89,7 +96,7 @@ impl FlightSql {
         }
         let endpoints = self.tickets.direct_endpoints(direct);
         self.tickets.admit(query.id, &query.access);
-        // All of it that runs here is done.
+        // The gateway's own part of the query is done.
         let statements = self.engine.statements();
         query.note(&statements.noted(query.id));
         statements.done(query.id, 0);
@@ -105,7 +112,9 @@ impl FlightSql {
         }))
     }
 
-    /// A worker at a loopback address is reached from the gateway's own machine only, and clients that have come by TLS are not sent elsewhere without.
+    /// Returns whether the client can fetch rows from the worker with this URI. A worker at a
+    /// loopback address can be reached only from the gateway's own machine. If the gateway uses
+    /// TLS, its clients are not sent to a worker without TLS.
     fn is_reached(&self, uri: &str, client: Option<SocketAddr>) -> bool {
         let Ok(uri) = Url::parse(uri) else {
             return false;
@@ -113,7 +122,8 @@ impl FlightSql {
         if self.config.tls.certificate.is_some() && !uri.scheme().ends_with("+tls") {
             return false;
         }
-        // Without users, the login lets in only who is on the gateway's own machine, at which a worker elsewhere does not see him.
+        // Without users, the login lets in only clients on the gateway's own machine. A worker on
+        // another machine would see such a client at an address that the login refuses.
         let are_known = self.engine.access().has_users() || self.config.security.allow_anonymous;
         let is_near = client.is_some_and(|client| client.ip().to_canonical().is_loopback());
         if is_loopback(&uri) {
@@ -123,7 +133,7 @@ impl FlightSql {
         }
     }
 
-    /// How long a worker may take for a part.
+    /// Returns how long a worker may take for a part.
     fn part_timeout(&self, session: &Session) -> Duration {
         let gateways = self.config.query.timeout;
         session
@@ -131,7 +141,7 @@ impl FlightSql {
             .map_or(gateways, |timeout| timeout.min(gateways))
     }
 
-    /// The rows of a part, from its worker.
+    /// Returns the rows of a part, which the gateway asks the part's worker for.
     pub(super) async fn redeem_part(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
         let (mut query, part) = self.tickets.open_direct(&call.principal, &ticket.ticket)?;
         let id: QueryId = query.query_id.parse()?;
@@ -140,7 +150,8 @@ impl FlightSql {
         let deadline = call.deadline.within(session.statement_timeout());
         let statements = self.engine.statements();
         let listed = statements.enter(id, call.issuer(), &query.sql);
-        // That finds out whether the caller still may, and whether the tables are still those.
+        // Planning again checks whether the caller may still run the query, and whether the tables
+        // are still the same.
         let planning = self.plan_again(id, &session, query);
         let planned = listed.unless_ended(planning, deadline.passes()).await;
         let query = planned
@@ -150,11 +161,13 @@ impl FlightSql {
         Ok(stream_of(listed, query, profile, deadline))
     }
 
-    /// Answers a worker that asks who a client is, whether it may redeem a ticket, and what that says; the body of the answer.
+    /// Answers a worker that asks who a client is, whether the client may redeem a ticket, and what
+    /// the ticket says. Returns the body of the answer.
     ///
     /// # Errors
-    /// The client's: `UNAUTHENTICATED`, `PERMISSION_DENIED`, `NOT_FOUND` for a table that was dropped. `PERMISSION_DENIED` for a question that no worker
-    /// of the cluster has sealed.
+    /// Errors for the client: `UNAUTHENTICATED`, `PERMISSION_DENIED`, and `NOT_FOUND` for a table
+    /// that was dropped. `PERMISSION_DENIED` for a question that no worker of the cluster has
+    /// sealed.
     pub(super) async fn introduce(&self, body: &Bytes) -> Result<Bytes> {
         let sealer = self.cluster.sealer();
         let introduction: Introduction = sealer.open(Purpose::Introduction, body)?;
@@ -177,14 +190,15 @@ impl FlightSql {
         Ok(sealer.seal(Purpose::IntroductionAnswer, &introduced, ANSWER_LIFETIME))
     }
 
-    /// Refuses a ticket whose query its user may not run any more.
+    /// Refuses a ticket if its user may not run its query any more.
     async fn check_may(&self, principal: &Principal, ticket: &DirectTicket) -> Result<()> {
         let mut query = ticket.query.clone().unwrap_or_default();
         let id: QueryId = query.query_id.parse()?;
         if self.tickets.is_admitted(id, &self.engine.access()) {
             return self.engine.refuse_changes(&query.reads);
         }
-        // Thousands of workers ask for one query at the same time: the first one's plan is for all.
+        // Thousands of workers may ask about one query at the same time. Only the first question
+        // plans the query, and its result serves the others.
         let _turn = self.tickets.turn_to_plan().await;
         if self.tickets.is_admitted(id, &self.engine.access()) {
             return self.engine.refuse_changes(&query.reads);
@@ -198,7 +212,8 @@ impl FlightSql {
     }
 }
 
-/// Tells a client its own token again: with it JDBC logs in at workers, instead of with its password.
+/// Sends a client its own token again. With it, JDBC logs in at workers with the token instead of
+/// its password.
 pub(super) fn announce_again(call: &Call, response: &mut Response<FlightInfo>) -> Result<()> {
     let has_locations = |info: &FlightInfo| {
         let mut endpoints = info.endpoint.iter();
@@ -215,7 +230,7 @@ pub(super) fn announce_again(call: &Call, response: &mut Response<FlightInfo>) -
 }
 
 fn is_loopback(uri: &Url) -> bool {
-    // Of schemes that it does not know, the parser leaves an address as the text of a name.
+    // If the parser does not know the scheme of a URL, it returns an IP address as a domain name.
     match uri.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),

@@ -1,4 +1,4 @@
-//! Whether a client fetches rows from the workers itself: see [`super::direct`].
+//! Parses the client's `volary-direct-results` option. See [`super::direct`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +7,16 @@ use volary_flight_proto::{Error, Result};
 
 use super::client_option::is_on;
 
-/// The header and the session option that ask for them.
+/// Name of the header and of the session option that ask for direct results.
 pub(super) const DIRECT_RESULTS_OPTION: &str = "volary-direct-results";
 
-/// Whether a client fetches rows from the workers.
+/// The choice whether a client fetches rows from the workers itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum DirectResults {
     /// All rows come from the gateway.
     #[default]
     Off,
-    /// From the workers, where that is possible.
+    /// Rows come from the workers, where that is possible.
     On,
 }
 

@@ -1,4 +1,4 @@
-//! Clients are asked who they are before their messages are read.
+//! Identifies clients before their messages are read.
 
 use std::sync::Arc;
 
@@ -16,20 +16,22 @@ use super::auth::{self, AUTHORIZATION};
 use super::cookie;
 use crate::login::{Credentials, Login, Principal};
 
-/// The call that workers make, too, which show no credentials: what they say is sealed.
+/// End of the path of the one call that workers make, too. Workers show no credentials, because
+/// their messages are sealed.
 const ACTIONS: &str = "/DoAction";
 
 /// Lets in clients, and the workers of the cluster.
 #[derive(Debug)]
 pub struct ClientGate {
     login: Arc<Login>,
-    /// Has the cluster's key.
+    /// Opens what nodes seal with the cluster's key.
     nodes: Sealer,
     unfinished: Unfinished,
 }
 
 impl ClientGate {
-    /// Lets in who shows what this login knows, or that it is a node.
+    /// Creates a gate that lets in callers whose credentials the login knows, and callers that show
+    /// that they are nodes.
     pub fn new(login: Arc<Login>, nodes: Sealer, unfinished: Unfinished) -> Self {
         Self {
             login,
@@ -71,21 +73,22 @@ impl Gate for ClientGate {
     }
 }
 
-/// Refuses what a worker that joins need not send.
+/// Returns an introduction that always refuses. A worker that joins does not need to send enough to
+/// be asked for one.
 fn no_introduction() -> Introduction {
     let text = format!("log in before you send more than {STRANGERS_BYTES} bytes");
     let refusal = Error::new(ErrorCode::Unauthenticated, text);
     future::ready(Err(refusal.into())).boxed()
 }
 
-/// Who calls, or why nobody knows.
+/// The caller, or the error for a caller that could not be identified.
 #[derive(Debug, Clone)]
 struct Caller(Result<(Credentials, Principal), Status>);
 
-/// Who the gate has found to call; `None` where there is no gate.
+/// Returns the caller that the gate has identified. Returns `None` if there is no gate.
 ///
 /// # Errors
-/// Those of the login.
+/// The errors of the login.
 pub(super) fn caller(extensions: &Extensions) -> Option<Result<(Credentials, Principal)>> {
     let Caller(known) = extensions.get::<Caller>()?;
     Some(known.clone().map_err(Into::into))

@@ -1,7 +1,7 @@
-//! The handshake: from credentials to a session.
+//! Handles the handshake, which exchanges credentials for a session.
 //!
-//! JDBC and ADBC send it before anything else and take the token from the response's headers; older clients read it
-//! from the message.
+//! JDBC and ADBC send it before anything else and take the token from the headers of the response.
+//! Older clients read the token from the message.
 
 use arrow_flight::HandshakeResponse;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -13,12 +13,14 @@ use super::call::Call;
 use super::sessions::SessionToken;
 use crate::login::Credentials;
 
-/// The responses of a handshake.
+/// Stream of the responses of a handshake.
 pub(super) type HandshakeStream = BoxStream<'static, Result<HandshakeResponse, Status>>;
 
 impl FlightSql {
-    /// A new session for a name and a password, or for none. A token is only checked; one that is no session's gets a session as a
-    /// cookie. The request's messages say nothing that the header does not say.
+    /// Creates a session for a client that shows a name and a password, or no credentials. A token
+    /// is only checked. If the token belongs to no session, the client receives a session as a
+    /// cookie. The messages of the request are not read, because they say nothing that the header
+    /// does not say.
     pub(super) fn shake_hands(&self, call: &Call) -> Result<Response<HandshakeStream>> {
         tracing::debug!(user = call.principal.name(), peer = ?call.peer, "a client has connected");
         let session = SessionToken::new();

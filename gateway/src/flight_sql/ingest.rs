@@ -1,4 +1,5 @@
-//! CommandStatementIngest: rows as they are, from `adbc_ingest`, pandas' `to_sql` and polars' `write_database`.
+//! Handles CommandStatementIngest, which writes rows without a statement. `adbc_ingest`, pandas'
+//! `to_sql` and polars' `write_database` send it.
 
 use std::collections::HashMap;
 
@@ -17,16 +18,17 @@ use super::upload::Batches;
 use crate::engine::{IfTableExists, IncomingRows, Ingest};
 use crate::sql::names::{CATALOG, PUBLIC};
 
-/// Headers with an option of a table that is made, such as `volary-ingest-shard_key`.
+/// Beginning of the names of headers that carry an option of a new table, such as
+/// `volary-ingest-shard_key`.
 const OPTION: &str = "volary-ingest-";
 
-/// What is listed while rows are ingested.
+/// Returns the text that is listed as the statement while rows are ingested.
 pub(super) fn listed_as(ingest: &Ingest) -> String {
     format!("INGEST INTO {}", ingest.table)
 }
 
 impl FlightSql {
-    /// Writes the rows, as a statement of its own; their number.
+    /// Writes the rows as a statement of its own, and returns their number.
     pub(super) async fn ingest(
         &self,
         call: &Call,
@@ -38,7 +40,7 @@ impl FlightSql {
         self.work(call, id, &text, ingesting).await
     }
 
-    /// Writes the rows; their number.
+    /// Writes the rows and returns their number.
     pub(super) async fn ingest_rows(
         &self,
         call: &Call,
@@ -46,7 +48,8 @@ impl FlightSql {
         ingest: Ingest,
         mut batches: Batches,
     ) -> Result<u64> {
-        // The schema comes before the first batch, also where there is none.
+        // Waits for the first batch, because the schema is known only then. The schema is also read
+        // if no batch follows it.
         let first = call.deadline.bound(batches.try_next()).await?;
         let schema = batches.schema().ok_or_else(|| {
             Error::invalid("the rows to ingest have no schema; send it in the first message")
@@ -60,10 +63,11 @@ impl FlightSql {
     }
 }
 
-/// The options of a table that headers say: drivers have no other way to send them.
+/// Returns the options of a new table that the headers carry. Drivers have no other way to send
+/// them.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for one that is no text.
+/// `INVALID_ARGUMENT` if the value of an option is not text.
 pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>> {
     let headers = metadata.iter().filter_map(|header| match header {
         KeyAndValueRef::Ascii(name, value) => Some((name.as_str().strip_prefix(OPTION)?, value)),
@@ -79,10 +83,11 @@ pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>>
         .collect()
 }
 
-/// What a client asks for. Its headers say what its command does not.
+/// Reads an ingest command. The headers supply the options that the command does not set.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for what cannot be done, `NOT_FOUND` for another catalog or schema than there is.
+/// `INVALID_ARGUMENT` for a request that is not supported. `NOT_FOUND` for a catalog or schema that
+/// rows cannot be ingested into.
 pub(super) fn read(
     command: CommandStatementIngest,
     from_headers: HashMap<String, String>,

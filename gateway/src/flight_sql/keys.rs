@@ -1,10 +1,11 @@
-//! The columns of the key listings. They have no rows: there are no declared keys, and a shard key is no constraint.
+//! Defines the columns of the key listings. The listings have no rows: keys cannot be declared, and
+//! a shard key is not a constraint.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-/// The columns of GetPrimaryKeys.
+/// Returns the columns of GetPrimaryKeys.
 pub(super) fn primary_keys() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("catalog_name", DataType::Utf8, true),
@@ -16,7 +17,7 @@ pub(super) fn primary_keys() -> SchemaRef {
     ]))
 }
 
-/// The columns of GetExportedKeys, GetImportedKeys and GetCrossReference.
+/// Returns the columns of GetExportedKeys, GetImportedKeys and GetCrossReference.
 pub(super) fn foreign_keys() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("pk_catalog_name", DataType::Utf8, true),

@@ -1,4 +1,4 @@
-//! ListFlights: the tables, each as a flight with a path descriptor.
+//! Handles ListFlights, which lists each table as a flight with a path descriptor.
 
 use arrow_flight::{Criteria, FlightDescriptor, FlightInfo};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -12,11 +12,12 @@ use super::descriptor::{self, Described};
 use super::types::map_schema;
 use crate::engine::TableListing;
 
-/// Flights.
+/// Stream of flights.
 pub(super) type FlightInfoStream = BoxStream<'static, Result<FlightInfo, Status>>;
 
 impl FlightSql {
-    /// All tables, or those whose name contains the criteria's text. Their queries are planned when the tickets are redeemed.
+    /// Lists all tables, or those whose names contain the text of the criteria. The query of a
+    /// table is planned when its ticket is redeemed.
     pub(super) fn list(&self, call: &Call, criteria: &Criteria) -> Result<FlightInfoStream> {
         let wanted = std::str::from_utf8(&criteria.expression).map_err(|_| {
             Error::invalid(

@@ -1,4 +1,5 @@
-//! What workers say to a gateway: that they join, that they leave, and that a client wants rows of them.
+//! Handles the messages that workers send to a gateway: a worker joins, a worker leaves, or a
+//! client wants rows from a worker.
 
 use std::net::SocketAddr;
 
@@ -10,13 +11,14 @@ use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use super::FlightSql;
 use super::actions::{ResultStream, one_result};
 
-/// Whether an action is a worker's.
+/// Returns whether workers send this action.
 pub(super) fn is_one(action: &Action) -> bool {
     [JOIN_ACTION, LEAVE_ACTION, INTRODUCE_ACTION].contains(&action.r#type.as_str())
 }
 
 impl FlightSql {
-    /// Takes what a worker says. It is sealed with the cluster's secret or key, which is all that workers log in with.
+    /// Handles a message of a worker. The message is sealed with the cluster's secret or key.
+    /// Workers have no other credentials.
     pub(super) async fn hear_worker(
         &self,
         action: &Action,

@@ -1,4 +1,5 @@
-//! Catalogs, schemas, tables and what else drivers ask about the database: Flight SQL's metadata commands.
+//! Handles Flight SQL's metadata commands: catalogs, schemas, tables, and the other facts about the
+//! database that drivers ask for.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +21,14 @@ use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 
-/// The schemas that are always there.
+/// The schemas that always exist.
 const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, INFORMATION_SCHEMA];
 
 /// The kinds of tables.
 const TABLE_TYPES: [&str; 4] = ["TABLE", "REFERENCE TABLE", "VIEW", "SYSTEM TABLE"];
 
 impl FlightSql {
-    /// A FlightInfo whose ticket holds the command.
+    /// Returns a FlightInfo whose ticket holds the command.
     pub(super) fn metadata_info(
         &self,
         call: &Call,
@@ -42,7 +43,7 @@ impl FlightSql {
         self.flight_info(call, &schema, ticket, descriptor)
     }
 
-    /// The rows of the command that a ticket holds.
+    /// Returns the rows of the command that a ticket holds.
     pub(super) fn ticket_rows(
         &self,
         call: &Call,
@@ -54,7 +55,7 @@ impl FlightSql {
         self.metadata_rows(call, command(any)?, profile)
     }
 
-    /// The rows of a command.
+    /// Returns the rows of a command.
     pub(super) fn metadata_rows(
         &self,
         call: &Call,
@@ -107,10 +108,10 @@ impl FlightSql {
     }
 }
 
-/// The columns of a metadata command, exactly as FlightSql.proto says them.
+/// Returns the columns of a metadata command, exactly as FlightSql.proto defines them.
 ///
 /// # Errors
-/// `UNIMPLEMENTED` for a message that is none.
+/// `UNIMPLEMENTED` for a message that is not a metadata command.
 pub(super) fn schema_of(command: &Command) -> Result<SchemaRef> {
     Ok(match command {
         Command::CommandGetCatalogs(command) => command.into_builder().schema(),
@@ -127,7 +128,8 @@ pub(super) fn schema_of(command: &Command) -> Result<SchemaRef> {
     })
 }
 
-/// The tables that the filters let through, ordered; an absent filter lets all through, an empty catalog none.
+/// Returns the tables that pass the command's filters, in order. An absent filter lets all tables
+/// through. An empty catalog name lets no table through.
 fn tables(
     command: CommandGetTables,
     profile: Profile,
@@ -136,7 +138,8 @@ fn tables(
     let include_schema = command.include_schema;
     let mut builder = command.into_builder();
     for table in tables {
-        // Schemas are encoded only for those who ask: there may be thousands of tables.
+        // Schemas are encoded only if the client asks for them, because there may be thousands of
+        // tables.
         let schema = if include_schema {
             table_schema(profile, &table)
         } else {
@@ -153,7 +156,8 @@ fn tables(
     Ok(builder.build()?)
 }
 
-/// A table's columns, as a query of them would be sent, with what Flight SQL says about columns.
+/// Returns the columns of a table with the types that a query would return, and with Flight SQL's
+/// metadata about columns.
 fn table_schema(profile: Profile, table: &TableListing) -> Schema {
     let names = [table.catalog.as_str(), &table.schema_name, &table.name];
     let fields: Vec<Field> = table

@@ -1,89 +1,93 @@
-//! The Flight SQL surface: what JDBC, ODBC, ADBC, pyarrow and the `volary` command meet.
+//! The Flight SQL interface for JDBC, ODBC, ADBC, pyarrow and the `volary` command.
 //!
-//! [`FlightSql`] implements the raw Flight service with the messages of Flight SQL, because what real drivers need differs
-//! from what the protocol's documents say. The rules that decide whether they work, each at the place that keeps it:
+//! [`FlightSql`] implements the raw Flight service with the messages of Flight SQL, because the
+//! needs of real drivers differ from the documents of the protocol. Drivers work only if these
+//! rules are kept. Each rule names the modules that keep it:
 //!
-//! 1. One endpoint without a location, unless a client asks for others: `statement`, `direct`.
-//! 2. Types that all clients read: `types`.
-//! 3. A DoGet's schema is exactly that of the FlightInfo: `types`, `stream`.
+//! 1. A result has one endpoint without a location, unless a client asks for others: `statement`,
+//!    `direct`.
+//! 2. Rows have types that all clients can read: `types`.
+//! 3. The schema of a DoGet is exactly that of the FlightInfo: `types`, `stream`.
 //! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
 //! 5. A prepared statement without rows has a schema without fields: `prepared`.
-//! 6. `?` is a parameter: the engine's part; rows are bound by position: `upload`.
-//! 7. The handshake takes base64 without padding: `base64`.
-//! 8. GetSqlInfo answers every standard id, and no other: `sql_info`.
+//! 6. `?` is a parameter, which the engine implements. Rows are bound to parameters by position:
+//!    `upload`.
+//! 7. Credentials may be base64 without padding: `auth`.
+//! 8. GetSqlInfo answers every standard id, and no other id: `sql_info`.
 //! 9. Every column of GetTables has metadata: `types`.
-//! 10. No compression and no dictionaries: `stream`, `types`.
+//! 10. Messages have no compression and no dictionaries: `stream`, `types`.
 //!
-//! The clients of this project's own send a statement, with its parameters, in one call: `exchange`.
+//! Volary's own clients send a statement with its parameters in one call: `exchange`.
 //!
-//! A statement goes `service` → `descriptor` → `statement` (or `prepared`, `update`) → the engine; its rows go from the engine
-//! through `stream` and `running` to the client.
+//! A statement passes through `service`, `descriptor`, and `statement` (or `prepared`, `update`) to
+//! the engine. Its rows pass from the engine through `stream` and `running` to the client.
 
-/// DoAction.
+/// Handles DoAction.
 mod actions;
-/// Credentials.
+/// Reads credentials from headers.
 mod auth;
-/// The headers of a call.
+/// Reads and writes the headers of a call.
 mod call;
-/// Cancellation by a call.
+/// Handles cancellation by a call.
 mod cancel;
-/// Options that a client sets.
+/// Reads options that a client sets.
 mod client_option;
-/// The session's cookie.
+/// Reads and writes cookies.
 mod cookie;
-/// What is asked for.
+/// Reads what a descriptor asks for.
 mod descriptor;
-/// Rows that clients fetch from the workers.
+/// Lets clients fetch rows from the workers.
 mod direct;
-/// Whether they do.
+/// Parses the client's `volary-direct-results` option.
 mod direct_option;
-/// DoExchange: a statement in one call.
+/// Handles DoExchange: a statement in one call.
 mod exchange;
-/// Who is let in.
+/// Identifies callers before their messages are read.
 mod gate;
-/// From credentials to a session.
+/// Exchanges credentials for a session.
 mod handshake;
-/// Bulk ingestion.
+/// Handles bulk ingestion.
 mod ingest;
-/// The key listings.
+/// Defines the columns of the key listings.
 mod keys;
-/// ListFlights.
+/// Handles ListFlights.
 mod list;
-/// What workers say: that they join and leave, and who wants something of them.
+/// Handles the messages of workers: that they join or leave, and that a client wants rows from
+/// them.
 mod membership;
-/// Catalogs, schemas, tables.
+/// Lists catalogs, schemas and tables.
 mod metadata;
-/// Messages of workers that are handed to a client as they are.
+/// Passes messages of workers on to a client.
 mod passed_on;
-/// PollFlightInfo.
+/// Handles PollFlightInfo.
 pub(crate) mod poll;
-/// Prepared statements.
+/// Handles prepared statements.
 mod prepared;
-/// Tickets that live longer.
+/// Extends the lifetime of tickets.
 mod renew;
-/// Open result streams.
+/// Watches open result streams.
 mod running;
-/// The Flight service.
+/// Implements the Flight service.
 mod service;
-/// The session's options.
+/// Sets and reads the options of a session.
 mod session_actions;
-/// Sessions by token.
+/// Keeps sessions by their tokens.
 mod sessions;
-/// What the server can do.
+/// Lists the server's features for GetSqlInfo.
 mod sql_info;
-/// From SQL to a FlightInfo and its rows.
+/// Makes a FlightInfo of a statement, and rows of its ticket.
 mod statement;
-/// From batches to messages.
+/// Makes messages of a query's rows.
 mod stream;
-/// Tickets and kept plans.
+/// Seals tickets and keeps plans.
 mod tickets;
-/// The types that clients see.
+/// Maps types to those that clients can read.
 mod types;
-/// DoPut.
+/// Handles DoPut.
 mod update;
-/// Rows that clients stream.
+/// Reads the rows that clients stream.
 mod upload;
-/// The SQL types.
+/// Lists the SQL types.
 mod xdbc;
 
 use arrow::error::ArrowError;
@@ -93,7 +97,8 @@ use volary_flight_proto::Error;
 pub use gate::ClientGate;
 pub use service::FlightSql;
 
-/// The one map of errors goes by way of DataFusion's.
+/// Converts an Arrow error. It goes through DataFusion's error type, because errors are mapped in
+/// that one place.
 fn arrow_error(source: ArrowError) -> Error {
     DataFusionError::from(source).into()
 }

@@ -1,6 +1,7 @@
-//! Messages of workers that are handed to a client as they are.
+//! Passes messages of workers on to a client.
 //!
-//! Large ones are not looked into. Small ones that come together, of many workers with a few rows each, are joined to one, as a client would rather read it.
+//! Large messages are not decoded. If many workers send a few rows each at about the same time,
+//! their small messages are joined into one, because clients read one message faster than many.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,17 +20,19 @@ use volary_node::linger::Linger;
 
 use super::arrow_error;
 
-/// Messages from this size on are not worth being copied to be joined with others.
+/// Minimum size of a message that is not joined with others. Copying such a message is not worth
+/// it.
 const LARGE_BYTES: usize = CLIENT_BATCH_BYTES / 8;
 
-/// The messages for a client, of `schema`, in the order in which they come.
+/// Stream of the messages for a client, in the order in which they arrive. Their rows have the
+/// columns of `schema`.
 pub(super) struct Joined {
     input: BoxStream<'static, Result<PassedOn>>,
     schema: SchemaRef,
-    /// Small ones, which wait for others.
+    /// Small messages that wait for others.
     small: Vec<PassedOn>,
     small_bytes: usize,
-    /// Those that go out next.
+    /// Messages that are sent next.
     ready: VecDeque<PassedOn>,
     has_ended: bool,
     linger: Linger,
@@ -63,7 +66,7 @@ impl Joined {
         Ok(())
     }
 
-    /// What waits for others goes out, as one message.
+    /// Joins the small messages that wait into one message, which is sent next.
     fn flush(&mut self) -> Result<()> {
         self.small_bytes = 0;
         let mut small = std::mem::take(&mut self.small);

@@ -1,7 +1,8 @@
-//! PollFlightInfo: a query that runs before its rows are asked for.
+//! Handles PollFlightInfo, which runs a query before the client asks for its rows.
 //!
-//! It is started by the first poll and told to be complete when its first rows are there, so that nothing waits for the DoGet; what comes
-//! after them waits in the query's own buffers. A client that polls no more ends it.
+//! The first poll starts the query, so that its work does not wait for the DoGet. The client is
+//! told that the query is complete when its first rows are there. The rows after them wait in the
+//! query's own buffers. The query ends if its client stops polling.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,19 +31,22 @@ use crate::statements::Work;
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 
-/// A query that nobody polls, and whose rows nobody asks for, ends then.
+/// Time after which a query ends if its client neither polls it nor asks for its rows.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// So many are started: the first rows of each are kept, a few MiB. What is polled beyond them runs when its rows are asked for.
+/// Maximum number of queries that are started before their rows are asked for. The first rows of
+/// each query are kept, which takes a few MiB. Further polled queries run when their rows are asked
+/// for.
 pub(crate) const MOST: usize = 128;
 
-/// How long the answer to a poll waits for something new.
+/// Maximum time that the answer to a poll waits for new progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked for: progress is counted where workers end, which tells nobody.
+/// Interval at which progress is checked. Progress is counted when a worker ends, and nobody is
+/// notified of it.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a descriptor is that comes back with the next poll.
+/// Type URL of the descriptor that the client sends back with the next poll.
 const CONTINUATION: &str = "type.googleapis.com/volary.PollQuery";
 
 /// The queries that run before their rows are asked for.
@@ -52,16 +56,17 @@ pub(super) struct Polled {
     by_id: Mutex<HashMap<QueryId, Arc<Started>>>,
 }
 
-/// One of them.
+/// A query that runs before its rows are asked for.
 #[derive(Debug)]
 struct Started {
-    /// Who might do what when it was planned.
+    /// Users and their rights at the time when the query was planned.
     access: Arc<Access>,
     last_asked: Mutex<Instant>,
-    /// Its stream, with the first messages in front, once these are there.
+    /// The stream of the query's messages, beginning with the first rows. It is `None` until the
+    /// first rows are there.
     stream: Mutex<Option<Stream>>,
     is_ready: watch::Sender<bool>,
-    /// Nobody has been told of it, and nobody will be.
+    /// Notified if the client was not told of the query and never will be.
     is_abandoned: Notify,
 }
 
@@ -74,7 +79,7 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Started {
-    /// Completes when nobody has asked for it for so long.
+    /// Completes when nobody has asked for the query for `kept_for`.
     async fn is_forgotten(&self, kept_for: Duration) {
         loop {
             let until = *self.last_asked.lock() + kept_for;
@@ -139,7 +144,7 @@ impl Polled {
         }
     }
 
-    /// Ends a query that nobody has been told of.
+    /// Ends a query that its client was not told of.
     fn abandon(&self, id: QueryId) {
         if let Some(started) = self.by_id.lock().get(&id) {
             started.is_abandoned.notify_one();
@@ -152,8 +157,8 @@ impl Polled {
         Some(started)
     }
 
-    /// The stream of a query that was started, once its first rows are there; `None` if there is none, or if it was started when others might
-    /// read what it reads.
+    /// Returns the stream of a started query, once its first rows are there. Returns `None` if
+    /// there is no such query, or if users or rights have changed since it was planned.
     pub(super) async fn take(
         &self,
         id: QueryId,
@@ -167,7 +172,8 @@ impl Polled {
             }
             let mut is_ready = started.is_ready.subscribe();
             let ready = is_ready.wait_for(|ready| *ready);
-            // It is asked for as long as this waits.
+            // The query must not be forgotten while this waits. Each turn of the loop counts as
+            // asking for it.
             if tokio::time::timeout(self.kept_for / 2, ready).await.is_ok() {
                 self.forget(id, &started);
                 let stream = started.stream.lock().take();
@@ -177,7 +183,8 @@ impl Polled {
     }
 }
 
-/// The poll that starts a query. A client that goes away before it is answered cannot poll again.
+/// The poll that starts a query. If the client goes away before it is answered, it cannot poll
+/// again, and the query ends.
 struct FirstPoll<'a> {
     polled: &'a Polled,
     started: Option<QueryId>,
@@ -191,10 +198,10 @@ impl Drop for FirstPoll<'_> {
     }
 }
 
-/// The same stream, when its first rows are there, or its end.
+/// Waits for the first rows of the stream, or for its end. Returns a stream of the same messages.
 async fn with_first_rows(mut messages: ClientMessages) -> ClientMessages {
     let mut first = Vec::new();
-    // The schema comes before them.
+    // The first message is the schema. The second one has the first rows.
     while first.len() < 2 {
         let Some(message) = messages.next().await else {
             break;
@@ -204,19 +211,19 @@ async fn with_first_rows(mut messages: ClientMessages) -> ClientMessages {
     stream::iter(first).chain(messages).boxed()
 }
 
-/// What the next poll brings back.
+/// The message that the client sends back with the next poll.
 #[derive(Clone, PartialEq, Message)]
 struct PollQuery {
-    /// What the answer is when the query is ready; its ticket is sealed.
+    /// The FlightInfo that the client receives when the query is ready. Its ticket is sealed.
     #[prost(message, optional, tag = "1")]
     info: Option<FlightInfo>,
-    /// As it was told last, in percent.
+    /// The progress that the client was told last, in percent.
     #[prost(uint32, optional, tag = "2")]
     progress: Option<u32>,
 }
 
 impl FlightSql {
-    /// The answer to a poll.
+    /// Answers a poll.
     pub(super) async fn poll(&self, call: &Call, descriptor: FlightDescriptor) -> Result<PollInfo> {
         let mut first = FirstPoll {
             polled: &self.polled,
@@ -238,7 +245,8 @@ impl FlightSql {
             return Ok(complete(info));
         };
         let Some(started) = self.polled.get(id) else {
-            // It was too long ago, or on another gateway: its ticket is as good.
+            // The query is not kept here. It was not started, it was started too long ago, or it
+            // runs on another gateway. Its ticket returns the same rows.
             return Ok(complete(info));
         };
         let waits_until = Instant::now() + PATIENCE;
@@ -261,7 +269,8 @@ impl FlightSql {
         }
     }
 
-    /// Runs the query that was planned for a FlightInfo; nothing if it is none.
+    /// Runs the query that was planned for a FlightInfo, and returns its id. Returns `None` if
+    /// nothing was started.
     fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<Option<QueryId>> {
         let Some((id, sql)) = self.query_of(call, info)? else {
             return Ok(None);
@@ -272,7 +281,7 @@ impl FlightSql {
         let Some(query) = self.take_plan(call, id) else {
             return Ok(None);
         };
-        // It goes on after this call.
+        // The query goes on after this call, so the call's deadline does not apply to it.
         let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
             .within(call.session.engine.statement_timeout());
         let listed = self.engine.statements().enter(id, call.issuer(), &sql);
@@ -282,7 +291,7 @@ impl FlightSql {
         Ok(Some(id))
     }
 
-    /// The query that a FlightInfo's ticket is for, and its statement.
+    /// Returns the query that the FlightInfo's ticket is for, and its SQL text.
     fn query_of(&self, call: &Call, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
         let ticket = info
             .endpoint
@@ -335,10 +344,10 @@ fn incomplete(info: FlightInfo, progress: Option<u32>) -> PollInfo {
     }
 }
 
-/// How much of a query's work is done; `None` where that cannot be told.
+/// Returns the completed share of a query's work in percent, or `None` if it is not known.
 pub(super) fn percent(work: Work) -> Option<u32> {
     let percent = (work.workers_done * 100).checked_div(work.workers)?;
-    // What is above the gathers is still to be done.
+    // The operators above the gathers still have work to do.
     u32::try_from(percent.min(99)).ok()
 }
 

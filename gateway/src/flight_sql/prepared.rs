@@ -1,7 +1,8 @@
-//! Prepared statements.
+//! Handles prepared statements.
 //!
-//! A handle holds the statement and what was bound to it, sealed: any gateway takes it, nothing has to be closed, and
-//! nothing leaks when a driver prepares the same statement five times.
+//! A handle holds the statement and its bound parameters, sealed. So any gateway accepts the
+//! handle, and nothing has to be closed. Nothing leaks when a driver prepares the same statement
+//! five times.
 
 use std::sync::Arc;
 
@@ -24,16 +25,17 @@ use super::statement::{Statement, batch_to_bytes};
 use super::types::{Profile, map_field, map_schema};
 use crate::engine::Description;
 
-/// `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59 does not know.
+/// `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59 does not
+/// know.
 #[derive(Clone, PartialEq, Message)]
 struct CreatePreparedStatementResult {
     #[prost(bytes = "bytes", tag = "1")]
     handle: Bytes,
-    /// An encapsulated IPC schema. Without fields where there are no rows: drivers then send the statement as an update.
-    /// (Empty bytes crash ODBC.)
+    /// Encapsulated IPC schema of the rows. It has no fields if the statement has no rows: drivers
+    /// then send the statement as an update. It is not left empty, because empty bytes crash ODBC.
     #[prost(bytes = "bytes", tag = "2")]
     dataset_schema: Bytes,
-    /// An encapsulated IPC schema.
+    /// Encapsulated IPC schema of the parameters.
     #[prost(bytes = "bytes", tag = "3")]
     parameter_schema: Bytes,
     #[prost(bool, optional, tag = "4")]
@@ -41,7 +43,7 @@ struct CreatePreparedStatementResult {
 }
 
 impl FlightSql {
-    /// The body of the answer to CreatePreparedStatement.
+    /// Handles CreatePreparedStatement and returns the body of the answer.
     pub(super) async fn prepare(
         &self,
         call: &Call,
@@ -74,7 +76,7 @@ impl FlightSql {
         Ok(any.encode_to_vec().into())
     }
 
-    /// The statement of a handle, with what was bound to it.
+    /// Returns the statement of a handle, with the parameters that were bound to it.
     pub(super) fn prepared_statement(&self, call: &Call, handle: &[u8]) -> Result<Statement> {
         let handle = self.tickets.open_handle(&call.principal, handle)?;
         Ok(Statement {
@@ -83,8 +85,9 @@ impl FlightSql {
         })
     }
 
-    /// The body of the answer to a binding: a handle that holds the parameters. It is always there, because JDBC takes a
-    /// missing one for an empty one.
+    /// Binds a row of parameters and returns the body of the answer: a handle that holds the
+    /// parameters. The answer always has a handle, because JDBC takes a missing handle for an empty
+    /// one.
     pub(super) fn bind(
         &self,
         call: &Call,
@@ -102,8 +105,9 @@ impl FlightSql {
     }
 }
 
-/// A field for each parameter. JDBC converts values to these types before it sends them: nullable, so that NULL can be sent, and text
-/// where the type is not known, because nothing can be put into Null.
+/// Returns a schema with a field for each parameter. JDBC converts values to the types of these
+/// fields before it sends them. The fields are nullable, so that NULL can be sent. A parameter of
+/// unknown type is text, because a field of type Null holds no values.
 fn parameter_schema(profile: Profile, description: &Description) -> Schema {
     let fields: Vec<_> = description
         .parameters
@@ -128,8 +132,10 @@ fn parameter_schema(profile: Profile, description: &Description) -> Schema {
     Schema::new(fields)
 }
 
-/// The type to which JDBC's converters take a value without another one coming out: they cut integers to their width, and write the
-/// milliseconds of a time whatever its unit is. The engine casts to the parameter's own type, and says what does not fit.
+/// Returns a type to which JDBC's converters can convert a value without changing it. The
+/// converters cut integers to the width of the type, and they write the milliseconds of a time
+/// whatever its unit is. The engine then casts the value to the parameter's own type, and reports a
+/// value that does not fit.
 fn convertible_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 => DataType::Int64,

@@ -1,4 +1,5 @@
-//! RenewFlightEndpoint: for readers who come back to a result for longer than a ticket lives.
+//! Handles RenewFlightEndpoint, for clients that read a result again after its ticket would have
+//! expired.
 
 use arrow_flight::RenewFlightEndpointRequest;
 use bytes::Bytes;
@@ -10,7 +11,8 @@ use super::actions::decoded;
 use super::call::Call;
 
 impl FlightSql {
-    /// The body of its answer: the endpoint with a new ticket for the same rows.
+    /// Handles RenewFlightEndpoint and returns the body of the answer: the endpoint with a new
+    /// ticket for the same rows.
     pub(super) fn renew(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
         let request: RenewFlightEndpointRequest = decoded("RenewFlightEndpoint", body)?;
         let endpoint = request.endpoint.unwrap_or_default();

@@ -1,8 +1,9 @@
-//! The result streams that are open, and their end: by the client, by the deadline, by a cancellation.
+//! Watches open result streams and ends them: at the deadline, at a cancellation, or when the
+//! client reads nothing for long.
 //!
-//! A stream whose client has stopped reading is not polled, so a deadline inside of it would never fire. Therefore
-//! the rows stand in a slot that a timer, or a cancellation, empties from outside: that drops the query, on all nodes. So does a client that
-//! reads nothing for long.
+//! A stream is not polled while its client does not read, so a deadline inside the stream would
+//! never fire. The rows are therefore kept in a slot, which a timer or a cancellation can empty
+//! from outside. That drops the query on all nodes.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -23,11 +24,12 @@ use crate::engine::Gate;
 use crate::statements::Listed;
 use volary_node::deadline::Deadline;
 
-/// How often it is looked whether a client takes rows.
+/// Interval at which it is checked whether a client takes rows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stream of a statement that has a place behind the gate. It ends at the deadline, when the statement is ended, and when
-/// its client takes no rows for too long. Must be called within a runtime.
+/// Returns the stream of a statement, which has a place behind the gate. The stream ends at the
+/// deadline, when the statement is ended, or when its client takes no rows for too long. Must be
+/// called within a runtime.
 pub(super) fn watched(
     listed: Listed,
     messages: ClientMessages,
@@ -62,15 +64,16 @@ pub(super) fn watched(
     .boxed()
 }
 
-/// Where the messages of a stream come from, as long as they may come.
+/// The source of a stream's messages, which can be emptied from outside.
 struct Slot {
     state: Mutex<State>,
-    /// When the client was last given a message, if it has asked for none since.
+    /// Time at which the client was last given a message. It is `None` while the client asks for a
+    /// message.
     unread_since: Mutex<Option<tokio::time::Instant>>,
     reader: AtomicWaker,
 }
 
-/// Completes when the client has asked for nothing for so long that it is given up.
+/// Completes with an error when the client has asked for no message for too long.
 async fn unread(slot: &Weak<Slot>, gate: &Gate) -> Error {
     while let Some(slot) = slot.upgrade() {
         let since = *slot.unread_since.lock();
@@ -97,7 +100,7 @@ enum State {
 }
 
 impl Slot {
-    /// Drops the query; the reader is told why.
+    /// Drops the query. The reader receives the error.
     fn end(&self, error: Error) {
         let mut state = self.state.lock();
         if matches!(*state, State::Open(_)) {

@@ -1,4 +1,5 @@
-//! The Flight service: each call is read, and handed to the module that knows it.
+//! Implements the Flight service. Each method reads a call and passes it on to the module that
+//! handles it.
 
 use std::sync::Arc;
 
@@ -36,10 +37,11 @@ use crate::login::Login;
 use volary_node::client_rows::ClientMessages;
 use volary_node::tls::PeerKind;
 
-/// What clients, and workers that join, talk to: implements Flight, and Flight SQL on top of it.
+/// The service that clients call, and workers that join. It implements Flight, and Flight SQL on
+/// top of it.
 ///
-/// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and PollFlightInfo with
-/// UNIMPLEMENTED, and refuses descriptors that are plain SQL.
+/// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and
+/// PollFlightInfo with UNIMPLEMENTED, and refuses descriptors that are plain SQL.
 #[derive(Debug)]
 pub struct FlightSql {
     pub(super) engine: Arc<Engine>,
@@ -52,7 +54,8 @@ pub struct FlightSql {
 }
 
 impl FlightSql {
-    /// A service over the engine; `sealer` has the key that the cluster's gateways share with nobody, not even with workers.
+    /// Creates a service over the engine. `sealer` has a key that only the cluster's gateways know.
+    /// Workers do not know it.
     pub fn new(
         engine: Arc<Engine>,
         cluster: Arc<Cluster>,
@@ -94,7 +97,8 @@ impl FlightSql {
         }
     }
 
-    /// What a client streams. A message that is too large says which setting it is too large for.
+    /// Returns the messages that a client streams. The error for a message that is too large names
+    /// the setting that limits it.
     fn messages(
         &self,
         request: Request<Streaming<FlightData>>,
@@ -167,7 +171,8 @@ impl FlightService for FlightSql {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
         let mut call = self.call(&request).await?;
-        // What is polled runs here already.
+        // A polled query already runs on this gateway, so its client cannot fetch the rows from the
+        // workers.
         call.direct_results = DirectResults::Off;
         let poll = self.poll(&call, request.into_inner()).await?;
         Ok(self.respond(&call, poll)?)
@@ -220,7 +225,7 @@ impl FlightService for FlightSql {
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
         if membership::is_one(request.get_ref()) {
-            // Workers are no users: what they say is sealed.
+            // Workers are not users. Their messages are sealed instead.
             PeerKind::of(request.extensions()).check_is_node()?;
             let peer = request.remote_addr();
             let results = self.hear_worker(&request.into_inner(), peer).await?;

@@ -1,5 +1,5 @@
-//! The session's options, as drivers set and read them: `catalog`, `schema`, `volary-types`, `volary-direct-results`, and every
-//! setting that SET knows.
+//! Sets and reads the options of a session for drivers: `catalog`, `schema`, `volary-types`,
+//! `volary-direct-results`, and every setting that SET knows.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,8 @@ const CATALOG_OPTION: &str = "catalog";
 const SCHEMA_OPTION: &str = "schema";
 
 impl FlightSql {
-    /// SetSessionOptions: the body of its answer. Options that cannot be set are named in it; the others are set.
+    /// Handles SetSessionOptions and returns the body of the answer. The answer names the options
+    /// that cannot be set. The other options are set.
     pub(super) fn set_session_options(call: &Call, body: &Bytes) -> Result<Bytes> {
         let request: SetSessionOptionsRequest = decoded("SetSessionOptions", body)?;
         let mut result = SetSessionOptionsResult::default();
@@ -45,7 +46,7 @@ impl FlightSql {
         Ok(result.encode_to_vec().into())
     }
 
-    /// GetSessionOptions: the body of its answer.
+    /// Handles GetSessionOptions and returns the body of the answer.
     pub(super) fn session_options(call: &Call) -> Bytes {
         let mut options = call.session.engine.settings();
         let mut put = |name: &str, value: String| options.insert(name.to_owned(), value);
@@ -65,7 +66,7 @@ impl FlightSql {
             .into()
     }
 
-    /// CloseSession: the body of its answer.
+    /// Handles CloseSession and returns the body of the answer.
     pub(super) fn close_session(&self, call: &Call) -> Bytes {
         if let Some(token) = &call.session_token {
             self.sessions.close(&call.principal.rights, token);
@@ -87,7 +88,8 @@ fn set_option(
     let value = value.map(option_text).transpose()?;
     match name {
         CATALOG_OPTION => only(CATALOG, value.as_deref()),
-        // Tables are made in one schema; the other ones are named in full.
+        // Tables can be created in one schema only. Tables of other schemas have to be named in
+        // full.
         SCHEMA_OPTION => only(PUBLIC, value.as_deref()),
         PROFILE_OPTION => {
             let profile = value.map(|text| text.parse()).transpose();
@@ -107,7 +109,7 @@ fn set_option(
     }
 }
 
-/// An option that can be set to the value which it has.
+/// Refuses all values of an option except the one that the option always has.
 fn only(allowed: &str, value: Option<&str>) -> Result<(), ErrorValue> {
     match value {
         None | Some("") => Ok(()),

@@ -1,8 +1,12 @@
-//! The sessions of clients, by token.
+//! Keeps the sessions of clients by their tokens.
 //!
-//! A client shows its session's token as its bearer token or as a cookie. One that shows neither is told a token with the first
-//! answer, before it can have changed a setting: drivers read the headers of a unary call at once, and those of a DoPut too late
-//! or never. An API key names no session, as many connections may share it: such a client has a session if it keeps cookies.
+//! A client shows the token of its session as its bearer token or as a cookie. A client that shows
+//! neither receives a token with its first answer, before it can have changed a setting. A later
+//! answer may not reach it: drivers read the headers of a unary call's answer at once, but those of
+//! a DoPut's answer too late or never.
+//!
+//! A token that CREATE TOKEN made does not name a session, because many connections may share it. A
+//! client with such a token has a session if it keeps cookies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,24 +24,26 @@ use crate::engine::{Caller, Session};
 
 const TOKEN_PREFIX: &str = "volary-session-";
 
-/// Names a session. It is not the session's id: ids stand in logs, and who has a token has the session.
+/// The token that names a session. It is not the id of the session: ids are written to logs, and
+/// whoever has the token has the session.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SessionToken(String);
 
 impl SessionToken {
-    /// A token that no client has been told. Its session need not be kept before it is used.
+    /// Creates a token that no client knows yet. Its session does not have to be kept before the
+    /// token is used.
     pub(super) fn new() -> Self {
         Self(format!("{TOKEN_PREFIX}{}", Uuid::new_v4().simple()))
     }
 
-    /// The text as a token, if a gateway of Volary made it.
+    /// Parses a token. Returns `None` if the text is not a token that a gateway of Volary made.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let id = text.strip_prefix(TOKEN_PREFIX)?;
         Uuid::try_parse(id).ok()?;
         Some(Self(text.to_owned()))
     }
 
-    /// The token as the client shows it.
+    /// Returns the token as the client shows it.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,22 +59,22 @@ impl std::fmt::Debug for SessionToken {
 /// A client's session.
 #[derive(Debug, Clone)]
 pub(super) struct ClientSession {
-    /// The engine's part of it.
+    /// The engine's part of the session.
     pub(super) engine: Session,
     options: Arc<Mutex<Options>>,
 }
 
-/// What a session asks for, beside the engine's settings.
+/// Options of a session that are not settings of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Options {
-    /// `volary-types`
+    /// Value of the option `volary-types`.
     types: Option<Profile>,
-    /// `volary-direct-results`
+    /// Value of the option `volary-direct-results`.
     direct_results: Option<DirectResults>,
 }
 
 impl ClientSession {
-    /// A new one with the engine's settings that are not the default.
+    /// Creates a session. `settings` are the engine's settings that do not have their default.
     pub(super) fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         Self {
             engine: Session::new(settings, rights),
@@ -76,54 +82,58 @@ impl ClientSession {
         }
     }
 
-    /// The types that the session asks for; `None` for the default.
+    /// Returns the types that the session asks for, or `None` for the default.
     pub(super) fn profile(&self) -> Option<Profile> {
         self.options.lock().types
     }
 
-    /// Sets or unsets them.
+    /// Sets the types that the session asks for. `None` unsets them.
     pub(super) fn set_profile(&self, profile: Option<Profile>) {
         self.options.lock().types = profile;
     }
 
-    /// Whether the session asks for direct results; `None` for the default.
+    /// Returns whether the session asks for direct results, or `None` for the default.
     pub(super) fn direct_results(&self) -> Option<DirectResults> {
         self.options.lock().direct_results
     }
 
-    /// Sets or unsets it.
+    /// Sets whether the session asks for direct results. `None` unsets it.
     pub(super) fn set_direct_results(&self, direct_results: Option<DirectResults>) {
         self.options.lock().direct_results = direct_results;
     }
 
-    /// Whether it is to be kept for a client that takes the token which it is told.
+    /// Returns whether the session has to be kept, in case its client names it with the token that
+    /// it is sent.
     fn is_worth_keeping(&self) -> bool {
         !self.is_default() || self.engine.has_begun()
     }
 
-    /// Whether nothing is set in it.
+    /// Returns whether no option and no setting of the session is set.
     pub(super) fn is_default(&self) -> bool {
         *self.options.lock() == Options::default() && self.engine.settings().is_empty()
     }
 }
 
-/// Users of whom it is known which sessions they have used last.
+/// Maximum number of users whose latest sessions are known.
 const USERS: u64 = 10_000;
 
 /// The sessions that are kept.
 #[derive(Debug)]
 pub(super) struct Sessions {
     by_name: Cache<Name, ClientSession>,
-    /// The sessions of each user, who has a share of them all: whoever begins one after another makes a gateway forget their own.
+    /// Tokens of each user's sessions, by the user's name. Each user has a share of all sessions. A
+    /// user who begins many sessions makes the gateway forget only sessions of that user.
     by_user: Cache<String, Cache<SessionToken, ()>>,
     max_of_user: u64,
 }
 
-/// A session is its user's alone, whoever names it.
+/// The key of a session: a user and a token. A session belongs to its user. If another user shows
+/// the token, it names another session.
 type Name = (String, SessionToken);
 
 impl Sessions {
-    /// Keeps as many as the settings say, in all and of each user; the one that was not used for the longest time is forgotten first.
+    /// Creates an empty collection. The settings limit the number of sessions in total and for each
+    /// user. The session that was not used for the longest time is forgotten first.
     pub(super) fn new(config: &config::Query) -> Self {
         Self {
             by_name: least_recently_used(config.max_sessions).build(),
@@ -132,8 +142,9 @@ impl Sessions {
         }
     }
 
-    /// The session that a client names, with the rights that its user has now; a new default one if it names none. A token of a session that
-    /// was forgotten, or that another gateway knows, names a new one.
+    /// Returns the session that a client names, with the rights that its user has now. Returns a
+    /// new session with default settings if the client names none. A token also names a new session
+    /// if its session was forgotten, or if only another gateway knows it.
     pub(super) fn of(&self, rights: &Arc<Rights>, token: Option<&SessionToken>) -> ClientSession {
         let new = || ClientSession::new(HashMap::new(), Arc::clone(rights));
         let Some(token) = token else {
@@ -145,7 +156,8 @@ impl Sessions {
         session
     }
 
-    /// A token for the session of a call that named none. The session is kept only if the call has changed it.
+    /// Returns a token for the session of a call that named none. The session is kept only if the
+    /// call has changed it.
     pub(super) fn name(&self, session: &ClientSession) -> SessionToken {
         let token = SessionToken::new();
         if session.is_worth_keeping() {
@@ -163,7 +175,8 @@ impl Sessions {
         self.by_name.invalidate(&name(rights, token));
     }
 
-    /// As long as there are no users, everybody would share one share.
+    /// Notes that a user has used a session. Notes nothing if the cluster has no users, because all
+    /// clients would then have one share together.
     fn note_used(&self, rights: &Rights, token: &SessionToken) {
         let Some(user) = rights.owner() else {
             return;
@@ -179,7 +192,8 @@ impl Sessions {
                 .build()
         });
         of_user.insert(token.clone(), ());
-        // A burst of new ones would be more than the share until the cache finds the time to forget some.
+        // Makes the cache forget sessions at once. It would otherwise do so later, and a burst of
+        // new sessions would exceed the user's share.
         of_user.run_pending_tasks();
     }
 }
@@ -211,7 +225,7 @@ mod tests {
     }
 
     impl Sessions {
-        /// What caches do now and then.
+        /// Runs the tasks that caches otherwise run from time to time.
         fn run_pending_tasks(&self) {
             for (_, of_user) in &self.by_user {
                 of_user.run_pending_tasks();

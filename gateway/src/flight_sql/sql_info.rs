@@ -1,7 +1,8 @@
-//! GetSqlInfo: what this server can do.
+//! Answers GetSqlInfo, which asks what this server can do.
 //!
-//! JDBC reads every standard id at once and fails on one that is missing, on one that it does not know, and on one whose value
-//! stands in another arm of the union. Bit masks have one bit per value of the enumeration.
+//! JDBC reads every standard id at once. It fails if an id is missing, if it does not know an id,
+//! or if a value is in another arm of the union than it expects. Bit masks have one bit for each
+//! value of the enumeration.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,13 @@ use arrow_flight::sql::{
 };
 use volary_flight_proto::Result;
 
-/// Ids above it are nobody's.
+/// The highest id that exists.
 const LAST_ID: u32 = 576;
 
-/// The values of the ids asked for; of all standard ones if none is named.
+/// Returns the values of the given ids, or of all standard ids if none is given.
 pub(super) fn rows(ids: &[u32]) -> Result<RecordBatch> {
     let all = values()?;
-    // Each id costs a comparison with all values: those that cannot exist are left out first.
+    // Each id is compared with all values, so ids that cannot exist are removed first.
     let mut known: Vec<u32> = ids.iter().copied().filter(|id| *id <= LAST_ID).collect();
     known.sort_unstable();
     known.dedup();
@@ -57,7 +58,7 @@ fn server(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::FlightSqlServerCancel, true);
     info.append(SqlInfo::FlightSqlServerBulkIngestion, true);
     info.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, false);
-    // Milliseconds that prepared statements and transactions live; 0 is without end.
+    // Lifetime of prepared statements and of transactions in milliseconds. 0 means no limit.
     info.append(SqlInfo::FlightSqlServerStatementTimeout, 0);
     info.append(SqlInfo::FlightSqlServerTransactionTimeout, 0);
 }
@@ -66,11 +67,11 @@ fn syntax(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlDdlCatalog, false);
     info.append(SqlInfo::SqlDdlSchema, false);
     info.append(SqlInfo::SqlDdlTable, true);
-    // The proto calls these int32; JDBC and ODBC read int64.
+    // FlightSql.proto defines these values as int32, but JDBC and ODBC read int64.
     let lower = SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i64;
     info.append(SqlInfo::SqlIdentifierCase, lower);
     info.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
-    // Quoted identifiers keep their case, for which there is no value.
+    // Quoted identifiers keep their case. The enumeration has no value for that.
     let unknown = SqlSupportedCaseSensitivity::SqlCaseSensitivityUnknown as i64;
     info.append(SqlInfo::SqlQuotedIdentifierCase, unknown);
     info.append(SqlInfo::SqlAllTablesAreSelectable, true);
@@ -184,7 +185,7 @@ fn vocabulary(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlSupportsConvert, conversions());
 }
 
-/// Which types CAST makes of which.
+/// Returns the types to which CAST can convert each type.
 fn conversions() -> BTreeMap<i32, Vec<i32>> {
     use SqlSupportsConvert as To;
     let numbers = [
@@ -263,7 +264,7 @@ fn grammar(info: &mut SqlInfoDataBuilder) {
     );
 }
 
-/// 0 is no limit, or none that is known.
+/// Adds the limits. 0 means that there is no limit, or that the limit is not known.
 fn limits(info: &mut SqlInfoDataBuilder) {
     for id in [
         SqlInfo::SqlMaxBinaryLiteralLength,
@@ -311,7 +312,8 @@ mod tests {
 
     use super::*;
 
-    /// Ids and the arm of the union that JDBC casts each one's value to.
+    /// Returns the answered ids, each with the arm of the union that its value is in. JDBC casts
+    /// the value to that arm.
     fn answered(ids: &[u32]) -> Vec<(u32, i8)> {
         let rows = rows(ids).unwrap();
         let names = rows.column(0).as_primitive::<UInt32Type>();

@@ -1,4 +1,4 @@
-//! Statements: from SQL to a FlightInfo, and from its ticket to rows.
+//! Makes a FlightInfo of a statement, and rows of its ticket.
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ use volary_node::deadline::Deadline;
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
-    /// The SQL.
+    /// Text of the statement.
     pub(super) sql: String,
-    /// One row, a column a parameter, as an IPC stream.
+    /// One row with a column for each parameter, as an IPC stream.
     pub(super) parameters: Option<Bytes>,
 }
 
 impl Statement {
-    /// A statement without parameters.
+    /// Creates a statement without parameters.
     pub(super) fn plain(sql: impl Into<String>) -> Self {
         Self {
             sql: sql.into(),
@@ -44,7 +44,7 @@ impl Statement {
         }
     }
 
-    /// The parameters as a batch; `None` if no row was bound.
+    /// Returns the parameters as a batch, or `None` if no row was bound.
     pub(super) fn parameters(&self) -> Result<Option<RecordBatch>> {
         let Some(bytes) = &self.parameters else {
             return Ok(None);
@@ -55,8 +55,9 @@ impl Statement {
 }
 
 impl FlightSql {
-    /// Plans a query. Any other statement is run, once and here: drivers send DDL and DML as queries and then drop the
-    /// DoGet, or never send it. Its ticket holds the outcome.
+    /// Plans a query and returns its FlightInfo. Any other statement is run here, exactly once, and
+    /// its ticket holds the outcome. It cannot wait for the DoGet: drivers send DDL and DML as
+    /// queries, and then drop the DoGet or never send it.
     pub(super) async fn statement_info(
         &self,
         call: &Call,
@@ -81,7 +82,7 @@ impl FlightSql {
         self.work(call, id, &statement.sql, work).await
     }
 
-    /// Plans a query; runs any other statement.
+    /// Plans a query. Runs any other statement.
     pub(super) async fn execute(
         &self,
         call: &Call,
@@ -132,7 +133,7 @@ impl FlightSql {
         self.flight_info(call, outcome.schema_ref(), ticket, descriptor)
     }
 
-    /// What a client redeems for rows of this schema.
+    /// Returns a FlightInfo with a ticket for rows of this schema.
     pub(super) fn flight_info(
         &self,
         call: &Call,
@@ -146,12 +147,12 @@ impl FlightSql {
             .map_err(arrow_error)?
             .with_endpoint(self.tickets.endpoint(&ticket))
             .with_descriptor(descriptor)
-            // By what logs, errors and system.query_log name it.
+            // The id by which logs, errors and system.query_log name the query.
             .with_app_metadata(ticket.query_id)
             .with_ordered(true))
     }
 
-    /// The schema that a statement's rows would have.
+    /// Returns the schema that a statement's rows would have.
     pub(super) async fn statement_schema(
         &self,
         call: &Call,
@@ -170,7 +171,7 @@ impl FlightSql {
         })
     }
 
-    /// The rows of a ticket.
+    /// Returns the rows of a ticket.
     pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
         if is_direct(&ticket.ticket) {
             return self.redeem_part(call, ticket).await;
@@ -208,14 +209,17 @@ impl FlightSql {
         Ok(stream_of(listed, query, profile, deadline))
     }
 
-    /// Takes the plan of a query that the caller has planned, if its rights are still those that it was planned with.
+    /// Takes the plan of a query that the caller has planned. Returns `None` if there is no plan,
+    /// or if users or rights have changed since it was made.
     pub(super) fn take_plan(&self, call: &Call, id: QueryId) -> Option<Query> {
         let query = self.tickets.take_plan(&call.principal, id)?;
         self.engine.is_allowed_still(&query).then_some(query)
     }
 
-    /// Plans the query of a ticket whose plan is not here: it was redeemed before, waited too long, or comes from another
-    /// gateway. The ticket's snapshot shows the same rows, of the same tables or none. `session` has the ticket's settings.
+    /// Plans the query of a ticket whose plan is not kept here. The ticket may have been redeemed
+    /// before, may have waited too long, or may come from another gateway. The new plan reads the
+    /// ticket's snapshot, so it returns the same rows. It fails if a table of the query was dropped
+    /// or replaced. `session` has the ticket's settings.
     pub(super) async fn plan_again(
         &self,
         id: QueryId,
@@ -237,7 +241,7 @@ impl FlightSql {
     }
 }
 
-/// What plans the query again.
+/// Returns the ticket with which the query can be planned again.
 pub(super) fn query_ticket(call: &Call, statement: &Statement, query: &Query) -> QueryTicket {
     QueryTicket {
         query_id: query.id.to_string(),
@@ -251,10 +255,11 @@ pub(super) fn query_ticket(call: &Call, statement: &Statement, query: &Query) ->
     }
 }
 
-/// The ticket as this call's alone, for rows in its types.
+/// Binds the ticket to the user of the call, and to the types that the call wants.
 pub(super) fn bound(call: &Call, mut ticket: QueryTicket) -> QueryTicket {
     if call.profile != Profile::default() {
-        // The ticket may be redeemed by a call without the header, and its rows must have the schema that was announced.
+        // The ticket may be redeemed by a call without the header. Its rows must have the announced
+        // schema all the same.
         let profile = call.profile.to_string();
         ticket.settings.insert(PROFILE_OPTION.to_owned(), profile);
     }
@@ -262,20 +267,21 @@ pub(super) fn bound(call: &Call, mut ticket: QueryTicket) -> QueryTicket {
     ticket
 }
 
-/// The types of a ticket's rows; takes them out of its settings.
+/// Takes the types of the rows out of the ticket's settings.
 pub(super) fn profile_of(ticket: &mut QueryTicket) -> Result<Profile> {
     let said = ticket.settings.remove(PROFILE_OPTION);
     said.map_or_else(|| Ok(Profile::default()), |profile| profile.parse())
 }
 
-/// A session with the ticket's settings, which are taken out, for whom redeems it.
+/// Creates a session for the user who redeems the ticket. It takes the ticket's settings out of the
+/// ticket.
 pub(super) fn session_of(call: &Call, ticket: &mut QueryTicket) -> Session {
     let rights = Arc::clone(&call.principal.rights);
     let session = Session::new(std::mem::take(&mut ticket.settings), rights);
     session.called_by(call.session.engine.caller())
 }
 
-/// The rows of a query, until the deadline.
+/// Returns the stream of a query's rows, which ends at the deadline.
 pub(super) fn stream_of(
     listed: Listed,
     query: Query,
@@ -287,7 +293,8 @@ pub(super) fn stream_of(
     watched(listed, messages, deadline, gate)
 }
 
-/// What a statement without rows answers as a query: `count` (Int64, not null), one row.
+/// Returns the schema of the answer to a statement without rows that was sent as a query. The
+/// answer is one row with the column `count` (Int64, not null).
 fn count_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new(
         "count",
@@ -301,12 +308,13 @@ fn count_batch(rows: Option<u64>) -> Result<RecordBatch> {
     RecordBatch::try_new(count_schema(), vec![Arc::new(count)]).map_err(arrow_error)
 }
 
-/// Rows written, as Flight SQL counts them; 0 where rows are no measure.
+/// Returns the number of written rows as Flight SQL counts them. It is 0 if rows are no measure of
+/// what the statement did.
 pub(super) fn count_of(rows: Option<u64>) -> i64 {
     i64::try_from(rows.unwrap_or(0)).unwrap_or(i64::MAX)
 }
 
-/// A batch inside of a ticket or handle.
+/// Encodes a batch for a ticket or a handle.
 pub(super) fn batch_to_bytes(batch: &RecordBatch) -> Result<Bytes> {
     ipc::batches_to_bytes(batch.schema_ref(), std::slice::from_ref(batch))
 }

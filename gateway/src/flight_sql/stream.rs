@@ -1,4 +1,4 @@
-//! From a query's rows to the messages that a client is sent.
+//! Converts a query's rows to the messages that a client is sent.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use super::types::{Profile, map_schema};
 use crate::engine::Query;
 use crate::statements::Noted;
 
-/// The rows of a query. It is started when the stream is first polled, after the schema was sent; dropping the stream ends it.
+/// Returns the messages of a query. The query starts when the stream is first polled after the
+/// schema was sent. Dropping the stream ends the query.
 pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> ClientMessages {
     let announced = map_schema(profile, &query.schema);
     if query.has_workers_rows_as_they_are() {
@@ -34,7 +35,7 @@ pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> Cl
     client_messages(announced, rows)
 }
 
-/// The messages of the workers, which convert their rows themselves.
+/// Returns the messages of the workers, which convert their rows to the client's types themselves.
 fn passed_on(query: Query, announced: &SchemaRef, noted: Noted) -> ClientMessages {
     let id = query.id;
     let (begin, schema) = match begin_of(announced) {
@@ -60,14 +61,15 @@ fn passed_on(query: Query, announced: &SchemaRef, noted: Noted) -> ClientMessage
     stream::iter([Ok(begin)]).chain(rows).boxed()
 }
 
-/// The message with the schema, and the schema of the rows that follow it: a client is sent values in the place of dictionaries.
+/// Returns the message with the schema, and the schema of the rows that follow. They follow without
+/// dictionaries: the client is sent values instead.
 fn begin_of(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
     let begin = schema_message(Arc::clone(announced))?;
     let schema = Schema::try_from(&begin).map_err(arrow_error)?;
     Ok((begin, Arc::new(schema)))
 }
 
-/// An error of a query says which one.
+/// Adds the query's id to an error that does not contain it.
 pub(super) fn with_query(error: Error, id: impl std::fmt::Display) -> Error {
     let id = id.to_string();
     if error.message().contains(&id) {

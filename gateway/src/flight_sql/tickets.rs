@@ -1,8 +1,10 @@
-//! Tickets that clients redeem, and the plans that wait for it.
+//! Seals the tickets that clients redeem, and keeps the plans of queries whose tickets were not
+//! redeemed yet.
 //!
-//! A ticket says everything itself, so it is valid on every gateway, from any connection, as often as it is shown until
-//! it expires. The plan that was made for its FlightInfo is kept for a short while, so that the DoGet which normally
-//! follows at once does not plan again.
+//! A ticket contains all that is needed to redeem it. It is therefore valid on every gateway and
+//! from any connection, any number of times until it expires. The plan that was made for the
+//! FlightInfo is kept for a short time. The DoGet normally follows at once, and then does not have
+//! to plan again.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,22 +27,26 @@ use crate::config;
 use crate::engine::Query;
 use crate::login::Principal;
 
-/// What a plan takes, at least, and for each byte of its statement: an expression of a few characters is some hundred bytes in the
-/// plan, once for each operator that it passes.
+/// Estimated memory of the plan of an empty statement, in bytes.
 const PLAN_BYTES: usize = 16 << 10;
+/// Estimated memory of a plan for each byte of its statement. An expression of a few characters
+/// takes some hundred bytes in the plan, once for each operator that it passes.
 const PLAN_BYTES_PER_BYTE: usize = 128;
 
-/// A client that asks for rows later than that waits for planning once more.
+/// Time that a plan is kept. If a client asks for rows later, it has to wait until the query is
+/// planned again.
 const PLAN_KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// Of a query that was forgotten it is found out again.
+/// Number of queries for which the result of the rights check is remembered. A forgotten query is
+/// checked again when its ticket is redeemed.
 const MOST_ADMITTED: u64 = 10_000;
 
-/// The location that means: where you have the ticket from (Flight's `ReuseConnection`).
+/// The location that tells a client to use the connection on which it received the ticket (Flight's
+/// `ReuseConnection`).
 const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
 
-/// Prepared statements hold no state and say nothing that the client could not say itself; connection pools keep them
-/// for days.
+/// Lifetime of the handles of prepared statements. They may live long: they hold no state, and
+/// allow nothing that the client could not send itself. Connection pools keep them for days.
 const HANDLE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Seals and opens tickets and handles, and keeps plans.
@@ -49,24 +55,27 @@ pub(super) struct Tickets {
     sealer: Sealer,
     lifetime: Duration,
     plans: Cache<QueryId, KeptPlan>,
-    /// Queries whose parts clients may fetch from workers, and by which rights that was found.
+    /// Queries whose parts clients may fetch from workers, each with the users and rights for which
+    /// this was checked.
     admitted: Cache<QueryId, Arc<Access>>,
     planning: Semaphore,
-    /// No plan counts more, or it would not be kept at all.
+    /// The most bytes that a plan counts in the cache. The cache would not keep a larger plan at
+    /// all.
     most_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
 struct KeptPlan {
     query: Arc<Mutex<Option<Query>>>,
-    /// Whose it is.
+    /// The user that the plan was made for.
     user: String,
-    /// What it takes, by estimate.
+    /// Estimated memory of the plan.
     bytes: u32,
 }
 
 impl Tickets {
-    /// `sealer` has a key of the gateways' own: what clients hold gives nobody a hint at the key that nodes trust each other by.
+    /// Creates the tickets of a gateway. `sealer` has a key that only gateways know. So nothing
+    /// that clients hold says anything about the key with which nodes trust each other.
     pub(super) fn new(sealer: Sealer, config: &config::Query) -> Self {
         Self {
             sealer,
@@ -86,8 +95,9 @@ impl Tickets {
         }
     }
 
-    /// A ticket for the client, as an endpoint without a location that says until when it may be redeemed: some clients read the first
-    /// endpoint only, and this gateway knows the plan.
+    /// Seals a ticket for the client. Returns an endpoint that says when the ticket expires. The
+    /// endpoint has no location, because some clients read the first endpoint only, and because
+    /// this gateway has the plan.
     pub(super) fn endpoint(&self, ticket: &QueryTicket) -> FlightEndpoint {
         self.expiring(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
     }
@@ -100,10 +110,11 @@ impl Tickets {
         }
     }
 
-    /// What the client's ticket says.
+    /// Opens a client's ticket.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`]; `PERMISSION_DENIED` for another one's.
+    /// `INVALID_ARGUMENT`, `PERMISSION_DENIED` or `DEADLINE_EXCEEDED`: see [`Sealer::open`].
+    /// `PERMISSION_DENIED` for a ticket of another user.
     pub(super) fn open(&self, by: &Principal, ticket: &Ticket) -> Result<QueryTicket> {
         if is_direct(&ticket.ticket) {
             return Ok(self.open_direct(by, &ticket.ticket)?.0);
@@ -113,8 +124,8 @@ impl Tickets {
         Ok(opened)
     }
 
-    /// Tickets for the parts of a query, as endpoints at these locations: the worker, and this gateway's connection for clients that
-    /// cannot reach it.
+    /// Seals tickets for the parts of a query. Each is returned as an endpoint with two locations:
+    /// the worker, and the connection to this gateway for clients that cannot reach the worker.
     pub(super) fn direct_endpoints(
         &self,
         tickets: impl IntoIterator<Item = (DirectTicket, String)>,
@@ -128,10 +139,10 @@ impl Tickets {
         endpoints.collect()
     }
 
-    /// What a ticket for a part of a query says: the query, and the part.
+    /// Opens a ticket for a part of a query. Returns the query and the part.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(super) fn open_direct(
         &self,
         by: &Principal,
@@ -141,10 +152,10 @@ impl Tickets {
         opened.query.zip(opened.part).ok_or_else(says_of_nothing)
     }
 
-    /// All that a ticket for a part of a query says.
+    /// Opens a ticket for a part of a query. Returns its whole content.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(super) fn open_whole(&self, by: &Principal, ticket: &[u8]) -> Result<DirectTicket> {
         let opened: DirectTicket = self.sealer.open(Purpose::Direct, ticket)?;
         let query = opened.query.as_ref().ok_or_else(says_of_nothing)?;
@@ -152,10 +163,11 @@ impl Tickets {
         Ok(opened)
     }
 
-    /// The same ticket, valid from now on, at the same places.
+    /// Seals the same ticket again, with a lifetime that starts now. The new endpoint has the
+    /// locations `at`.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(super) fn renewed(
         &self,
         by: &Principal,
@@ -174,26 +186,28 @@ impl Tickets {
         })
     }
 
-    /// One after the other finds out of a query whether it may still be run.
+    /// Waits for the turn to check whether a query may still be run. Only one caller has the turn
+    /// at a time.
     pub(super) async fn turn_to_plan(&self) -> Option<SemaphorePermit<'_>> {
         self.planning.acquire().await.ok()
     }
 
-    /// Notes that who planned the query might, by these rights.
+    /// Notes that the user who planned the query may run it, with these users and rights.
     pub(super) fn admit(&self, id: QueryId, access: &Arc<Access>) {
         self.admitted.insert(id, Arc::clone(access));
     }
 
-    /// Whether that was found of the query by these rights.
+    /// Returns whether [`Self::admit`] was called for the query with these users and rights.
     pub(super) fn is_admitted(&self, id: QueryId, access: &Arc<Access>) -> bool {
         let admitted = self.admitted.get(&id);
         admitted.is_some_and(|admitted| Arc::ptr_eq(&admitted, access))
     }
 
-    /// What a ticket says that is for a query; `None` for one whose rows are there already.
+    /// Opens a ticket for a query. Returns `None` if the ticket is for a metadata command, or holds
+    /// its rows itself.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(super) fn open_query(
         &self,
         by: &Principal,
@@ -206,16 +220,16 @@ impl Tickets {
         Ok(Some((ticket.query_id.parse()?, ticket)))
     }
 
-    /// A handle for the client.
+    /// Seals a handle for the client.
     pub(super) fn seal_handle(&self, handle: &PreparedStatementHandle) -> Bytes {
         self.sealer
             .seal(Purpose::PreparedStatement, handle, HANDLE_LIFETIME)
     }
 
-    /// What the client's handle says.
+    /// Opens a client's handle.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(super) fn open_handle(
         &self,
         by: &Principal,
@@ -227,7 +241,8 @@ impl Tickets {
         Ok(opened)
     }
 
-    /// Keeps the plan of a statement of so many bytes until it is taken, for a minute at most.
+    /// Keeps a plan until it is taken, for a minute at most. `statement_bytes` is the length of the
+    /// statement.
     pub(super) fn keep_plan(&self, by: &Principal, query: Query, statement_bytes: usize) {
         let bytes = PLAN_BYTES.saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_BYTE));
         let id = query.id;
@@ -239,7 +254,7 @@ impl Tickets {
         self.plans.insert(id, kept);
     }
 
-    /// Takes a plan of this user's out: it is run once, a second DoGet plans again.
+    /// Takes out a plan of this user. It is run once: a second DoGet plans again.
     pub(super) fn take_plan(&self, by: &Principal, id: QueryId) -> Option<Query> {
         let kept = self.plans.get(&id)?;
         if kept.user != by.bound_to() {
@@ -249,7 +264,8 @@ impl Tickets {
         kept.query.lock().take()
     }
 
-    /// Forgets a plan of this user's, or of anybody's for an administrator. Returns false if there is none.
+    /// Forgets a plan of this user, or of any user if an administrator asks. Returns false if there
+    /// is no such plan.
     pub(super) fn forget_plan(&self, by: &Principal, id: QueryId) -> bool {
         let is_theirs = |kept: &KeptPlan| by.rights.is_unrestricted() || kept.user == by.bound_to();
         let Some(kept) = self.plans.get(&id).filter(is_theirs) else {
@@ -260,7 +276,7 @@ impl Tickets {
     }
 }
 
-/// Whether a ticket is for a part of a query.
+/// Returns whether a ticket is for a part of a query.
 pub(super) fn is_direct(ticket: &[u8]) -> bool {
     Sealer::claims(Purpose::Direct, ticket)
 }

@@ -1,4 +1,5 @@
-//! Statements that write, as DoPut brings them: once without parameters, or once for each row of parameters.
+//! Handles DoPut: statements that write, parameters to bind, and bulk ingestion. A statement that
+//! writes runs once without parameters, or once for each row of parameters.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +22,11 @@ use super::statement::{Statement, count_of};
 use super::upload::{Batches, Bound, single_row};
 use crate::engine::{Each, Outcome};
 
-/// The answers to a DoPut.
+/// Stream of the answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
 
-/// How many rows of parameters a statement was run for that is run for each of them.
+/// Number of rows of parameters for which a statement was run so far. The statement is run once for
+/// each row.
 #[derive(Debug, Default)]
 pub(super) struct Applied(AtomicU64);
 
@@ -33,7 +35,8 @@ impl Applied {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The error that has ended it, which tells how far it was. What ends it from outside may have done so while the next row was being written.
+    /// Adds to the error how many rows were applied before the statement failed. If the statement
+    /// was ended from outside, the row that was being written then may have been applied, too.
     pub(super) fn told_by(&self, error: Error) -> Error {
         let rows = self.0.load(Ordering::Relaxed);
         let is_open = matches!(
@@ -48,11 +51,13 @@ impl Applied {
     }
 }
 
-/// A count that is not known: what is sent for a query that was run as an update.
+/// The count of rows that is sent if the count is not known. It is sent for a query that was run as
+/// an update.
 const UNKNOWN_COUNT: i64 = -1;
 
 impl FlightSql {
-    /// What a DoPut asks for is done when this returns; the stream only says so.
+    /// Does what a DoPut asks for. The work is done when this returns, and the stream only reports
+    /// it.
     pub(super) async fn put(
         &self,
         call: &Call,
@@ -74,7 +79,8 @@ impl FlightSql {
                     "a DoPut takes messages of Flight SQL only; load rows with CommandStatementIngest, COPY or INSERT",
                 ));
             }
-            // The stream is not read to its end: the C++ client waits for the answer before it closes it.
+            // The stream is not read to its end, because the C++ client waits for the answer before
+            // it closes the stream.
             Described::Command(Command::CommandStatementUpdate(update)) => {
                 refuse_transaction(update.transaction_id.as_ref())?;
                 self.update_once(call, &Statement::plain(update.query))
@@ -114,7 +120,7 @@ impl FlightSql {
             .map(update_result)
     }
 
-    /// Runs the statement for each row; once if there is none.
+    /// Runs the statement for each row of parameters, or once if there is no row.
     async fn update_each(
         &self,
         call: &Call,
@@ -144,7 +150,8 @@ impl FlightSql {
         }
     }
 
-    /// Runs the statement for each row, in order; the sum of the counts. Whoever ends it tells how many rows are `applied` by then.
+    /// Runs the statement for each row, in order, and returns the sum of the counts. `applied`
+    /// counts the rows that are done, so that an error can tell how many they were.
     pub(super) async fn update_one_by_one(
         &self,
         call: &Call,
@@ -163,7 +170,8 @@ impl FlightSql {
         Ok(total)
     }
 
-    /// Rows written; -1 for a query, which is run to its end.
+    /// Runs the statement and returns the number of rows that it wrote. A query is run to its end,
+    /// and -1 is returned for it.
     async fn run(&self, call: &Call, sql: &str, parameters: Option<RecordBatch>) -> Result<i64> {
         let id = QueryId::new();
         let work = async {
@@ -191,7 +199,7 @@ impl FlightSql {
     }
 }
 
-/// The sum, unknown if a part of it is.
+/// Adds two counts. The sum is unknown if one of them is.
 fn add_counts(total: i64, count: i64) -> i64 {
     if total == UNKNOWN_COUNT || count == UNKNOWN_COUNT {
         UNKNOWN_COUNT

@@ -1,7 +1,8 @@
-//! Rows as clients stream them: parameters, and what is ingested.
+//! Reads the rows that clients stream: parameters, and rows to ingest.
 //!
-//! They come from strangers, and arrow's reader trusts some lengths: it panics on schemas and batches that no Arrow
-//! library writes. Such a panic is caught here and is the client's error.
+//! The rows may be malformed, and arrow's reader trusts some lengths in them. It panics on schemas
+//! and batches that no Arrow library would write. Such a panic is caught here and reported as an
+//! error of the client.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -22,15 +23,16 @@ use crate::engine::IncomingRows;
 
 const UNREADABLE: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
 
-/// The batches of a DoPut.
+/// The batches of a DoPut or a DoExchange.
 pub(super) struct Batches {
-    /// None after a panic: what is left of the decoder is not polled again.
+    /// The decoder. It is `None` after a panic, because a decoder must not be polled again then.
     decoded: Option<FlightRecordBatchStream>,
 }
 
 impl Batches {
-    /// `first` is the first message. Messages without a header are skipped: ADBC sends one, with the descriptor alone, where there are
-    /// no parameters. `limit`: what a message may hold, also uncompressed.
+    /// Creates the stream of batches. `first` is the first message. Messages without a header are
+    /// skipped: ADBC sends a message with only the descriptor if there are no parameters. `limit`
+    /// is the maximum size of a message, also after decompression.
     pub(super) fn new(
         first: FlightData,
         rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
@@ -48,7 +50,8 @@ impl Batches {
         }
     }
 
-    /// The columns, once the first batch was asked for; none if the client has sent none.
+    /// Returns the columns. They are known once the first batch was asked for. Returns `None` if
+    /// the client has sent no schema.
     pub(super) fn schema(&self) -> Option<SchemaRef> {
         self.decoded.as_ref()?.schema().cloned()
     }
@@ -72,18 +75,19 @@ impl Stream for Batches {
     }
 }
 
-/// What a client has bound to a statement.
+/// The parameters that a client has bound to a statement.
 pub(super) enum Bound {
-    /// No row with a column.
+    /// No row, or no columns. The statement runs once, without parameters from the stream.
     Nothing,
-    /// The statement runs once.
+    /// One row. The statement runs once.
     Row(RecordBatch),
-    /// The statement runs for each of them.
+    /// Several rows. The statement runs once for each row.
     Rows(IncomingRows),
 }
 
 impl Bound {
-    /// Waits for two rows at most: more of them are read while they are worked on.
+    /// Reads the parameters. It waits for two rows at most. The rows after them are read while the
+    /// statement is run.
     pub(super) async fn of(
         batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     ) -> Result<Self> {
@@ -108,10 +112,10 @@ impl Bound {
     }
 }
 
-/// The one row that a query's parameters may have; `None` if no row was sent.
+/// Returns the one row of parameters that a query may have, or `None` if no row was sent.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for more than one row: a query is run once.
+/// `INVALID_ARGUMENT` if there is more than one row, because a query is run once.
 pub(super) async fn single_row(
     mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
 ) -> Result<Option<RecordBatch>> {
@@ -130,7 +134,8 @@ pub(super) async fn single_row(
     Ok(row)
 }
 
-/// What the client has sent cannot be read: its fault, where the decoder suspects its own.
+/// Converts an error of the decoder. The client is blamed for rows that cannot be read, even if the
+/// decoder reports an error of its own.
 fn unreadable(error: FlightError) -> Error {
     match error {
         FlightError::Tonic(status) => (*status).into(),

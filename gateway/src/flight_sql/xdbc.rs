@@ -1,4 +1,4 @@
-//! GetXdbcTypeInfo: the SQL types, as ODBC asks for them when it connects.
+//! Answers GetXdbcTypeInfo with the SQL types. ODBC asks for them when it connects.
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
@@ -8,12 +8,12 @@ use arrow_flight::sql::{
 };
 use volary_flight_proto::Result;
 
-/// The columns.
+/// Returns the columns of the answer.
 pub(super) fn schema() -> SchemaRef {
     XdbcTypeInfoDataBuilder::new().schema()
 }
 
-/// The types, or the ones that map to the one asked for.
+/// Returns all types, or the ones that map to the given type.
 pub(super) fn rows(command: CommandGetXdbcTypeInfo) -> Result<RecordBatch> {
     let mut builder = XdbcTypeInfoDataBuilder::new();
     for info in types() {

@@ -1,4 +1,4 @@
-//! Errors of a file's rows, as the owner of the file reads them.
+//! Explains errors in the rows of a file, for the owner of the file.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,8 +7,8 @@ use arrow::datatypes::Schema;
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, ErrorCode};
 
-/// An error of opening or reading a text file. A compressed file that is cut short or damaged is damaged data, not a store that is
-/// away.
+/// Converts an error of opening or reading a text file. A compressed file that is damaged or cut
+/// short is reported as damaged data, and not as a store that cannot be reached.
 pub(super) fn of_text(error: DataFusionError) -> Error {
     if is_damaged(&error) {
         Error::with_source(
@@ -24,7 +24,7 @@ pub(super) fn of_text(error: DataFusionError) -> Error {
 fn is_damaged(error: &DataFusionError) -> bool {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(current) = cause {
-        // A store's connection that ends early says nothing of the file.
+        // If the connection to a store ends early, that says nothing about the file.
         if let Some(store) = current.downcast_ref::<object_store::Error>()
             && !is_of_lines(store)
         {
@@ -39,15 +39,18 @@ fn is_damaged(error: &DataFusionError) -> bool {
     false
 }
 
-/// Whether it comes from the reader of lines, which takes what it reads from for a store.
+/// Returns whether the error comes from the reader of lines. It reports its errors as errors of a
+/// store, whatever it reads from.
 fn is_of_lines(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { store, .. } if store.contains("delimited chunks"))
 }
 
-/// An error of reading rows, with the line and the name of the column if it is a value of a CSV file that does not parse.
+/// Converts an error of reading rows. If a value of a CSV file cannot be parsed, the new error
+/// names the line and the column.
 ///
-/// arrow counts both from 0 and knows no names; it gives them only as text. A record with line breaks in quotes counts as one
-/// line. What is not understood is handed on as it is.
+/// arrow counts lines and columns from 0, does not know the names of the columns, and reports both
+/// only as text. A record with quoted line breaks counts as one line. An error whose text is not
+/// understood is returned unchanged.
 pub(super) fn of_row(error: Error, columns: &Schema, has_header: bool) -> Error {
     explain_value(error.message(), columns, has_header).unwrap_or(error)
 }
@@ -75,7 +78,8 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
     ))
 }
 
-/// The column of a JSON record that the reader refuses because no column of the table is read from it. Its error is only text.
+/// Returns the column of a JSON record that the reader refuses because no column of the table is
+/// read from it. The error has the column only in its text.
 pub(super) fn unknown_column(error: &Error) -> Option<&str> {
     let (_, rest) = error.message().split_once("Json error: column '")?;
     rest.split_once("' missing from schema")

@@ -1,22 +1,22 @@
-//! COPY: which files, in which format.
+//! Opens the files of a COPY, and finds out their formats.
 
-/// The options of CSV files, and the names of their columns.
+/// Prepares the options of CSV files, and names their columns.
 mod csv;
-/// What is checked of a Parquet file's footer.
+/// Checks the footer of a Parquet file.
 mod footer;
-/// A file's format, by its name or by what is said.
+/// Finds out the format of a file by its name, or by the options of the statement.
 mod format;
-/// Files of newline-delimited JSON.
+/// Reads files of newline-delimited JSON.
 mod json;
-/// Where the files of a COPY are.
+/// Finds the files of a COPY.
 mod location;
-/// Parquet files, whose footers are read once.
+/// Reads Parquet files, whose footers are read only once.
 mod parquet;
-/// The stores that files are read from.
+/// Opens the stores that files are read from.
 mod store;
-/// Thrift messages, which footers are.
+/// Walks over messages of Thrift's compact protocol, in which footers are written.
 mod thrift;
-/// Parts of files, each of which is read by itself.
+/// Divides files into parts that are read separately.
 mod unit;
 
 use std::sync::Arc;
@@ -34,11 +34,12 @@ use crate::sql::copy::CopyFrom;
 use location::Location;
 use unit::Unit;
 
-/// Opens the files that COPY names, all of them checked before the first row is read.
+/// Opens the files that a COPY names. All of them are checked before the first row is read.
 ///
 /// # Errors
-/// `PERMISSION_DENIED` outside the allowed roots, `NOT_FOUND` where there is no file or root, `DATA_LOSS` for a damaged one, and
-/// `INVALID_ARGUMENT` for options and columns that do not fit; errors name the file.
+/// `PERMISSION_DENIED` outside the allowed roots, `NOT_FOUND` if there is no such file or root,
+/// `DATA_LOSS` for a damaged file, and `INVALID_ARGUMENT` for options and columns that do not fit.
+/// The errors of a file name the file.
 pub async fn open(
     config: &Load,
     state: &SessionState,
@@ -69,7 +70,7 @@ pub async fn open(
     Ok(Source::new(streams))
 }
 
-/// The units' rows, one unit after the other, as the table's columns.
+/// Returns the rows of the units with the table's columns, one unit after the other.
 fn read(units: Vec<Unit>, task: Arc<TaskContext>, table: &Arc<Table>) -> Rows {
     let table = Arc::clone(table);
     stream::iter(units)

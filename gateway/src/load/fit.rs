@@ -1,12 +1,12 @@
-//! Rows as the table's columns want them.
+//! Fits rows to the columns of a table.
 
-/// Casts, with and without a change of values.
+/// Casts columns, either exactly or with rounding.
 mod cast;
-/// Why rows do not fit.
+/// Explains why rows do not fit.
 mod misfit;
-/// Values beyond what their type says.
+/// Refuses values that are outside the range of their type.
 mod range;
-/// Text as values, none of which is cut.
+/// Parses texts as values, without cutting off digits.
 mod text;
 
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use volary_flight_proto::{Error, Result};
 pub use misfit::Misfit;
 pub use text::is_parsed;
 
-/// Rows with exactly the table's columns: the batch's columns by position, cast where types differ. Numbers are rounded as casts
-/// in a query round them.
+/// Returns the rows with exactly the table's columns. The columns of the batch are matched by
+/// position, and cast if their types differ. Numbers are rounded as casts in a query round them.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a value that the column's type does not hold, or a NULL in a column that takes none; the error
-/// names the column.
+/// `INVALID_ARGUMENT` for a value that does not fit the column's type, and for a NULL in a column
+/// that is NOT NULL. The error names the column.
 pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
     if batch.num_columns() != schema.fields().len() {
         return Err(Error::invalid(format!(
@@ -37,21 +37,24 @@ pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Resu
         .map_err(|misfit| misfit.in_table(table))
 }
 
-/// Which of a file's columns are a table's.
+/// Assigns the columns of a file to the columns of a table.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    /// For each of the table's columns: its position in the file.
+    /// For each column of the table, its position in the file. `None` if it is not loaded, or if
+    /// the file does not have it.
     in_file: Vec<Option<usize>>,
-    /// The table's columns that are to be loaded.
+    /// Positions of the table's columns that are to be loaded.
     wanted: Vec<usize>,
 }
 
 impl Columns {
-    /// The columns of these names. If some are `chosen`, these are taken and the file's others are not; else each is one of the
-    /// table's.
+    /// Assigns columns with these names to the table's columns. If `chosen` lists columns, only
+    /// these are loaded, and the other columns of the file are ignored. If it is empty, each column
+    /// of the file must be a column of the table.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a column that the table does not have, or that is there twice.
+    /// `INVALID_ARGUMENT` for a column that the table does not have, and for a column that occurs
+    /// twice.
     pub fn of_names(
         table: &str,
         schema: &SchemaRef,
@@ -77,22 +80,26 @@ impl Columns {
         Ok(Self { in_file, wanted })
     }
 
-    /// The table's columns that are to be loaded, each with its position in the file if the file has it.
+    /// Returns the positions of the table's columns that are to be loaded, each with its position
+    /// in the file if the file has it.
     pub fn wanted(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
         let wanted = self.wanted.iter();
         wanted.map(|column| (*column, self.in_file[*column]))
     }
 
-    /// Which of the table's columns a column of the file is.
+    /// Returns the position in the table of a column of the file, or `None` if the column is not
+    /// loaded.
     pub fn of_file(&self, position: usize) -> Option<usize> {
         let mut in_file = self.in_file.iter();
         in_file.position(|in_file| *in_file == Some(position))
     }
 
-    /// A file's rows with exactly the table's columns; those that the file does not have are NULL. No value is changed.
+    /// Returns the rows of a file with exactly the table's columns. Columns that are not loaded
+    /// from the file are NULL. No value is changed.
     ///
     /// # Errors
-    /// A value that the column's type does not hold as it is, or a NULL in a column that takes none.
+    /// A value that the column's type cannot hold unchanged, or a NULL in a column that is NOT
+    /// NULL.
     pub fn fit(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, Misfit> {
         let of_file = |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
         let columns = self.in_file.iter().map(of_file).collect();
@@ -100,7 +107,8 @@ impl Columns {
     }
 }
 
-/// The positions of the columns that a statement lists; of all columns if it lists none.
+/// Returns the positions of the columns that a statement lists, or those of all columns if it lists
+/// none.
 fn wanted(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usize>> {
     if chosen.is_empty() {
         return Ok((0..schema.fields().len()).collect());
@@ -118,10 +126,11 @@ fn wanted(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usiz
     Ok(positions)
 }
 
-/// Where a file's column is in the table; letters' case does not matter unless it decides.
+/// Returns the position in the table of a column with this name. Letter case is ignored, unless a
+/// column has exactly this name.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if the table has no such column, or several.
+/// `INVALID_ARGUMENT` if the table has no such column, or if several columns match.
 pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize> {
     if let Ok(position) = schema.index_of(name) {
         return Ok(position);

@@ -1,31 +1,34 @@
-//! Which line of a text file an error is about.
+//! Finds the line of a text file that an error is about.
 //!
-//! Lines are counted as records: line breaks within quotes and empty lines, which the readers skip, do not count.
+//! Lines are counted as records. Quoted line breaks do not count, and neither do empty lines,
+//! because the readers skip them.
 
 use futures::StreamExt;
 use volary_flight_proto::Error;
 
 use super::source::Rows;
 
-/// Records that are read again, one by one, for the line of an error: some seconds' work.
+/// Maximum number of records that are read again, one by one, to find the line of an error. Reading
+/// them takes some seconds.
 const MAX_SEARCHED: u64 = 1_000_000;
 
 /// How the records of a file are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// They are not: the file is no text.
+    /// The records are not counted, because the file is not a text file.
     None,
-    /// One after the other, after the header if there is one.
+    /// The records of a CSV file. The header, if there is one, is the first line.
     Csv {
-        /// Whether the first line is none of the records.
+        /// Whether the first line of the file is a header, and not a record.
         has_header: bool,
     },
-    /// One after the other.
+    /// The records of a JSON file.
     Json,
 }
 
 impl Lines {
-    /// The line of a row of a batch, before which `read` records were read.
+    /// Returns the line of a row of a batch. `read` is the number of records that were read before
+    /// the batch.
     pub(super) fn of_row(self, read: u64, row: usize) -> Option<u64> {
         let header = match self {
             Self::None => return None,
@@ -36,8 +39,9 @@ impl Lines {
     }
 }
 
-/// The first record that cannot be read, and its line, of a file without a header whose records come one by one. The reader of
-/// JSON does not say which one it is.
+/// Returns the line and the error of the first record that cannot be read. `records` yields the
+/// records of a file without a header one by one. This is needed because the JSON reader does not
+/// say which record is wrong.
 pub(super) async fn first_bad_record(mut records: Rows) -> Option<(u64, Error)> {
     let mut read = 0;
     while read < MAX_SEARCHED {

@@ -1,25 +1,27 @@
-//! Rows on their way to the shards: COPY, INSERT, CREATE TABLE AS.
+//! Brings the rows of COPY, INSERT and CREATE TABLE AS to the shards.
 //!
-//! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and streamed to the workers, one
-//! DoPut each ([`put`]). They are durable there and unseen until the catalog commits the write: all of them at once, or never.
+//! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and
+//! streamed to the workers, with one DoPut for each worker ([`put`]). On the workers the rows are
+//! durable, but no query sees them until the catalog commits the write. Then either all rows become
+//! visible at once, or none ever does.
 
-/// Errors of a file's rows, as the owner of the file reads them.
+/// Explains errors in the rows of a file, for the owner of the file.
 mod file_errors;
-/// COPY: which files, in which format.
+/// Opens the files of a COPY, and finds out their formats.
 pub mod files;
-/// Rows as the table's columns want them.
+/// Fits rows to the columns of a table.
 pub mod fit;
-/// Which line of a text file an error is about.
+/// Finds the line of a text file that an error is about.
 mod lines;
-/// Loads that run, for system.loads.
+/// Lists the running loads, for system.loads.
 pub mod progress;
-/// The stream of rows to one worker.
+/// Streams rows to one worker.
 pub mod put;
-/// Where COPY may read.
+/// Checks where COPY may read.
 mod roots;
-/// Which row goes to which worker.
+/// Decides which row goes to which worker.
 pub mod route;
-/// Where rows come from.
+/// Provides the rows that are loaded.
 pub mod source;
 
 use std::pin::pin;
@@ -45,27 +47,29 @@ use crate::config::Config;
 use crate::sql::copy::CopyFrom;
 use crate::statements::Statements;
 
-/// What a load needs of the gateway.
+/// The parts of the gateway that a load needs.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// Opens and commits the write.
     pub catalog: Catalog,
     /// Reaches the workers.
     pub cluster: Arc<Cluster>,
-    /// Where rows are split.
+    /// The runtimes on which rows are split.
     pub runtimes: Runtimes,
-    /// Loads that run.
+    /// The list of running loads.
     pub loads: Loads,
-    /// The statements that they belong to.
+    /// The statements that the loads belong to.
     pub statements: Arc<Statements>,
-    /// Deadlines, allowed roots.
+    /// The settings: deadlines and allowed roots.
     pub config: Arc<Config>,
 }
 
-/// COPY table FROM location: the number of rows. `table` is the one that `copy` names.
+/// Runs COPY table FROM location, and returns the number of rows. `table` is the table that `copy`
+/// names.
 ///
 /// # Errors
-/// Those of the location and its files, which they name, and those of [`run`].
+/// The errors of the location and its files, which name the location or the file. Also the errors
+/// of [`append`].
 pub async fn copy_from(
     parts: Parts,
     state: &SessionState,
@@ -78,27 +82,30 @@ pub async fn copy_from(
     append(parts, query_id, table, source).await
 }
 
-/// Adds the rows of `source` to a table: the number of rows.
+/// Adds the rows of `source` to a table, and returns the number of rows.
 ///
 /// # Errors
-/// `UNAVAILABLE`, before anything is written, if one of the table's workers is lost; those of [`run`].
+/// `UNAVAILABLE` if one of the table's workers is lost; then nothing is written. Also the errors of
+/// [`run`].
 pub async fn append(
     parts: Parts,
     query_id: QueryId,
     table: &Arc<Table>,
     source: Source,
 ) -> Result<u64> {
-    // A write that cannot succeed would stay in the catalog until that worker is back, and clients try again and again.
+    // A write that cannot succeed is refused before it begins. It would stay in the catalog until
+    // the lost worker is back, and clients try again and again.
     parts.cluster.refuse_lost(table.workers())?;
     let write = parts.catalog.begin_write(table).await?;
     run(parts, query_id, table, write, source).await
 }
 
-/// Writes the rows of `source` to the table's workers and commits: the number of rows. Whatever goes wrong, and also when the
-/// future is dropped, the write is aborted and no row of it is ever seen.
+/// Writes the rows of `source` to the table's workers, commits the write, and returns the number of
+/// rows. If anything fails, or if the future is dropped, the write is aborted, and no query ever
+/// sees a row of it.
 ///
 /// # Errors
-/// Those of the rows and of the workers, which they name.
+/// The errors of the rows, and those of the workers, which name the worker.
 pub async fn run(
     parts: Parts,
     query_id: QueryId,
@@ -117,16 +124,18 @@ pub async fn run(
     let workers = put::open(&parts.cluster, idle, query_id, table, write);
     let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
     let mut routing = JoinSet::new();
-    // Held here, outside of the tasks that read.
+    // Dropping `_stops` stops the joins of the source's plan. It is held here, and not in the tasks
+    // that read the partitions.
     let (partitions, _stops) = source.into_partitions();
-    // Small writes, and partitions, begin at different shards.
+    // The partitions of a write begin at different shards. Consecutive writes do so, too, so that
+    // small writes do not all go to the same shard.
     for (rows, partition) in partitions.into_iter().zip(write.0..) {
         let first_shard = u32::try_from(partition % u64::from(table.shards())).unwrap_or(0);
         let router = route::Router::new(Arc::clone(table), senders.clone(), first_shard);
         let task = route::route(router, rows, Arc::clone(table), progress.clone());
         routing.spawn_on(task, parts.runtimes.cpu());
     }
-    // The workers' streams end when the last sender is gone.
+    // The streams to the workers end when the last sender is dropped.
     drop(senders);
     let routed = async {
         while let Some(ended) = routing.join_next().await {
@@ -144,7 +153,8 @@ pub async fn run(
         }
         Ok::<_, Error>(results)
     };
-    // What fails first ends the other: rows for a worker that takes none would wait for ever.
+    // A failure of either future ends the other one. Without that, rows for a worker that takes
+    // none would wait forever.
     let results = match select(pin!(routed), pin!(written)).await {
         Either::Right((results, routed)) => {
             let results = results?;
@@ -152,7 +162,8 @@ pub async fn run(
             results
         }
         Either::Left((Ok(()), written)) => written.await?,
-        // A worker that fails makes the senders fail too; the worker's own error says why.
+        // If a worker fails, its sender fails too. The worker's own error says why, so it is
+        // returned.
         Either::Left((Err(error), written)) if error.code() == ErrorCode::Cancelled => {
             written.await?;
             return Err(error);
@@ -167,7 +178,7 @@ pub async fn run(
     Ok(rows)
 }
 
-/// Aborts the write unless it was committed.
+/// Aborts the write when it is dropped, unless the write was committed.
 struct AbortOnDrop {
     parts: Option<Parts>,
     table: Arc<Table>,
@@ -183,11 +194,12 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Aborts the write in the catalog, which is what makes it void, and tells the workers to delete its rows. A worker that is not
-/// reached learns of it with its next report.
+/// Aborts the write in the catalog, which makes it void, and tells the workers to delete its rows.
+/// A worker that cannot be reached is told with the next question for its report.
 async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
     if !parts.catalog.abort_write_at_last(write).await {
-        // The statement was cancelled while it committed, and the commit was first: the rows are there to stay.
+        // The statement was cancelled while it committed, and the commit came first. So the rows
+        // stay.
         return;
     }
     let telling = table.workers().iter().map(|worker| {

@@ -1,4 +1,4 @@
-//! Loads that run, for system.loads.
+//! Lists the running loads, for system.loads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 
-/// The loads that run.
+/// The list of running loads. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Loads(Arc<Mutex<HashMap<QueryId, Entry>>>);
 
@@ -19,20 +19,20 @@ struct Entry {
     started: Instant,
 }
 
-/// One load as it stands.
+/// The current state of a load.
 #[derive(Debug, Clone)]
 pub struct LoadStatus {
-    /// The statement.
+    /// Id of the statement.
     pub query_id: QueryId,
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// Rows that were sent to workers.
+    /// Number of rows that were split by worker. The last of them may not be sent yet.
     pub rows: u64,
-    /// How long it runs.
+    /// How long the load has been running.
     pub running: Duration,
 }
 
-/// Counts the rows of one load; it is listed as long as a clone of this lives.
+/// Counts the rows of one load. The load is listed as long as a clone of this value exists.
 #[derive(Debug, Clone)]
 pub struct Progress {
     rows: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ impl Drop for Listed {
 }
 
 impl Loads {
-    /// Lists a load from now on.
+    /// Adds a load to the list.
     pub fn start(&self, query_id: QueryId, table: &str) -> Progress {
         let rows = Arc::new(AtomicU64::new(0));
         let entry = Entry {
@@ -71,7 +71,7 @@ impl Loads {
         }
     }
 
-    /// The loads that run, oldest first.
+    /// Returns the running loads, the oldest first.
     pub fn all(&self) -> Vec<LoadStatus> {
         let mut all: Vec<_> = self
             .0
@@ -90,7 +90,7 @@ impl Loads {
 }
 
 impl Progress {
-    /// Counts rows that were sent.
+    /// Counts `rows` more rows.
     pub fn add(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }

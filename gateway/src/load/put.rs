@@ -1,4 +1,4 @@
-//! The stream of rows to one worker.
+//! Streams rows to one worker.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,18 +27,22 @@ use volary_gather::{Window, worker_error};
 use super::route::{Sender, sent_schema};
 use crate::cluster::Cluster;
 
-/// Batches that wait for a worker; when they are full, the source waits.
+/// Number of batches that may wait for a worker. When the queue is full, the source waits.
 const BATCHES_AHEAD: usize = 2;
-/// Batches are of a size that suits the network already; only much larger ones are split. Each part of a batch is sent with all
+/// Size above which a batch is split into several messages. Batches usually have a size that suits
+/// the network, so only much larger ones are split. Each part of a split batch is sent with all
 /// strings of the batch.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// How often a worker that takes nothing is looked at within the timeout.
+/// How often the progress of a worker is checked within the timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
-/// Sends what its sender is given; ends with what the worker says that it keeps.
+/// A future that sends the batches of its [`Sender`] to the worker. It returns what the worker says
+/// that it keeps.
 pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
-/// A stream to each of the table's workers, in their order; it is opened when there are rows for it. `idle`: how long a worker may give no sign of life, or take no rows.
+/// Prepares a stream to each of the table's workers, in the order of the workers. A stream is
+/// opened when there are rows for it. `idle` is how long a worker may send no sign of life, or take
+/// no rows.
 pub fn open(
     cluster: &Arc<Cluster>,
     idle: Duration,
@@ -90,7 +94,8 @@ impl PutStream {
     }
 
     async fn put(self, mut rows: mpsc::Receiver<RecordBatch>) -> Result<(WorkerId, WriteResult)> {
-        // A row is for one worker of what may be thousands.
+        // A worker for which there are no rows is not called. There may be thousands of workers,
+        // and a single row is for only one of them.
         let Some(first) = rows.recv().await else {
             return Ok((self.worker, WriteResult::default()));
         };
@@ -120,7 +125,7 @@ impl PutStream {
             let answered = client.do_put(messages).await;
             let mut answers = answered.map_err(worker_error)?.into_inner();
             let mut last = None;
-            // All but the last are empty: signs of life.
+            // All answers but the last are empty: they are signs of life.
             while let Some(answer) = answers.message().await.map_err(worker_error)? {
                 heard.lock().heard = Instant::now();
                 last = Some(answer);
@@ -151,7 +156,7 @@ impl PutStream {
     }
 }
 
-/// A worker keeps all rows that it was sent, and no others.
+/// Checks that the worker keeps exactly as many rows as it was sent.
 fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
     let kept = result.shards.iter().map(|shard| shard.rows);
     let kept = kept.fold(0, u64::saturating_add);
@@ -163,10 +168,11 @@ fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
     )))
 }
 
-/// Why rows could not be encoded, if they could not.
+/// The reason why rows could not be encoded, if that happened.
 type Failed = Arc<Mutex<Option<FlightError>>>;
 
-/// The rows as messages, the first of which says what they are. The stream ends early if rows cannot be encoded.
+/// Returns the rows as messages. The first message says which write they belong to. The stream ends
+/// early if rows cannot be encoded.
 fn messages(table: &Table, sealed: Bytes, rows: HandedOver, failed: Failed) -> Messages {
     let messages = FlightDataEncoderBuilder::new()
         .with_schema(sent_schema(table))
@@ -180,8 +186,8 @@ fn messages(table: &Table, sealed: Bytes, rows: HandedOver, failed: Failed) -> M
     Messages(messages)
 }
 
-/// A stream of messages as a type without lifetimes: the compiler cannot prove a `BoxStream` within a future to be `Send`
-/// (rust-lang/rust#100013).
+/// A stream of messages, as a type without lifetimes. The compiler cannot prove that a `BoxStream`
+/// within a future is `Send` (rust-lang/rust#100013).
 struct Messages(BoxStream<'static, FlightData>);
 
 impl Stream for Messages {
@@ -192,13 +198,15 @@ impl Stream for Messages {
     }
 }
 
-/// What the worker has let know of itself.
+/// What is known of the worker's progress.
 struct Progress {
-    /// When it last said anything. It says something all the time, also while it sorts and syncs, which take as long as they take.
+    /// When the worker last sent something. It sends signs of life all the time, also while it
+    /// sorts and syncs, which may take long.
     heard: Instant,
-    /// Since when there are rows that it does not take; none while it waits for rows.
+    /// Since when there are rows that the worker does not take. `None` while the worker waits for
+    /// rows.
     waiting_since: Option<Instant>,
-    /// Rows that it was handed.
+    /// Number of rows that were handed to the worker.
     rows: u64,
 }
 
@@ -223,7 +231,7 @@ impl Progress {
     }
 }
 
-/// Rows for a worker, noting whether it takes them.
+/// The rows for a worker. The stream notes whether the worker takes them.
 struct HandedOver {
     first: Option<RecordBatch>,
     rows: mpsc::Receiver<RecordBatch>,

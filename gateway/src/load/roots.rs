@@ -1,4 +1,4 @@
-//! Where COPY may read: gateway.load.allowed_roots.
+//! Checks where COPY may read: `gateway.load.allowed_roots`.
 
 use std::io;
 use std::path::{self, Path, PathBuf};
@@ -10,7 +10,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::url_credentials::without_credentials;
 
-/// Where COPY may read.
+/// The places below which COPY may read.
 #[derive(Debug)]
 pub(super) struct Roots(Vec<Root>);
 
@@ -18,7 +18,8 @@ pub(super) struct Roots(Vec<Root>);
 enum Root {
     Directory {
         path: PathBuf,
-        /// Where it really is, or why it cannot be opened: a directory that is away is none of the other roots' business.
+        /// The directory's real path, or the reason why it cannot be opened. A missing directory
+        /// must not affect the other roots, so the error is kept.
         real: io::Result<PathBuf>,
     },
     Objects {
@@ -28,7 +29,7 @@ enum Root {
 }
 
 impl Roots {
-    /// Of the setting. A root that cannot be understood allows nothing.
+    /// Parses the setting. A root that cannot be parsed allows nothing.
     pub(super) fn parse(roots: &[String]) -> Self {
         let roots = roots.iter().filter_map(|root| {
             let parsed = Root::parse(root);
@@ -40,12 +41,13 @@ impl Roots {
         Self(roots.collect())
     }
 
-    /// Looks at the location as it is written, before anything of it is read. What is read is the URL that is returned: a
-    /// location that is parsed twice may be understood in two ways.
+    /// Checks a location as it is written in the statement, before anything is read from it. COPY
+    /// must read from the URL that this function returns: a location that is parsed twice may be
+    /// understood in two ways.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` outside of the roots, `NOT_FOUND` below a root that does not exist, `INVALID_ARGUMENT` for what is
-    /// no location.
+    /// `PERMISSION_DENIED` outside the roots, `NOT_FOUND` below a root that does not exist, and
+    /// `INVALID_ARGUMENT` for a text that is no location.
     pub(super) fn admit(&self, location: &str) -> Result<ListingTableUrl> {
         let shown = without_credentials(location);
         let url = ListingTableUrl::parse(location).map_err(|source| {
@@ -62,7 +64,8 @@ impl Roots {
         }
         let allowed = if is_local(&url) {
             let path = local_path(url.prefix());
-            // What does not exist cannot be resolved: its nearest existing parent decides.
+            // A path that does not exist cannot be resolved, so its nearest existing parent
+            // decides.
             let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
             existing.is_some_and(|path| self.holds_path(&path))
         } else {
@@ -75,10 +78,11 @@ impl Roots {
         }
     }
 
-    /// Looks at a file of the location, called `name`, where it really is: a link may lead out of a root.
+    /// Checks where a file of the location really is, because a link may lead out of a root. `name`
+    /// is the file's name in errors.
     ///
     /// # Errors
-    /// As [`Roots::admit`].
+    /// The errors of [`Roots::admit`]. Also fails if the file cannot be opened.
     pub(super) fn check_file(
         &self,
         url: &ListingTableUrl,
@@ -137,7 +141,7 @@ impl Roots {
         )
     }
 
-    /// The root that would allow the location if it were there.
+    /// Returns the root that would allow the location if the root existed.
     fn missing_above(&self, url: &ListingTableUrl) -> Option<(&Path, &io::Error)> {
         let location = is_local(url).then(|| local_path(url.prefix()))?;
         self.0.iter().find_map(|root| match root {
@@ -151,7 +155,8 @@ impl Roots {
 }
 
 impl Root {
-    /// The schemes are those that locations have, but a root has no wildcards: its letters stand for themselves.
+    /// Parses a root. It has the same schemes as a location, but no wildcards: all its characters
+    /// stand for themselves.
     fn parse(root: &str) -> Option<Self> {
         if Path::new(root).is_absolute() {
             return Self::directory(Path::new(root));

@@ -1,4 +1,4 @@
-//! Which row goes to which worker.
+//! Decides which row goes to which worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,19 @@ use super::fit;
 use super::progress::Progress;
 use super::source::Rows;
 
-/// Bytes of a batch that is sent, about: so few that they stay in a core's cache while they are split, encoded, sent and decoded.
+/// Approximate size of a batch that is sent. It is small enough for the batch to stay in a core's
+/// cache while it is split, encoded, sent and decoded.
 const SENT_BYTES: usize = 512 << 10;
 
-/// Rows of a table without a shard key that go to one shard together: few, so that a batch is for several workers.
+/// Number of consecutive rows that go to the same shard if the table has no shard key. It is small,
+/// so that the rows of a batch go to several workers.
 const RUN_ROWS: usize = 512;
 
-/// Where a worker's rows go.
+/// The channel for the rows of one worker.
 pub type Sender = mpsc::Sender<RecordBatch>;
 
-/// The columns of the rows that a worker gets: the table's, and which shard a row is of.
+/// Returns the schema of the rows that a worker is sent: the table's columns and, unless the table
+/// is a reference table, a column with the number of the row's shard.
 pub fn sent_schema(table: &Table) -> SchemaRef {
     match table.kind() {
         TableKind::Reference { .. } => Arc::clone(table.schema()),
@@ -39,24 +42,27 @@ pub fn sent_schema(table: &Table) -> SchemaRef {
     }
 }
 
-/// Splits one partition's rows by worker, and joins them to larger batches again.
+/// Splits the rows of one partition by worker, and joins them into larger batches again.
 pub struct Router {
     table: Arc<Table>,
     schema: SchemaRef,
     senders: Vec<Sender>,
-    /// Of each worker that has been given rows: few of thousands, where a write has few rows.
+    /// The coalescer of each worker, once the worker has been given rows. If a write has few rows,
+    /// only few of thousands of workers have one.
     coalescers: Vec<Option<BatchCoalescer>>,
-    /// Rows that make a batch, once the first ones tell.
+    /// Number of rows in a batch that is sent. It is estimated from the first rows.
     sent_rows: Option<usize>,
-    /// By shard: the position of its worker among the senders.
+    /// For each shard, the position of its worker among the senders.
     worker_of_shard: Vec<usize>,
-    /// Where the next rows of a table without a shard key go, modulo the number of shards.
+    /// The shard that the next rows of a table without a shard key go to, modulo the number of
+    /// shards.
     next_shard: u32,
 }
 
 impl Router {
-    /// `senders` are those of the table's workers, in the order of [`Table::workers`]. `first_shard`: where the rows of a table without a
-    /// shard key begin, modulo the number of shards.
+    /// Creates a router. `senders` are those of the table's workers, in the order of
+    /// [`Table::workers`]. `first_shard` is the shard at which the rows of a table without a shard
+    /// key begin, modulo the number of shards.
     pub fn new(table: Arc<Table>, senders: Vec<Sender>, first_shard: u32) -> Self {
         let schema = sent_schema(&table);
         let positions: BTreeMap<_, _> = table
@@ -117,7 +123,8 @@ impl Router {
         Ok(())
     }
 
-    /// Rows that may be in any shard go to one after the other, some hundred at a time.
+    /// Returns a shard for each row of a table without a shard key. The rows go to one shard after
+    /// the other, some hundred rows at a time.
     fn next_shards(&mut self, rows: usize, shards: u32) -> Vec<u32> {
         let mut shard_of_row = Vec::with_capacity(rows);
         while shard_of_row.len() < rows {
@@ -128,9 +135,11 @@ impl Router {
         shard_of_row
     }
 
-    /// A worker's rows by shard: it copies the rows of one shard together, which is quicker where they lie together.
+    /// Returns the rows of each worker, ordered by shard. The worker copies the rows of a shard
+    /// together, which is faster if they are next to each other.
     fn rows_of_worker(&self, shard_of_row: &[u32]) -> Vec<Vec<u32>> {
-        // Where the rows of a shard begin, and then end, in the order of shards.
+        // At first these are the positions where the rows of each shard begin, in the order of
+        // shards. The loop that fills `by_shard` advances them to the positions where the rows end.
         let mut ends = vec![0; self.worker_of_shard.len() + 1];
         for shard in shard_of_row {
             ends[*shard as usize + 1] += 1;
@@ -170,7 +179,8 @@ impl Router {
 /// Sends all rows of a partition to their workers.
 ///
 /// # Errors
-/// Those of the rows; `CANCELLED` if a worker's stream ended early: that stream knows why.
+/// The errors of the rows. `CANCELLED` if the stream to a worker ended early; the error of that
+/// stream says why.
 pub async fn route(
     mut router: Router,
     mut rows: Rows,

@@ -1,4 +1,4 @@
-//! Where rows come from.
+//! Provides the rows that are loaded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
 use volary_node::run::{StopsWhenDropped, runnable};
 
-/// A stream of rows; its errors name the file they come from.
+/// A stream of rows. The errors of rows from a file name the file.
 pub type Rows = BoxStream<'static, Result<RecordBatch>>;
 
-/// Rows in partitions that are read at the same time.
+/// The rows of a load, in partitions that are read at the same time.
 pub struct Source {
     partitions: Vec<Rows>,
     plan: Option<StopsWhenDropped>,
@@ -30,7 +30,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// Of streams.
+    /// Creates a source from streams.
     pub fn new(partitions: Vec<Rows>) -> Self {
         Self {
             partitions,
@@ -38,10 +38,11 @@ impl Source {
         }
     }
 
-    /// The rows of a plan, whose columns are the table's by position.
+    /// Creates a source from a plan. The columns of the plan are matched with those of the table by
+    /// position.
     ///
     /// # Errors
-    /// Those of starting it.
+    /// The errors of starting the plan.
     pub fn of_plan(
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
@@ -58,7 +59,8 @@ impl Source {
         })
     }
 
-    /// The streams, and what to hold as long as they are read.
+    /// Returns the streams of the partitions, and the owner of the plan. The owner must be kept as
+    /// long as the streams are read.
     pub fn into_partitions(self) -> (Vec<Rows>, Option<StopsWhenDropped>) {
         (self.partitions, self.plan)
     }

@@ -1,6 +1,8 @@
-//! The tokens that sessions are continued with: sealed, so that every gateway takes them and none has to remember them.
+//! Makes and reads the bearer tokens with which clients continue their sessions. The tokens are
+//! sealed, so that every gateway accepts them and no gateway has to remember them.
 //!
-//! They are sealed with a key that gateways alone have: workers know the cluster's secret, and could make themselves anybody with it.
+//! They are sealed with a key that only gateways have. Workers know the cluster's secret: if tokens
+//! were sealed with it, a worker could make a token of any user.
 
 use std::time::Duration;
 
@@ -12,20 +14,20 @@ use volary_catalog::hex;
 
 const PREFIX: &str = "volary-bearer-";
 
-/// Makes and reads them.
+/// Makes and reads bearer tokens.
 #[derive(Debug)]
 pub(super) struct Bearers {
     sealer: Sealer,
     lifetime: Duration,
 }
 
-/// What a token says.
+/// Content of a bearer token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Claims {
     pub(super) user: String,
     pub(super) generation: u64,
     pub(super) session: String,
-    /// Half of its life is over: the client is told another one.
+    /// Whether half of the token's lifetime is over. The client is then sent a new token.
     pub(super) is_due: bool,
 }
 
@@ -37,7 +39,7 @@ impl Bearers {
         }
     }
 
-    /// Whether the text is one, of this cluster or another.
+    /// Returns whether the text has the form of a bearer token, of this cluster or of another one.
     pub(super) fn is_one(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
@@ -53,7 +55,8 @@ impl Bearers {
         format!("{PREFIX}{}", hex::encode(&sealed))
     }
 
-    /// Whether the second token is valid and continues the session of the first one, which may have expired.
+    /// Returns whether the second token is valid and continues the session of the first one. The
+    /// first token may have expired.
     pub(super) fn is_continued_by(&self, first: &str, second: &str) -> bool {
         let first = unpacked(first).and_then(|sealed| {
             let sealer = &self.sealer;
@@ -65,10 +68,11 @@ impl Bearers {
         }
     }
 
-    /// What the token says, if it is valid.
+    /// Returns the content of a valid token.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` for one that is not of this cluster, that was altered, or that has expired.
+    /// `UNAUTHENTICATED` for a token that is not of this cluster, that was altered, or that has
+    /// expired.
     pub(super) fn open(&self, text: &str) -> Result<Claims> {
         let opened = unpacked(text)
             .and_then(|sealed| self.sealer.open::<SessionClaims>(Purpose::Session, &sealed));
@@ -90,7 +94,7 @@ impl Bearers {
     }
 }
 
-/// The sealed message in a token.
+/// Returns the sealed message in a token.
 fn unpacked(text: &str) -> Result<Vec<u8>> {
     let sealed = text.strip_prefix(PREFIX).and_then(hex::decode);
     sealed.ok_or_else(|| Error::invalid("the session's token is truncated; log in again"))

@@ -1,15 +1,16 @@
-//! Who calls: from what a client shows to a user and its rights.
+//! Identifies callers: it finds the user and the rights that belong to the credentials of a call.
 //!
-//! Users, roles and tokens are in the catalog (`catalog::access`), so that they are the same on every gateway. As long as there is no user, everybody on
-//! the gateway's own machine may do everything, under any name.
+//! Users, roles and tokens are in the catalog (`catalog::access`), so that they are the same on
+//! every gateway. As long as the cluster has no users, everybody on the gateway's own machine may
+//! do everything, under any name.
 
-/// The tokens that sessions are continued with.
+/// Makes and reads the tokens with which sessions are continued.
 mod bearer;
-/// Passwords: their hashes, and those that were right a moment ago.
+/// Hashes and checks passwords, and remembers those that were right a moment ago.
 pub(crate) mod passwords;
-/// Failed logins slow down.
+/// Makes clients wait after failed logins.
 pub(crate) mod throttle;
-/// Tokens that are shown instead of a password.
+/// Makes the tokens that are shown instead of a password.
 pub mod tokens;
 
 use std::net::SocketAddr;
@@ -29,29 +30,30 @@ use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
 pub use passwords::{Passwords, check_new_password};
 use throttle::{Origin, Throttle};
 
-/// Who calls that says nothing of itself.
+/// Name of a caller that gives no name.
 const ANONYMOUS: &str = "anonymous";
 
-/// Closed sessions that are remembered: some 200 bytes each. Of more, those that were closed first are forgotten, and the
-/// tokens of these are valid until they expire.
+/// Maximum number of closed sessions that are remembered. Each takes some 200 bytes. If there are
+/// more, the sessions that were closed first are forgotten, and their tokens are valid until they
+/// expire.
 const MOST_CLOSED: u64 = 1_000_000;
 
-/// The user that `gateway.security.admin_password` is for.
+/// The user that has the password of `gateway.security.admin_password`.
 const ADMIN: &str = "admin";
 
-/// What a client shows.
+/// The credentials that a client shows.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing.
+    /// The client shows no credentials.
     None,
-    /// A name and a password.
+    /// The name and the password of a user.
     Basic {
-        /// The name.
+        /// Name of the user.
         user: String,
-        /// The password.
+        /// Password of the user.
         password: String,
     },
-    /// A token: one of a session that a gateway opened, or one that CREATE TOKEN has made.
+    /// A token of a session that a gateway opened, or a token that CREATE TOKEN made.
     Bearer(String),
 }
 
@@ -66,19 +68,19 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Who calls.
+/// A caller that was identified.
 #[derive(Debug, Clone)]
 pub struct Principal {
-    /// What it may do, and its name.
+    /// Name of the user, and what the user may do.
     pub rights: Arc<Rights>,
-    /// The session that its bearer token continues.
+    /// The session that the caller's bearer token continues.
     pub session: Option<String>,
-    /// Whether that token is to be replaced, before it expires.
+    /// Whether the bearer token has to be replaced, because it will expire.
     pub is_due: bool,
 }
 
 impl Principal {
-    /// Of a call that continues no session.
+    /// Creates the principal of a call that continues no session.
     fn new(rights: &Arc<Rights>) -> Self {
         Self {
             rights: Arc::clone(rights),
@@ -87,12 +89,13 @@ impl Principal {
         }
     }
 
-    /// The user's name.
+    /// Returns the name of the user.
     pub fn name(&self) -> &str {
         self.rights.user()
     }
 
-    /// Whom its tickets and handles are bound to: nobody, as long as there are no users.
+    /// Returns the user that tickets and handles of this caller are bound to. They are bound to
+    /// nobody as long as the cluster has no users.
     pub fn bound_to(&self) -> &str {
         self.rights.owner().unwrap_or_default()
     }
@@ -106,12 +109,13 @@ pub struct Login {
     passwords: Arc<Passwords>,
     throttle: Throttle,
     bearers: Bearers,
-    /// Sessions that were closed, as long as a token of theirs may be valid. This gateway alone knows them.
+    /// Sessions that were closed, as long as one of their tokens may be valid. Other gateways do
+    /// not know of them.
     closed: Cache<String, ()>,
 }
 
 impl Login {
-    /// Of the catalog's users.
+    /// Creates a login for the users in the catalog.
     ///
     /// # Errors
     /// `DATA_LOSS` if the catalog's key for tokens is damaged.
@@ -122,7 +126,7 @@ impl Login {
             throttle: Throttle::default(),
             closed: Cache::builder()
                 .max_capacity(MOST_CLOSED)
-                // The default one would rather refuse a new one than forget an old one.
+                // The default policy would rather refuse a new entry than forget an old one.
                 .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(config.token_lifetime)
                 .build(),
@@ -131,15 +135,15 @@ impl Login {
         })
     }
 
-    /// Checks and hashes passwords.
+    /// Returns the part of the login that checks and hashes passwords.
     pub fn passwords(&self) -> &Arc<Passwords> {
         &self.passwords
     }
 
-    /// Makes sure that the user `admin` administers, with this password.
+    /// Makes sure that the user `admin` exists, is an administrator, and has this password.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a password that is none; those of the catalog.
+    /// `INVALID_ARGUMENT` for a password that is too short or too long. The errors of the catalog.
     pub async fn ensure_admin(&self, password: &str) -> Result<()> {
         let at = |error: Error| error.at("gateway.security.admin_password");
         check_new_password(password).map_err(at)?;
@@ -181,10 +185,11 @@ impl Login {
         Ok(())
     }
 
-    /// Who shows these credentials.
+    /// Returns the caller that shows these credentials.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` for wrong ones; `RESOURCE_EXHAUSTED` if too many passwords are being checked.
+    /// `UNAUTHENTICATED` for wrong credentials. `RESOURCE_EXHAUSTED` if too many passwords are
+    /// being checked.
     pub async fn principal(
         &self,
         credentials: &Credentials,
@@ -206,7 +211,9 @@ impl Login {
         }
     }
 
-    /// What a client shows that keeps tokens as cookies, too: the newest token of its session. (JDBC goes on showing the one that it has logged in with.)
+    /// Returns the token in the cookie, if it continues the session of the token that is shown.
+    /// Otherwise returns the credentials that are shown. JDBC keeps the newest token as a cookie,
+    /// but goes on showing the one that it logged in with.
     pub fn newest(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
         match (shown, cookie) {
             (Credentials::Bearer(token), Some(newer))
@@ -218,20 +225,21 @@ impl Login {
         }
     }
 
-    /// The bearer token with which this session of the principal's is continued.
+    /// Returns the bearer token with which the principal continues this session.
     pub fn bearer(&self, principal: &Principal, session: &str) -> String {
         self.bearers
             .seal(principal.name(), principal.rights.generation(), session)
     }
 
-    /// Takes no token of this session of the principal's any more.
+    /// Closes the session of the principal. This gateway does not accept the session's tokens any
+    /// more.
     pub fn close(&self, principal: &Principal) {
         if let Some(session) = &principal.session {
             self.closed.insert(session.clone(), ());
         }
     }
 
-    /// A call to a cluster without users.
+    /// Returns the caller of a call to a cluster without users.
     fn anybody(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Result<Principal> {
         let is_here = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
         if !is_here && !self.admits_strangers {
@@ -244,7 +252,8 @@ impl Login {
             Credentials::Basic { user, .. } if !user.is_empty() && user.len() <= MAX_NAME_BYTES => {
                 principal.rights = Arc::new(Rights::open(user));
             }
-            // One that is none of ours, or too old, names no session, and nothing else was to be shown by it.
+            // Without users, a token only names a session. A token that is not valid is therefore
+            // no error here.
             Credentials::Bearer(token) => {
                 if let Ok(claims) = self.bearers.open(token) {
                     principal.rights = Arc::new(Rights::open(claims.user));
@@ -284,13 +293,14 @@ impl Login {
         peer: Option<SocketAddr>,
     ) -> Result<Principal> {
         let wrong = || unauthenticated("there is no such user with this password; check both");
-        // Nothing is remembered of what nobody can be.
+        // No user can have such a name or password, so the failure is not remembered.
         if name.len() > MAX_NAME_BYTES || password.len() > MAX_PASSWORD_BYTES {
             return Err(wrong());
         }
         let user = state.access().user(name);
         let origin = Origin::new(name, peer);
-        // Before anything else: who guesses must not find out faster what was right a moment ago.
+        // The throttle comes before the cache of passwords that were right a moment ago. Otherwise,
+        // somebody who guesses could find a password in the cache without having to wait.
         self.throttle.attempt(&origin)?;
         let is_right = match user {
             Some(user) if self.passwords.was_right(user, password) => true,

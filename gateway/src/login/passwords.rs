@@ -1,7 +1,8 @@
-//! Passwords: their hashes, and those that were right a moment ago.
+//! Hashes and checks passwords, and remembers those that were right a moment ago.
 //!
-//! Argon2id is slow and takes memory on purpose (some 20 ms and 19 MiB). So only few are computed at a time, away from the threads that serve
-//! connections, and a client that shows its password with each call is not checked each time.
+//! Argon2id is slow and takes memory on purpose (some 20 ms and 19 MiB). So only a few hashes are
+//! computed at a time, on other threads than those that serve connections. If a client shows its
+//! password with each call, the password is not checked each time.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,38 +16,39 @@ use volary_node::admission::Admission;
 
 use volary_catalog::access::PrincipalRecord;
 
-/// Hashes that are computed at the same time.
+/// Number of shown passwords that are checked at the same time.
 const AT_A_TIME: usize = 2;
-/// Those that may wait for their turn; one more is refused.
+/// Maximum number of passwords that wait for their turn. Further ones are refused.
 pub(crate) const MOST_WAITING: usize = 256;
-/// The same, of one address.
+/// Maximum number of passwords from one address that wait for their turn. Further ones are refused.
 pub(crate) const MOST_WAITING_PER_ADDRESS: usize = 64;
-/// How long one waits for its turn.
+/// Maximum time that a password waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A password that was right is not checked again for so long.
+/// Time for which a password that was right is not checked again.
 const RIGHT_FOR: Duration = Duration::from_secs(5 * 60);
 const MOST_RIGHT: u64 = 10_000;
-/// Longer ones are refused before they are hashed.
+/// Maximum length of a password in bytes. A longer one is refused before it is hashed.
 pub(super) const MAX_BYTES: usize = 1024;
 const MIN_CHARS: usize = 8;
 
-/// Checks passwords.
+/// Hashes and checks passwords.
 #[derive(Debug)]
 pub struct Passwords {
-    /// Those that are shown. Addresses take turns, whether there are users of the names or not: who floods a gateway with names finds out
-    /// nothing about them, and keeps nobody elsewhere waiting.
+    /// Turns for passwords that clients show. Addresses take turns, whether or not the users exist.
+    /// So somebody who floods a gateway with names finds out nothing about the names, and does not
+    /// delay clients at other addresses.
     shown: Admission,
-    /// Those that are set.
+    /// Turns for new passwords, which are set.
     new: Admission,
-    /// Users with passwords that were right, as keyed hashes.
+    /// Keyed hashes of users with passwords that were right.
     right: Cache<[u8; 32], ()>,
     key: Key,
 }
 
-/// Refuses what is no password to be set.
+/// Refuses a new password that is too short or too long.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`, without the password.
+/// `INVALID_ARGUMENT`. The error does not contain the password.
 pub fn check_new_password(password: &str) -> Result<()> {
     if password.chars().count() < MIN_CHARS || password.len() > MAX_BYTES {
         return Err(Error::invalid(format!(
@@ -72,10 +74,10 @@ impl Default for Passwords {
 }
 
 impl Passwords {
-    /// What a password is checked against from now on: a PHC string.
+    /// Hashes a new password. Returns a PHC string, which shown passwords are checked against.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait.
+    /// `RESOURCE_EXHAUSTED` if too many passwords wait.
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
         let hashed = in_turn(&self.new, None, move || {
@@ -87,15 +89,16 @@ impl Passwords {
             .map_err(|source| Error::internal(format!("a password cannot be hashed: {source}")))
     }
 
-    /// Whether the password was the user's when it was last checked, a short while ago.
+    /// Returns whether the password was checked a short while ago and was right.
     pub(super) fn was_right(&self, user: &PrincipalRecord, password: &str) -> bool {
         self.right.contains_key(&self.seen(user, password))
     }
 
-    /// Whether it is the user's, shown from an address. It takes as long if there is no such user.
+    /// Returns whether the password is the user's. `address` is the address of the client that
+    /// shows it. The check takes equally long if there is no such user.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait.
+    /// `RESOURCE_EXHAUSTED` if too many passwords wait.
     pub(super) async fn verify(
         &self,
         user: Option<&PrincipalRecord>,
@@ -132,7 +135,7 @@ impl Passwords {
     }
 }
 
-/// Does `work` on a thread of its own when it is the turn of those from this address.
+/// Waits for a turn of this address, and then does `work` on a blocking thread.
 async fn in_turn<T: Send + 'static>(
     turns: &Admission,
     address: Option<IpAddr>,
@@ -145,7 +148,8 @@ async fn in_turn<T: Send + 'static>(
             "too many passwords are being checked; try again in a moment",
         )
     })?;
-    // A client that goes away does not make room for another one before the work is done.
+    // If a client goes away, its turn lasts until the work is done. Otherwise, too many hashes
+    // could be computed at a time.
     let work = move || {
         let _turn = turn;
         work()

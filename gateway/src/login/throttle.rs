@@ -1,7 +1,9 @@
-//! Failed logins slow down: of one user from one address, each attempt after the first few makes the next one wait twice as long.
+//! Makes clients wait after failed logins. The first few logins of one user from one address may
+//! fail. After that, each failure doubles the wait before the next attempt, up to a minute.
 //!
-//! Who guesses from elsewhere does not keep the user out, and behind a proxy, where all have one address, only the user whose password is
-//! guessed waits. How many passwords are checked in all is bounded by [`Passwords`](super::Passwords).
+//! Somebody who guesses from another address does not keep the user out. Behind a proxy, where all
+//! clients have one address, only the user whose password is guessed has to wait.
+//! [`Passwords`](super::Passwords) limits how many passwords are checked in total.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -11,18 +13,19 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// So many may fail at once.
+/// Number of logins that may fail before there is a wait.
 pub(crate) const FREE: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Failures are forgotten so long after the last one.
+/// Time after the last attempt until the failures of a user from an address are forgotten.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
-/// Users and addresses of which failures are remembered.
+/// Maximum number of pairs of user and address whose failures are remembered.
 pub(crate) const REMEMBERED: u64 = 100_000;
-/// One who has one IPv6 address has all that begin with so many bits of it.
+/// Number of leading bits that make up the network of an IPv6 address. Whoever has one address of a
+/// network has all of them.
 const NETWORK_BITS: u32 = 64;
 
-/// Who tries to log in, and from where.
+/// The user of a login attempt, and the address that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     user: String,
@@ -37,7 +40,7 @@ impl Origin {
         }
     }
 
-    /// The address; of IPv6 the network.
+    /// Returns the address of an IPv4 client, or the network of an IPv6 client.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.address
     }
@@ -81,7 +84,7 @@ impl Attempts {
     }
 }
 
-/// Attempts that have failed, or are being made.
+/// Logins that have failed or are being attempted, counted for each origin.
 #[derive(Debug)]
 pub(super) struct Throttle(Cache<Origin, Attempts>);
 
@@ -89,7 +92,7 @@ impl Default for Throttle {
     fn default() -> Self {
         let attempts = Cache::builder()
             .max_capacity(REMEMBERED)
-            // What was seen often must not keep new ones out.
+            // The default policy keeps entries that are used often, and would not admit new ones.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(REMEMBERED_FOR);
         Self(attempts.build())
@@ -97,10 +100,12 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Begins an attempt. While one has to wait, the next one after it counts as failed before it is made: many at a time are no way around.
+    /// Begins an attempt, or refuses it if the origin has to wait. The first attempt after a wait
+    /// counts as failed before it is made. Otherwise, many attempts at a time would get around the
+    /// wait.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`, with how long to wait.
+    /// `UNAUTHENTICATED`. The error says how long to wait.
     pub(super) fn attempt(&self, origin: &Origin) -> Result<()> {
         let mut refused = None;
         self.0.entry_by_ref(origin).and_compute_with(|former| {
@@ -134,7 +139,7 @@ impl Throttle {
                 last: Instant::now(),
             };
             match former.map_or(none, moka::Entry::into_value) {
-                // It was counted before it was made.
+                // The attempt was counted before it was made.
                 former if former.count > FREE => Op::Nop,
                 former => Op::Put(former.one_more()),
             }
@@ -158,7 +163,7 @@ mod tests {
     fn after_a_few_failures_one_waits_longer_and_longer() {
         let throttle = Throttle::default();
         let here = Origin::new("kea", peer("10.0.0.1"));
-        // As many connections of a pool as there are begin at once.
+        // All connections of a pool may log in at once.
         for _ in 0..100 {
             throttle.attempt(&here).unwrap();
         }

@@ -1,5 +1,5 @@
-//! Tokens that are shown instead of a password, by services and by tools that can keep one. They live until they expire or are dropped; the
-//! catalog has their hashes only.
+//! Makes the tokens that services, and tools that can keep a token, show instead of a password. A
+//! token is valid until it expires or is dropped. The catalog has only the hash of a token.
 
 use volary_flight_proto::seal::Key;
 
@@ -8,12 +8,12 @@ use volary_catalog::hex;
 const PREFIX: &str = "volary-token-";
 const HASH_CONTEXT: &str = "volary 2026-11 api tokens v1";
 
-/// A new token: 256 random bits.
+/// Creates a new token of 256 random bits.
 pub fn new() -> String {
     format!("{PREFIX}{}", hex::encode(Key::random().as_bytes()))
 }
 
-/// What the catalog knows a token by; none if the text is no token.
+/// Returns the hash by which the catalog knows a token, or `None` if the text is not a token.
 pub fn hash(token: &str) -> Option<String> {
     let random = token.strip_prefix(PREFIX)?;
     Some(hex::encode(&blake3::derive_key(

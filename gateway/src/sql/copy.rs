@@ -1,31 +1,33 @@
-//! COPY, as its statement says it.
+//! Defines what a COPY statement says.
 
-/// COPY table FROM 'location'.
+/// The statement COPY table FROM 'location'.
 #[derive(Debug, Clone)]
 pub struct CopyFrom {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The columns to load: by name where the file has names, else in the file's order. Empty for all of them.
+    /// The columns to load. They are found by name if the file has names, and otherwise by their
+    /// order in the file. Empty if all columns are to be loaded.
     pub columns: Vec<String>,
     /// A file, folder, glob or URL.
     pub location: String,
-    /// What is said in parentheses.
+    /// The options in parentheses.
     pub options: Options,
 }
 
-/// The options of COPY; what is not said depends on the file.
+/// The options of COPY. The default of an option depends on the file.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The format in lower-case letters.
+    /// The format, in lower-case letters.
     pub format: Option<String>,
-    /// Of CSV, as are all that follow: whether the first line has the names.
+    /// Whether the first line of a CSV file has the names of the columns. This option and the
+    /// following ones are for CSV files only.
     pub header: Option<bool>,
-    /// What separates fields.
+    /// The character that separates fields.
     pub delimiter: Option<u8>,
     /// The text that stands for NULL.
     pub null: Option<String>,
-    /// What stands around a field with delimiters in it.
+    /// The character before and after a field that contains delimiters.
     pub quote: Option<u8>,
-    /// What stands before a quote within quotes.
+    /// The character before a quote within a quoted field.
     pub escape: Option<u8>,
 }

@@ -1,4 +1,4 @@
-//! One statement.
+//! Keeps the state of one statement.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,22 +17,22 @@ use super::{Issuer, StatementStatus};
 use crate::sql::without_passwords;
 use crate::url_credentials;
 
-/// Of a statement's text, so much is listed.
+/// Maximum number of bytes of a statement's text that are listed.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 
-/// What is done with a statement.
+/// The phase of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is parsed and planned.
+    /// The statement is parsed and planned.
     Planning,
-    /// It waits for a place among those that run.
+    /// The statement waits for a place to run.
     Queued,
-    /// It runs, or its rows are sent.
+    /// The statement runs, or its rows are sent.
     Running,
 }
 
 impl State {
-    /// Its name in system.queries.
+    /// Returns the name of the phase in system.queries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Planning => "planning",
@@ -51,31 +51,32 @@ pub(super) struct Entry {
     phases: Mutex<Phases>,
     rows: AtomicU64,
     sent_bytes: AtomicU64,
-    /// Rows that were written, once all of it is done.
+    /// Number of rows that were written. It is set when the whole work is done.
     done: OnceLock<u64>,
     fate: Mutex<Fate>,
     ended: CancellationToken,
 }
 
-/// Whether a statement may still be ended.
+/// The state that decides whether a statement can still be ended.
 #[derive(Debug, Default)]
 enum Fate {
     #[default]
     Open,
-    /// With which error it was ended, by the first one who did.
+    /// The statement was ended with this error. The first caller that ends a statement sets the
+    /// error.
     Ended(ErrorCode, String),
-    /// What it has done is being made visible: nobody can end it any more.
+    /// The changes of the statement are being made visible. Nobody can end it any more.
     Commits,
 }
 
-/// How far it has come.
+/// The progress of a statement through its phases.
 #[derive(Debug, Default)]
 struct Phases {
-    /// If it was planned before it was listed.
+    /// Time that the planning took. A query may have been planned before it was listed.
     planned_in: Option<Duration>,
     queued_at: Option<Instant>,
     runs_at: Option<Instant>,
-    /// Where its memory is, as long as it runs.
+    /// Holds the memory pool of the statement while it runs.
     memory: Weak<RuntimeEnv>,
     gathers: Option<Gathers>,
 }
@@ -96,7 +97,7 @@ impl Entry {
         }
     }
 
-    /// Of nobody's statement.
+    /// Creates the entry of a statement that is not listed and has no user.
     pub(super) fn unlisted() -> Self {
         let issuer = Issuer {
             user: String::new(),
@@ -107,7 +108,7 @@ impl Entry {
         Self::new(issuer, "")
     }
 
-    /// Whether somebody with these rights may see and end it.
+    /// Returns whether a user with these rights may see and end the statement.
     pub(super) fn is_of(&self, by: &Rights) -> bool {
         self.issuer.is(by)
     }
@@ -149,7 +150,8 @@ impl Entry {
         self.done.get().copied()
     }
 
-    /// False if it commits, and cannot be ended any more. The first one who ends it is the one who says why.
+    /// Ends the statement. Returns false if the statement commits and cannot be ended any more.
+    /// Only the first call sets the error of the statement.
     pub(super) fn end(&self, code: ErrorCode, why: &str) -> bool {
         let mut fate = self.fate.lock();
         match &*fate {
@@ -161,7 +163,8 @@ impl Entry {
         true
     }
 
-    /// False if it was ended, and must not commit.
+    /// Notes that the statement commits. Returns false if the statement was ended and must not
+    /// commit.
     pub(super) fn commits(&self) -> bool {
         let mut fate = self.fate.lock();
         if let Fate::Open = &*fate {
@@ -182,7 +185,7 @@ impl Entry {
         Error::new(code, format!("query {id}: {why}"))
     }
 
-    /// Bytes of the gateway's memory that its operators hold.
+    /// Returns the number of bytes of the gateway's memory that the statement's operators hold.
     pub(super) fn memory_bytes(&self) -> usize {
         let env = self.phases.lock().memory.upgrade();
         env.map_or(0, |env| env.memory_pool.reserved())

@@ -1,4 +1,4 @@
-//! The statements that have ended, for system.query_log.
+//! Keeps the statements that have ended, for system.query_log.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,26 @@ use super::StatementStatus;
 /// How a statement ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it was to do. So many rows were sent or written.
+    /// The statement did all of its work.
     Finished {
-        /// Rows.
+        /// Number of rows that were sent or written.
         rows: u64,
     },
-    /// It failed, was ended, or its client went away.
+    /// The statement failed or was ended, or its client went away.
     Failed {
-        /// Rows that were sent before.
+        /// Number of rows that were sent before the failure.
         rows: u64,
-        /// Why.
+        /// Code of the error.
         code: ErrorCode,
-        /// What the client was told.
+        /// The error message that the client was sent.
         message: String,
     },
 }
 
 impl Outcome {
-    /// Of an error, after so many rows.
+    /// Creates the outcome of a statement that failed with `error` after it had sent `rows` rows.
     pub(super) fn failed(rows: u64, error: &Error) -> Self {
-        // As clients are told it, which is not without limit.
+        // The text has limited length, and is what clients are sent.
         let text = error.text();
         let message = text.strip_prefix(error.code().name()).unwrap_or(&text);
         Self::Failed {
@@ -39,7 +39,7 @@ impl Outcome {
         }
     }
 
-    /// Its name in system.query_log.
+    /// Returns the name of the outcome in system.query_log.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Finished { .. } => "finished",
@@ -51,7 +51,7 @@ impl Outcome {
         }
     }
 
-    /// Rows that were sent or written.
+    /// Returns the number of rows that were sent or written.
     pub fn rows(&self) -> u64 {
         match self {
             Self::Finished { rows } | Self::Failed { rows, .. } => *rows,
@@ -62,13 +62,13 @@ impl Outcome {
 /// A statement that has ended.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// As it stood then.
+    /// Status of the statement at its end.
     pub status: StatementStatus,
-    /// How it ended.
+    /// How the statement ended.
     pub outcome: Outcome,
 }
 
-/// The last of them.
+/// The statements that ended last.
 #[derive(Debug)]
 pub(super) struct History {
     most: usize,
@@ -83,7 +83,7 @@ impl History {
         }
     }
 
-    /// Forgets the oldest if there are too many.
+    /// Adds a statement. If there are too many, the oldest one is forgotten.
     pub(super) fn add(&self, ended: Ended) {
         if self.most == 0 {
             return;
@@ -95,7 +95,7 @@ impl History {
         all.push_back(ended);
     }
 
-    /// The oldest first.
+    /// Returns all statements, oldest first.
     pub(super) fn all(&self) -> Vec<Ended> {
         self.ended.lock().iter().cloned().collect()
     }

@@ -1,11 +1,11 @@
-//! The statements that this gateway works on, and those that have ended: listed in system.queries and system.query_log, ended by KILL and by
-//! their clients.
+//! Lists the statements that this gateway works on, for system.queries, and those that have ended,
+//! for system.query_log. KILL and clients end statements here.
 
-/// One of them.
+/// Keeps the state of one statement.
 mod entry;
-/// Those that have ended.
+/// Keeps the statements that have ended.
 mod history;
-/// What workers do for them.
+/// Counts the work of the workers for a statement.
 mod work;
 
 use std::cmp::Reverse;
@@ -32,63 +32,65 @@ pub use work::Work;
 
 use volary_catalog::access::Rights;
 
-/// Whose statement it is.
+/// The user, the session and the client that sent a statement.
 #[derive(Debug, Clone)]
 pub struct Issuer {
-    /// The user's name.
+    /// Name of the user.
     pub user: String,
-    /// The session.
+    /// The session in which the statement was sent.
     pub session: SessionId,
-    /// From where it was sent.
+    /// Address from which the statement was sent.
     pub client: Option<SocketAddr>,
-    /// By what the client will find its statements again; none if it has not said.
+    /// Tag by which the client will find its statements again. `None` if the client has set none.
     pub tag: Option<String>,
 }
 
 impl Issuer {
-    /// Whether it is one's own, or may be handled as if it were.
+    /// Returns whether a user with these rights is the issuer, or may act for the issuer.
     fn is(&self, by: &Rights) -> bool {
         by.act_for(&self.user)
     }
 }
 
-/// A statement as it stands.
+/// The status of a statement at one time.
 #[derive(Debug, Clone)]
 pub struct StatementStatus {
-    /// Its id.
+    /// Id of the statement.
     pub id: QueryId,
-    /// Whose it is.
+    /// The issuer of the statement.
     pub issuer: Issuer,
-    /// Its text; the beginning if it is long.
+    /// Text of the statement, cut if it is long.
     pub text: String,
-    /// What is done with it.
+    /// Phase of the statement.
     pub state: State,
-    /// When its call came.
+    /// Time at which the statement was listed.
     pub started: SystemTime,
-    /// How long it was planned.
+    /// Time that the planning took.
     pub planning: Duration,
-    /// How long it waited for a place among those that run.
+    /// Time that the statement waited for a place to run.
     pub queued: Duration,
-    /// How long it runs, and its rows are sent.
+    /// Time since the statement began to run. Its rows are sent during this time.
     pub running: Duration,
-    /// Bytes that its client was sent, without headers.
+    /// Number of bytes that the client was sent, without headers.
     pub sent_bytes: u64,
-    /// Bytes of the gateway's memory that it holds.
+    /// Number of bytes of the gateway's memory that the statement holds.
     pub memory_bytes: u64,
-    /// What workers have done for it.
+    /// The work of the workers for the statement.
     pub work: Work,
 }
 
 /// The statements of this gateway.
 #[derive(Debug)]
 pub struct Statements {
-    /// A ticket may be redeemed several times at a time.
+    /// The statements that are worked on, by id. An id may have several entries, because a ticket
+    /// may be redeemed several times at once.
     by_id: Mutex<HashMap<QueryId, Vec<Arc<Entry>>>>,
     history: History,
 }
 
 impl Statements {
-    /// None; so many that have ended will be remembered.
+    /// Creates an empty list. The last `remembered` statements that have ended are kept for
+    /// system.query_log.
     pub fn new(remembered: usize) -> Self {
         Self {
             by_id: Mutex::default(),
@@ -96,7 +98,8 @@ impl Statements {
         }
     }
 
-    /// Lists a statement, as being planned, until what is returned is dropped.
+    /// Lists a statement in the phase of planning. It is listed until the returned value is
+    /// dropped.
     pub fn enter(self: &Arc<Self>, id: QueryId, issuer: Issuer, text: &str) -> Listed {
         let entry = Arc::new(Entry::new(issuer, text));
         let mut by_id = self.by_id.lock();
@@ -110,8 +113,9 @@ impl Statements {
         }
     }
 
-    /// Ends what somebody with these rights may end of a statement: the own ones, and all for an administrator. `why` is what its client is
-    /// told. False if there is nothing to end, or if it commits what it has written.
+    /// Ends the statement with this id. Users may end their own statements, and administrators may
+    /// end all statements. `why` is sent to the client of the statement. Returns false if there is
+    /// nothing that this user may end, or if the statement commits what it has written.
     pub fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
         let mut ended = false;
         for entry in self.of(id) {
@@ -120,8 +124,9 @@ impl Statements {
         ended
     }
 
-    /// Ends the statement whose operators hold most of the gateway's memory, if that is worth it, and returns which
-    /// that was and how much it held, in bytes.
+    /// Ends the statement whose operators hold the most of the gateway's memory, among those that
+    /// can still be ended. Ends no statement if all of these hold too little to be worth ending.
+    /// Returns the id of the statement, and the number of bytes that it held.
     pub(crate) fn end_largest(&self, why: &str) -> Option<(QueryId, usize)> {
         let mut entries = self.entries();
         entries.sort_by_cached_key(|(_, entry)| Reverse(entry.memory_bytes()));
@@ -132,15 +137,18 @@ impl Statements {
         ended.map(|(id, entry)| (id, entry.memory_bytes()))
     }
 
-    /// Bytes of the gateway's memory that the operators of all statements hold.
+    /// Returns the number of bytes of the gateway's memory that the operators of all statements
+    /// hold.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entries = self.entries();
         entries.iter().map(|(_, entry)| entry.memory_bytes()).sum()
     }
 
-    /// Those that are worked on, the oldest first: the own ones, or all for an administrator.
+    /// Returns the statements that are worked on, oldest first. Users see their own statements, and
+    /// administrators see all.
     pub fn all(&self, by: &Rights) -> Vec<StatementStatus> {
-        // Nobody waits until the plans of all of them are looked through.
+        // The lock is not held while the plans of all statements are searched, so that nobody waits
+        // for that.
         let entries = self.entries();
         let mut all: Vec<_> = entries
             .into_iter()
@@ -151,35 +159,40 @@ impl Statements {
         all
     }
 
-    /// What workers have done for a query, if it is worked on and has a plan.
+    /// Returns the work of the workers for a query. Returns `None` if nobody works on the query, or
+    /// if it has no plan yet.
     pub fn work(&self, id: QueryId) -> Option<Work> {
         self.of(id).iter().find_map(|entry| entry.work())
     }
 
-    /// Those that have ended and are remembered, in the order in which they ended: the own ones, or all for an administrator.
+    /// Returns the statements that have ended and are remembered, in the order in which they ended.
+    /// Users see their own statements, and administrators see all.
     pub fn ended(&self, by: &Rights) -> Vec<Ended> {
         let mut ended = self.history.all();
         ended.retain(|ended| ended.status.issuer.is(by));
         ended
     }
 
-    /// A statement that writes, to note how far it is. One that is not listed is noted nowhere.
+    /// Returns a handle with which the work on a statement notes its progress. If the statement is
+    /// not listed, the notes are lost.
     pub(crate) fn noted(&self, id: QueryId) -> Noted {
         let entry = self.of(id).into_iter().next();
         entry.map_or_else(Noted::unlisted, Noted)
     }
 
-    /// Notes that a statement has done what it was to do, and how many rows it wrote.
+    /// Notes that a statement has done its work, and how many rows it wrote.
     pub(crate) fn done(&self, id: QueryId, rows: u64) {
         for entry in self.of(id) {
             entry.done(rows);
         }
     }
 
-    /// To be called before what a statement has written is made visible.
+    /// Notes that a statement commits. Call it before the changes of the statement are made
+    /// visible.
     ///
     /// # Errors
-    /// `CANCELLED` if it was ended: then nothing must become visible.
+    /// The error with which the statement was ended, such as `CANCELLED`. Nothing may become
+    /// visible then.
     pub(crate) fn commits(&self, id: QueryId) -> Result<()> {
         match self.of(id).into_iter().find(|entry| !entry.commits()) {
             Some(entry) => Err(entry.error(id)),
@@ -200,7 +213,7 @@ impl Statements {
     }
 }
 
-/// A statement that is worked on.
+/// A statement that is listed as long as this value lives.
 #[derive(Debug)]
 pub struct Listed {
     id: QueryId,
@@ -210,11 +223,13 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Does the work of the statement, and drops it if the statement is ended, or when `too_late` completes, with the error of that. A
-    /// statement that commits by then is waited for: what it has written is there.
+    /// Does the work of the statement. If the statement is ended, the work is dropped. It is also
+    /// dropped if `too_late` completes, with the error that `too_late` returns. A statement that
+    /// commits by then is waited for instead, because its changes become visible.
     ///
     /// # Errors
-    /// Those of the work; `CANCELLED`; that of `too_late`.
+    /// The errors of the work. The error with which the statement was ended, such as `CANCELLED`.
+    /// The error that `too_late` returns.
     pub async fn unless_ended<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -233,12 +248,12 @@ impl Listed {
         work.await
     }
 
-    /// The statement.
+    /// Returns the id of the statement.
     pub fn id(&self) -> QueryId {
         self.id
     }
 
-    /// Completes when the statement is ended, with what its client is told.
+    /// Completes when the statement is ended, with the error that its client is sent.
     pub fn ending(&self) -> impl Future<Output = Error> + Send + use<> {
         let (id, entry) = (self.id, Arc::clone(&self.entry));
         async move {
@@ -252,12 +267,13 @@ impl Listed {
         self.entry.sent(bytes);
     }
 
-    /// The statement, to note how far it is.
+    /// Returns a handle with which the work on the statement notes its progress.
     pub fn noted(&self) -> Noted {
         Noted(Arc::clone(&self.entry))
     }
 
-    /// What was asked for is done: the statement is remembered, unless it goes on with another call.
+    /// Notes that the call was answered. The statement is remembered as finished if its work is
+    /// done. Otherwise it goes on with another call, and this call is not remembered.
     pub fn answered(&self) {
         match self.entry.rows_when_done() {
             Some(rows) => self.remember(Outcome::Finished { rows }),
@@ -265,13 +281,13 @@ impl Listed {
         }
     }
 
-    /// Remembers it as one whose rows were all sent.
+    /// Remembers the statement as one whose rows were all sent.
     pub fn sent_all(&self) {
         let rows = self.entry.rows();
         self.remember(Outcome::Finished { rows });
     }
 
-    /// Remembers it as one that has failed.
+    /// Remembers the statement as one that has failed.
     pub fn failed(&self, error: &Error) {
         self.remember(Outcome::failed(self.entry.rows(), error));
     }
@@ -301,12 +317,12 @@ impl Drop for Listed {
     }
 }
 
-/// A statement that is worked on, for those who work on it.
+/// A handle on a statement, for those who work on it and note its progress.
 #[derive(Debug, Clone)]
 pub struct Noted(Arc<Entry>);
 
 impl Noted {
-    /// Of a statement that nobody lists.
+    /// Creates a handle on a statement that is not listed.
     pub(crate) fn unlisted() -> Self {
         Self(Arc::new(Entry::unlisted()))
     }
@@ -316,32 +332,32 @@ impl Noted {
         self.0.add_rows(rows);
     }
 
-    /// Rows that it has written, or given so far.
+    /// Returns the number of rows that the statement has written, or has sent so far.
     pub(crate) fn rows(&self) -> u64 {
         self.0.rows_when_done().unwrap_or_else(|| self.0.rows())
     }
 
-    /// What it has come to so far; `id` is its own.
+    /// Returns the current status of the statement. `id` is the statement's id.
     pub(crate) fn status(&self, id: QueryId) -> StatementStatus {
         self.0.status(id)
     }
 
-    /// What workers have done for it; `None` before it is planned.
+    /// Returns the work of the workers for the statement, or `None` if it is not planned yet.
     pub(crate) fn work(&self) -> Option<Work> {
         self.0.work()
     }
 
-    /// Notes the plan of a query, and how long it took to make it.
+    /// Notes the plan of a query, and how long the planning took.
     pub(crate) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
         self.0.planned(plan, planned_in);
     }
 
-    /// Notes that it waits for a place among those that run.
+    /// Notes that the statement waits for a place to run.
     pub(crate) fn waits(&self) {
         self.0.waits();
     }
 
-    /// Notes that it runs, with the memory of `env`.
+    /// Notes that the statement runs, and that `env` has its memory pool.
     pub(crate) fn runs(&self, env: &Arc<RuntimeEnv>) {
         self.0.runs(env);
     }

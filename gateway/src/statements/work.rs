@@ -1,4 +1,4 @@
-//! What workers have done for a query.
+//! Counts the work of the workers for a query.
 
 use std::sync::Arc;
 
@@ -7,24 +7,26 @@ use volary_gather::report::Reports;
 
 use volary_planner::gather::GatherExec;
 
-/// What workers have done for a query so far. Of one that has not ended, what is scanned is told by the workers that have.
+/// The work that workers have done for a query so far. While the query runs, the numbers of
+/// segments, rows and bytes include only workers that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Workers that are asked, once for each gather.
+    /// Number of workers that are asked. A worker counts once for each gather.
     pub workers: u64,
-    /// Of these, the ones whose rows have all arrived.
+    /// Number of these workers whose rows have all arrived.
     pub workers_done: u64,
-    /// Shards that they read, once for each scan.
+    /// Number of shards that the workers read. A shard counts once for each scan.
     pub shards: u64,
-    /// Segments of these.
+    /// Number of segments of these shards that the snapshot sees, before pruning.
     pub segments: u64,
-    /// Rows that scans produced.
+    /// Number of rows that the scans produced.
     pub scanned_rows: u64,
-    /// Bytes that scans read from storage.
+    /// Number of bytes that the scans read from storage.
     pub scanned_bytes: u64,
 }
 
-/// The gathers of a plan. Not the plan: operators that are held after their query hold what it has collected, and the tasks that feed it.
+/// The gathers of a plan. The plan itself is not kept: operators that outlive their query would
+/// keep the rows that they have collected, and the tasks that feed them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gathers(Vec<OneGather>);
 
@@ -56,7 +58,7 @@ impl Gathers {
         }
     }
 
-    /// What was done so far.
+    /// Returns the work that was done so far.
     pub(super) fn work(&self) -> Work {
         let mut work = Work::default();
         for gather in &self.0 {
@@ -64,7 +66,7 @@ impl Gathers {
             work.shards += gather.shards;
             gather.reports.for_each_end(|end, workers| {
                 work.workers_done += workers;
-                // Numbers of workers, who may say anything.
+                // These numbers come from workers, and may have any value.
                 work.segments = work.segments.saturating_add(end.segments);
                 work.scanned_rows = work.scanned_rows.saturating_add(end.scanned_rows);
                 work.scanned_bytes = work.scanned_bytes.saturating_add(end.scanned_bytes);

@@ -1,4 +1,5 @@
-//! Rows of system.users, system.grants and system.tokens. Administrators are shown all, others what concerns themselves.
+//! Makes the rows of system.users, system.grants and system.tokens. Administrators see all rows.
+//! Other users see only the rows that concern themselves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use volary_flight_proto::Result;
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
 
-/// Users and roles.
+/// Returns the rows of system.users: the users and roles.
 pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
     let all = shown(access, by);
     let roles = all.iter().map(|it| {
@@ -41,7 +42,8 @@ pub(super) fn users(access: &Access, by: &Rights) -> Result<RecordBatch> {
     )
 }
 
-/// What each was granted itself: a row for each privilege, and for each role.
+/// Returns the rows of system.grants: a row for each privilege and for each role that was granted
+/// directly.
 pub(super) fn grants(access: &Access, by: &Rights) -> Result<RecordBatch> {
     let (mut names, mut privileges) = (vec![], vec![]);
     let (mut kinds, mut objects) = (vec![], vec![]);
@@ -77,7 +79,7 @@ pub(super) fn grants(access: &Access, by: &Rights) -> Result<RecordBatch> {
     )
 }
 
-/// Tokens, but not what is shown for them.
+/// Returns the rows of system.tokens. They do not contain the secrets that clients show.
 pub(super) fn tokens(access: &Access, by: &Rights) -> Result<RecordBatch> {
     let is_shown = |token: &&Arc<TokenRecord>| by.act_for(&token.user);
     let all: Vec<_> = access.tokens().filter(is_shown).collect();
@@ -92,7 +94,8 @@ pub(super) fn tokens(access: &Access, by: &Rights) -> Result<RecordBatch> {
     )
 }
 
-/// Oneself and one's roles, or all for an administrator.
+/// Returns the users and roles that are shown to a user: the user itself and its roles, or all of
+/// them for an administrator.
 fn shown<'a>(access: &'a Access, by: &Rights) -> Vec<&'a Arc<PrincipalRecord>> {
     let mut own: BTreeSet<&str> = access.roles_of(by.user());
     if let Some(user) = access.user(by.user()) {

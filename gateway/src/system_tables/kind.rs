@@ -1,10 +1,10 @@
-//! Which tables there are, and their columns.
+//! Lists the tables and their columns.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-/// A table about the cluster.
+/// A table of the schema `system`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Nodes,
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Limits,
 }
 
-/// All of them, as they are listed.
+/// All tables, in the order in which they are listed.
 pub(super) const KINDS: [Kind; 12] = [
     Kind::Nodes,
     Kind::Tables,
@@ -38,7 +38,7 @@ pub(super) const KINDS: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// Its name within the schema `system`.
+    /// Returns the name of the table within the schema `system`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Nodes => "nodes",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Its columns.
+    /// Returns the columns of the table.
     pub(super) fn schema(self) -> SchemaRef {
         use DataType::{Boolean, Int64, Timestamp, Utf8};
         use TimeUnit::Microsecond;

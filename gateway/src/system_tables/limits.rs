@@ -1,7 +1,7 @@
-//! Rows of system.limits: what nobody gets more of, and how much of it is in use. `docs/limits.md`
-//! is made of the same rows.
+//! Makes the rows of system.limits: the limits of this gateway, and how much of each is in use.
+//! `docs/limits.md` is made from the same rows.
 
-/// The limits of each user.
+/// Lists the limits of each user.
 mod by_user;
 
 use std::sync::Arc;
@@ -42,16 +42,16 @@ const OPERATORS: &str = "memory of operators";
 const MAX_RUNNING_PER_USER: &str = "gateway.query.max_running_per_user";
 const QUERY_MEMORY: &str = "gateway.query.memory";
 
-/// What is asked how much of the limits is in use.
+/// The parts of the gateway that know how much of the limits is in use.
 #[derive(Debug, Clone)]
 pub struct Usage {
     /// The settings.
     pub(crate) config: Arc<Config>,
-    /// The places of statements that run.
+    /// The places of running statements.
     pub(crate) places: Arc<Admission>,
-    /// The places that are kept for administrators and lists.
+    /// The places that are kept for administrators and for queries of the schema `system`.
     pub(crate) kept_places: Arc<Admission>,
-    /// The memory of messages that are not whole yet.
+    /// The budget for messages that have arrived only in part.
     pub(crate) unfinished: Unfinished,
 }
 
@@ -69,7 +69,7 @@ impl Usage {
     }
 }
 
-/// What is counted in one place for the whole node.
+/// A quantity that is counted in one place for the whole node.
 #[derive(Debug, Clone, Copy)]
 enum Counted {
     Running,
@@ -83,27 +83,28 @@ enum Counted {
 /// A limit of a gateway.
 #[derive(Debug)]
 pub struct Limit {
-    /// What has so much of it: the node, a user, a session, a statement, an address, a connection.
+    /// What the limit applies to: the node, or each user, session, statement, address, connection
+    /// or call.
     pub scope: &'static str,
     /// What is limited.
     pub name: &'static str,
-    /// What sets it; `None` where it is fixed.
+    /// The setting that sets the limit. `None` if the limit is fixed.
     pub setting: Option<&'static str>,
-    /// How much there may be.
+    /// The value of the limit, in `unit`.
     pub most: u64,
-    /// How much there may be in words, where it depends on the machine.
+    /// The value of the limit in words, if it depends on the machine.
     pub in_words: Option<String>,
     /// The unit of `most`.
     pub unit: &'static str,
-    /// What happens to whoever wants more.
+    /// What happens if more is needed than the limit allows.
     pub beyond: &'static str,
-    /// `None` where it is not counted in one place.
+    /// The quantity that is in use. `None` if it is not counted in one place.
     counted: Option<Counted>,
-    /// A user, where it is the limit of this one alone.
+    /// The user, if the limit is that of one user alone.
     user: Option<OfUser>,
 }
 
-/// The user of a limit.
+/// A user who has a limit, and how much of the limit the user has in use.
 #[derive(Debug)]
 struct OfUser {
     name: String,
@@ -176,7 +177,8 @@ impl Limit {
     }
 }
 
-/// The limits of this gateway, and those of each user that one with the rights `by` is told of.
+/// Returns the rows of system.limits: the limits of this gateway, and the limits of each user that
+/// a user with the rights `by` may see.
 pub(super) fn rows(
     usage: &Usage,
     statements: &Statements,
@@ -205,7 +207,7 @@ pub(super) fn rows(
     )
 }
 
-/// The limits of a gateway with these settings, in the order in which they are listed.
+/// Returns the limits of a gateway with these settings, in the order in which they are listed.
 pub fn limits_of(config: &Config) -> Vec<Limit> {
     let mut limits = of_node(config);
     limits.extend(of_users(config));

@@ -1,18 +1,18 @@
-//! The tables about the cluster itself, in the schema `system`.
+//! Provides the tables about the cluster itself, in the schema `system`.
 
-/// Rows of the tables about users, grants and tokens.
+/// Makes the rows of the tables about users, grants and tokens.
 mod access;
-/// Which tables there are, and their columns.
+/// Lists the tables and their columns.
 mod kind;
-/// Rows of system.limits.
+/// Makes the rows of system.limits.
 mod limits;
-/// Rows of the tables about statements.
+/// Makes the rows of the tables about statements.
 mod queries;
-/// Rows of the tables that the gateway knows by itself.
+/// Makes the rows of tables for which the gateway asks no other node.
 mod rows;
-/// Rows of system.saved_queries.
+/// Makes the rows of system.saved_queries.
 mod saved_queries;
-/// Rows of system.segments, which the workers know.
+/// Makes the rows of system.segments, for which the gateway asks the workers.
 mod segments;
 
 use std::sync::Arc;
@@ -35,12 +35,12 @@ use crate::statements::Statements;
 use kind::{KINDS, Kind};
 pub use limits::{Limit, Usage, limits_of};
 
-/// The tables' names.
+/// Returns the names of the tables.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().map(Kind::name)
 }
 
-/// The tables' names and columns.
+/// Returns the names and the columns of the tables.
 pub fn all() -> Vec<(&'static str, SchemaRef)> {
     KINDS
         .into_iter()
@@ -60,7 +60,8 @@ pub struct SystemSchema {
 }
 
 impl SystemSchema {
-    /// Of what the tables' rows are read from. `rights`: of who reads them, and is shown what they allow.
+    /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user
+    /// who reads the tables. The tables show only what these rights allow.
     pub fn new(
         cluster: Arc<Cluster>,
         loads: Loads,
@@ -106,7 +107,7 @@ impl SchemaProvider for SystemSchema {
     }
 }
 
-/// One table: its rows are asked for when it is scanned.
+/// A table of the schema. Its rows are made when it is scanned.
 #[derive(Debug)]
 struct SystemTable {
     kind: Kind,

@@ -1,4 +1,4 @@
-//! Rows of system.queries and system.query_log: the statements of this gateway.
+//! Makes the rows of system.queries and system.query_log: the statements of this gateway.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use super::kind::Kind;
 use super::rows::{batch, numbers, optional_texts, texts};
 use crate::statements::{Ended, Outcome, StatementStatus, Statements};
 
-/// What this gateway works on.
+/// Returns the rows of system.queries: the statements that this gateway works on.
 pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
     let all = statements.all(by);
     let all: Vec<&StatementStatus> = all.iter().collect();
@@ -31,7 +31,7 @@ pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatc
     batch(Kind::Queries, columns)
 }
 
-/// What has ended.
+/// Returns the rows of system.query_log: the statements that have ended.
 pub(super) fn query_log(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
     let ended = statements.ended(by);
     let all: Vec<_> = ended.iter().map(|ended| &ended.status).collect();

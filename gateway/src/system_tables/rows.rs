@@ -1,4 +1,4 @@
-//! Rows of the tables that the gateway knows by itself.
+//! Makes the rows of tables for which the gateway asks no other node.
 
 use std::iter::once;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::load::Loads;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Counts and sizes are shown as 64-bit integers.
+/// Converts a count or a size for a column of 64-bit integers.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -60,7 +60,8 @@ pub(super) fn batch(kind: Kind, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(kind.schema(), columns).map_err(DataFusionError::from)?)
 }
 
-/// This gateway, and all workers that have ever joined. `memory_reserved`: by the gateway's queries and loads, in bytes.
+/// Returns the rows of system.nodes: this gateway, and all workers that have ever joined.
+/// `memory_reserved` is the memory that the gateway's statements hold, in bytes.
 pub(super) fn nodes(cluster: &Cluster, memory_reserved: usize) -> Result<RecordBatch> {
     let workers = cluster.nodes();
     let reports = || workers.iter().map(|worker| worker.report.as_ref());
@@ -95,7 +96,7 @@ pub(super) fn nodes(cluster: &Cluster, memory_reserved: usize) -> Result<RecordB
     )
 }
 
-/// The tables that somebody with these rights is told of.
+/// Returns the tables that a user with these rights may see.
 fn seen<'a>(state: &'a State, rights: &'a Rights) -> impl Iterator<Item = &'a Arc<Table>> {
     let tables = state.tables();
     tables.filter(|table| rights.sees(table.name(), table.owner()))
@@ -166,7 +167,7 @@ pub(super) fn shards(state: &State, rights: &Rights) -> Result<RecordBatch> {
 
 pub(super) fn loads(loads: &Loads, state: &State, rights: &Rights) -> Result<RecordBatch> {
     let mut loads = loads.all();
-    // Of a table that is being created, only administrators are told.
+    // No user sees a table that is being created yet, so only administrators see the load into it.
     loads.retain(|load| rights.is_unrestricted() || state.is_seen_by(&load.table, rights));
     batch(
         Kind::Loads,

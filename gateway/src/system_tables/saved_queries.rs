@@ -1,4 +1,4 @@
-//! Rows of system.saved_queries.
+//! Makes the rows of system.saved_queries.
 
 use arrow::array::RecordBatch;
 use volary_catalog::access::Rights;
@@ -9,7 +9,8 @@ use super::access::times;
 use super::kind::Kind;
 use super::rows::{batch, optional_texts, texts};
 
-/// The saved queries that somebody with these rights may call or drop.
+/// Returns the rows of system.saved_queries: the saved queries that a user with these rights may
+/// see.
 pub(super) fn rows(catalog: &State, by: &Rights) -> Result<RecordBatch> {
     let queries = catalog.views().filter(|view| view.is_query());
     let all: Vec<_> = queries

@@ -1,4 +1,4 @@
-//! Rows of system.segments, which the workers know.
+//! Makes the rows of system.segments, for which the gateway asks the workers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ struct Row<'a> {
     table: &'a str,
     worker: WorkerId,
     segment: SegmentDescription,
-    /// Whether a query that starts now reads it: its write is committed.
+    /// Whether a query that starts now reads the segment, because its write is committed.
     visible: bool,
 }
 
-/// Asks every worker that holds a table. One that cannot be asked fails the query: without its rows, a table would look as if it
-/// had lost some.
+/// Asks every worker that holds a table for its segments. If one worker cannot be asked, the query
+/// fails: without the rows of that worker, a table would seem to have lost some.
 pub(super) async fn rows(
     state: &State,
     cluster: &Arc<Cluster>,
@@ -87,7 +87,8 @@ async fn segments_of(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList>
     })
 }
 
-/// What is listed of a worker's segments. What a failed write left is not: the worker is about to delete it.
+/// Returns the rows for a worker's segments. Segments of failed writes are left out, because the
+/// worker is about to delete them.
 fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<Item = Row<'_>> {
     let snapshot = state.snapshot();
     let aborted: BTreeSet<WriteId> = state.aborted_writes_of(worker).collect();
@@ -159,7 +160,7 @@ mod tests {
         catalog.abort_write(aborted).await.unwrap();
         let open = catalog.begin_write(&table).await.unwrap().take_over();
         let state = catalog.state();
-        // Opened after the statement took its state of the catalog.
+        // This write begins after the statement took its state of the catalog.
         let later = catalog.begin_write(&table).await.unwrap().take_over();
 
         let id = table.id().0;

@@ -1,8 +1,9 @@
-//! Rows on their way from the readers to the partitions.
+//! Queues rows on their way from the readers to the partitions.
 //!
-//! Readers wait when enough rows are queued. Every reader has rows for every partition, though: if one partition is not read, because
-//! an operator above wants rows of another one first, then that other one must get its rows all the same. So readers that have waited
-//! in vain for a while, while a partition has nothing to do, take more to be enough.
+//! Readers wait when enough rows are queued. However, every reader has rows for every partition,
+//! and an operator above may want the rows of one partition before it reads another one. The rows
+//! that are queued for the unread partition must not keep the other one from getting its rows. So
+//! readers that have waited in vain for a while raise their limit if a partition has nothing to do.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,14 +21,15 @@ use volary_node::batches::used_bytes;
 
 use super::steps::Steps;
 
-/// Queued bytes that are enough, of a query with much memory.
+/// If a query has much memory, readers wait when more than this many bytes are queued.
 const ENOUGH_BYTES: usize = 8 << 20;
-/// The part of a query's memory that is enough, of one with little.
+/// If a query has little memory, readers wait when the queued bytes exceed the query's memory
+/// divided by this number.
 const SHARE_OF_MEMORY: usize = 16;
-/// How long no rows are taken from a queue that somebody reads.
+/// How long a reader waits before it checks whether rows were taken from any queue.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Between some readers and some partitions.
+/// Connects some readers with some partitions.
 #[derive(Debug)]
 pub(super) struct Exchange {
     state: Mutex<State>,
@@ -39,19 +41,21 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 struct State {
     partitions: Vec<Partition>,
-    /// By step: rows of a later step are of no use before those of the one that is merged.
+    /// Queued bytes, by step. Rows of a later step are of no use before the rows of the step that
+    /// is merged.
     queued_bytes: BTreeMap<usize, usize>,
     enough_bytes: usize,
-    /// What is reserved whatever is queued: aggregates, which can spill, take what is left.
+    /// Bytes that stay reserved even if less is queued. Aggregates can spill, so they take what is
+    /// left.
     held_bytes: usize,
-    /// Counts batches that were taken from a queue.
+    /// Number of batches that were taken from a queue.
     taken: u64,
     reservation: MemoryReservation,
-    /// Readers that have said how much they have, and how much that is in all.
+    /// Number of readers that have said how many bytes they have. The sum is `total_bytes`.
     announced: usize,
     total_bytes: usize,
     steps: Option<Steps>,
-    /// By step, how many readers have sent all of it.
+    /// Number of readers that have sent all rows of a step, by step.
     ended: Vec<usize>,
     waiting_readers: Vec<Waker>,
     failed: Option<Arc<DataFusionError>>,
@@ -59,16 +63,17 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Partition {
-    /// By step, from `step` on.
+    /// The queues, by step. The first one belongs to the partition's `step`.
     queues: VecDeque<VecDeque<RecordBatch>>,
-    /// The one that is merged now.
+    /// The step that is merged now.
     step: usize,
     waker: Option<Waker>,
     is_gone: bool,
 }
 
 impl Exchange {
-    /// `rounds`: of the buckets; `memory`: bytes that the query may hold.
+    /// Creates an exchange. `rounds` is the number of rounds of the buckets. `memory` is the number
+    /// of bytes that the query may hold.
     pub(super) fn new(
         readers: usize,
         partitions: usize,
@@ -78,7 +83,7 @@ impl Exchange {
     ) -> Self {
         let partitions = (0..partitions).map(|_| Partition::default());
         let enough_bytes = ENOUGH_BYTES.min(memory / SHARE_OF_MEMORY);
-        // If even that is too much, rows are refused when they come.
+        // If the pool does not have this much, rows that do not fit are refused when they come.
         let _ = reservation.try_grow(enough_bytes * 2);
         Self {
             state: Mutex::new(State {
@@ -101,7 +106,8 @@ impl Exchange {
         }
     }
 
-    /// A reader says how many bytes its workers have, and learns in how many steps they are wanted when all have said so.
+    /// Says how many bytes a reader's workers have. Returns the steps in which the rows are wanted,
+    /// when all readers have said so.
     pub(super) async fn announce(&self, bytes: usize) -> Steps {
         {
             let mut state = self.state.lock();
@@ -124,12 +130,13 @@ impl Exchange {
         .await
     }
 
-    /// Rows of a step, for a partition.
+    /// Queues rows of a step for a partition.
     ///
     /// # Errors
-    /// If the query may not hold them.
+    /// Fails if the query may not hold the rows.
     pub(super) fn push(&self, partition: usize, step: usize, rows: RecordBatch) -> Result<()> {
-        // What they use: they share the buffers of the message that they came in, which others hold, too.
+        // The rows share the buffers of their message with other rows. Only the bytes that these
+        // rows use are counted.
         let bytes = used_bytes(&rows);
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -154,8 +161,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits until more rows of a step are of use: as long as enough of it, and of those before it, are queued. A reader that is ahead
-    /// must not keep those waiting that it waits for.
+    /// Waits until there is room for more rows of a step. There is none while enough rows of the
+    /// step, and of the steps before it, are queued. Later steps do not count: a reader that is
+    /// ahead must not block the readers that it waits for.
     pub(super) async fn room(&self, step: usize) {
         let mut more = 0;
         loop {
@@ -179,7 +187,7 @@ impl Exchange {
         }
     }
 
-    /// A reader has sent all of a step.
+    /// Notes that a reader has sent all rows of a step.
     pub(super) fn end_step(&self, step: usize) {
         let mut state = self.state.lock();
         state.ended[step] += 1;
@@ -188,17 +196,17 @@ impl Exchange {
         }
     }
 
-    /// A reader can go no further: the merge has failed.
+    /// Fails the merge, because a reader cannot go on.
     pub(super) fn fail(&self, error: DataFusionError) {
         let mut state = self.state.lock();
         state.failed.get_or_insert_with(|| Arc::new(error));
         state.wake_all();
     }
 
-    /// In how many steps the merge is done.
+    /// Returns the steps of the merge, when they are known.
     ///
     /// # Errors
-    /// Those of the readers.
+    /// The error of a reader that failed.
     pub(super) async fn steps(&self, partition: usize) -> Result<Steps> {
         poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -213,7 +221,8 @@ impl Exchange {
         .await
     }
 
-    /// The next rows of the step that a partition merges now; none if it has all of them, and is at the next step from now on.
+    /// Returns the next rows of the step that a partition merges now. Returns `None` if the
+    /// partition has got all rows of the step, and moves the partition to the next step.
     pub(super) fn poll_rows(
         &self,
         partition: usize,
@@ -238,7 +247,7 @@ impl Exchange {
         state.wait_for_rows(partition, cx)
     }
 
-    /// Nobody reads the partition any more.
+    /// Notes that nobody reads the partition any more, and drops its rows.
     pub(super) fn close(&self, partition: usize) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -255,7 +264,7 @@ impl Exchange {
 }
 
 impl Partition {
-    /// Whether it waits for rows of this step.
+    /// Returns whether the partition waits for rows of this step.
     fn is_starving(&self, step: usize) -> bool {
         !self.is_gone
             && self.step == step
@@ -265,7 +274,7 @@ impl Partition {
 }
 
 impl State {
-    /// Bytes of a step and of those before it.
+    /// Returns the queued bytes of a step and of the steps before it.
     fn queued_until(&self, step: usize) -> usize {
         self.queued_bytes
             .range(..=step)
@@ -382,7 +391,7 @@ mod tests {
         assert!(exchange.room(0).now_or_never().is_none());
         let (room, taken) = futures::join!(exchange.room(0), next(&exchange, 0));
         assert_eq!((room, taken), ((), Some(100)));
-        // The first partition has rows that nobody takes, the second one has none and is read.
+        // The first partition has rows that nobody takes. The second one has none, and is read.
         exchange.push(0, 0, rows(100)).unwrap();
         assert!(next(&exchange, 1).now_or_never().is_none());
         exchange.room(0).await;

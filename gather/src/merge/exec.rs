@@ -1,4 +1,4 @@
-//! The plan node.
+//! Defines the plan node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use volary_node::buckets::Buckets;
 
 use super::inputs::{Inputs, Read, Source, StepRows};
 
-/// Merges partial aggregates of many workers, one round of buckets at a time. It stands in the place of an aggregate above a gather,
-/// an `S`, and has the properties of that aggregate.
+/// Merges the partial aggregates of many workers, some rounds of buckets at a time. It takes the
+/// place of an aggregate above a gather, which is an `S`, and has the properties of that aggregate.
 #[derive(Debug)]
 pub struct BucketMergeExec<S> {
-    /// Merges the rows of a step; its input are [`StepRows`].
+    /// The aggregate that merges the rows of a step. Its input is [`StepRows`].
     aggregate: Arc<dyn ExecutionPlan>,
     inputs: Arc<Inputs<S>>,
     properties: Arc<PlanProperties>,
@@ -32,11 +32,12 @@ pub struct BucketMergeExec<S> {
 }
 
 impl<S: Source> BucketMergeExec<S> {
-    /// In the place of `aggregate`, one of partial results with as many partitions as `buckets` has. `gather` gives the aggregate's rows in the
-    /// order of their buckets.
+    /// Creates a merge in place of `aggregate`. `aggregate` merges partial results and has as many
+    /// partitions as `buckets`. `gather` returns the rows for the aggregate in the order of their
+    /// buckets.
     ///
     /// # Errors
-    /// If the aggregate cannot be rebuilt.
+    /// Fails if the aggregate cannot be rebuilt.
     pub fn try_new(
         aggregate: Arc<dyn ExecutionPlan>,
         gather: Arc<S>,
@@ -46,10 +47,11 @@ impl<S: Source> BucketMergeExec<S> {
         Self::over(aggregate, Inputs::new(gather, buckets), Some(properties))
     }
 
-    /// In the place of `aggregate` on a relay, whatever partitions that has.
+    /// Creates a merge in place of `aggregate` on a relay. `aggregate` may have any number of
+    /// partitions.
     ///
     /// # Errors
-    /// If the aggregate cannot be rebuilt.
+    /// Fails if the aggregate cannot be rebuilt.
     pub fn relaying(
         aggregate: Arc<dyn ExecutionPlan>,
         gather: Arc<dyn ExecutionPlan>,
@@ -58,12 +60,13 @@ impl<S: Source> BucketMergeExec<S> {
         Self::over(aggregate, Inputs::new(gather, buckets), None)
     }
 
-    /// The aggregate that merges a step.
+    /// Returns the aggregate that merges a step.
     pub fn aggregate(&self) -> &Arc<dyn ExecutionPlan> {
         &self.aggregate
     }
 
-    /// `properties`: those of the rebuilt aggregate, if none are given.
+    /// Creates a merge with these properties. If there are none, it has those of the rebuilt
+    /// aggregate.
     fn over(
         aggregate: Arc<dyn ExecutionPlan>,
         inputs: Inputs<S>,
@@ -165,7 +168,7 @@ impl<S: Source> ExecutionPlan for BucketMergeExec<S> {
             let count = exchange.steps(partition).await?.count();
             steps.add(count);
             let merged = stream::iter((0..count).map(Ok)).and_then(move |_| {
-                // The stream holds it as long as it is read.
+                // The stream holds `read` as long as somebody reads the stream.
                 let partition = Read::partition(&read);
                 futures::future::ready(aggregate.execute(partition, Arc::clone(&context)))
             });

@@ -1,4 +1,4 @@
-//! What a merge reads: the readers, from the first poll until nobody reads what they hand over.
+//! Runs the readers of a merge, from the first poll until nobody reads what they hand over.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,34 +22,34 @@ use super::exchange::Exchange;
 use super::reader::Reader;
 use crate::stream::WorkerStream;
 
-/// Rows that all readers coalesce for all partitions, at the most.
+/// Maximum number of rows that all readers together coalesce for all partitions.
 const COALESCED_ROWS: usize = 1 << 18;
-/// Rows that are handed over at a time.
+/// Minimum number of rows that are handed over at a time.
 const MIN_ROWS: usize = 64;
 const MAX_ROWS: usize = 8192;
 
-/// A plan node whose workers a merge reads one by one.
+/// A plan node with workers that a merge reads one by one.
 pub trait Source: ExecutionPlan {
-    /// The streams of the workers of a partition, which open when they are polled.
+    /// Returns the streams of a partition's workers. A stream opens when it is polled.
     ///
     /// # Errors
-    /// `INTERNAL` if the task is none of a query.
+    /// `INTERNAL` if the task does not belong to a query, or if the workers are not known.
     fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>>;
 
-    /// Bytes that the merge may hold.
+    /// Returns the number of bytes that the merge may hold.
     ///
     /// # Errors
-    /// `INTERNAL` if the task is none of a query.
+    /// `INTERNAL` if the task does not belong to a query.
     fn memory(&self, task: &TaskContext) -> Result<usize>;
 }
 
-/// The gather, and its readers.
+/// The gather below a merge, and its readers.
 #[derive(Debug)]
 pub(super) struct Inputs<S> {
     pub(super) gather: Arc<dyn ExecutionPlan>,
     pub(super) buckets: Buckets,
     reading: Mutex<Reading>,
-    /// What the gather is.
+    /// Marks the type of the gather.
     source: PhantomData<fn() -> S>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Inputs<S> {
 struct Reading {
     exchange: Option<Arc<Exchange>>,
     readers: Vec<SpawnedTask<()>>,
-    /// Partitions that are not read any more.
+    /// The partitions that nobody reads any more.
     closed: Vec<usize>,
 }
 
@@ -71,11 +71,11 @@ impl<S: Source> Inputs<S> {
         }
     }
 
-    /// Starts the readers with the first partition that is polled, and not before: a join above may know by then which rows it looks
-    /// for.
+    /// Returns the exchange, and starts the readers if this is the first partition that is polled.
+    /// They are not started before that: a join above may know by then which rows it looks for.
     ///
     /// # Errors
-    /// `INTERNAL` if the task is none of a query.
+    /// `INTERNAL` if the task does not belong to a query.
     pub(super) fn exchange(&self, context: &Arc<TaskContext>) -> Result<Arc<Exchange>> {
         let mut reading = self.reading.lock();
         if let Some(exchange) = &reading.exchange {
@@ -111,7 +111,8 @@ impl<S: Source> Inputs<S> {
         Ok(exchange)
     }
 
-    /// Nobody reads a partition any more. When that holds of all of them, the readers end, and with them the workers' streams.
+    /// Notes that nobody reads a partition any more. When nobody reads any partition, the readers
+    /// end, and with them the workers' streams.
     fn close(&self, partition: usize) {
         let mut reading = self.reading.lock();
         if let Some(exchange) = &reading.exchange {
@@ -124,7 +125,7 @@ impl<S: Source> Inputs<S> {
     }
 }
 
-/// A partition that is read, or will be, until it is dropped.
+/// Keeps a partition open: somebody reads it, or will read it, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Read<S: Source> {
     pub(super) inputs: Arc<Inputs<S>>,
@@ -132,7 +133,7 @@ pub(super) struct Read<S: Source> {
 }
 
 impl<S: Source> Read<S> {
-    /// Which one it is.
+    /// Returns the number of the partition.
     pub(super) fn partition(&self) -> usize {
         self.partition
     }
@@ -144,7 +145,7 @@ impl<S: Source> Drop for Read<S> {
     }
 }
 
-/// The rows of a partition in the step that it merges now: what its aggregate reads.
+/// The rows of a partition in the step that is merged now. The partition's aggregate reads them.
 #[derive(Debug)]
 pub(super) struct StepRows<S> {
     pub(super) inputs: Arc<Inputs<S>>,

@@ -1,23 +1,25 @@
-//! Merging the partial results of many workers, one round of hash buckets at a time.
+//! Merges the partial results of many workers, some rounds of hash buckets at a time.
 //!
-//! Partial aggregates of many groups from many workers do not fit into a gateway all at once. Workers therefore send them by
-//! ascending bucket ([`volary_node::buckets`]). A few [`reader`]s, each with an equal part of the workers, hand the rows of a
-//! step, which is some rounds, to the partitions ([`exchange`]); a partition ([`exec::BucketMergeExec`]) merges the step's groups, emits them and frees
-//! them before the next step. How many steps there are is decided when all workers have said how much they have ([`steps`]): little
-//! is merged in one.
+//! The partial aggregates of many groups from many workers do not fit into a gateway all at once.
+//! Therefore workers send them by ascending bucket ([`volary_node::buckets`]). A merge is done in
+//! steps, and each step covers some rounds of buckets. A few [`reader`]s, each with an equal part
+//! of the workers, hand the rows of a step to the partitions ([`exchange`]). A partition
+//! ([`exec::BucketMergeExec`]) merges the groups of the step, emits them, and frees them before the
+//! next step. The number of steps is decided when all workers have said how much they have
+//! ([`steps`]). If they have little, it is merged in one step.
 //!
-//! The partitions are those that DataFusion's repartitioning would have made, so that the plan above stays as it was planned; the
-//! hashing is the workers' work.
+//! The partitions are those that DataFusion's repartitioning would have made, so that the plan
+//! above stays as it was planned. The workers do the hashing.
 
-/// Rows on their way from the readers to the partitions.
+/// Queues rows on their way from the readers to the partitions.
 mod exchange;
-/// The plan node.
+/// Defines the plan node.
 mod exec;
-/// What a merge reads.
+/// Starts the readers of a merge, and ends them when nobody reads their rows any more.
 mod inputs;
-/// Rows of workers, read step by step.
+/// Reads the rows of workers step by step.
 mod reader;
-/// In how many steps a merge is done.
+/// Decides in how many steps a merge is done.
 mod steps;
 
 pub use exec::BucketMergeExec;

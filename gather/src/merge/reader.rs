@@ -1,4 +1,4 @@
-//! Rows of workers, read step by step.
+//! Reads the rows of workers step by step.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub(super) struct Reader {
     sources: Vec<Source>,
     buckets: Buckets,
     exchange: Arc<Exchange>,
-    /// By partition: pieces are small where there are many workers.
+    /// One coalescer per partition. It is needed because pieces are small if there are many
+    /// workers.
     coalescers: Vec<BatchCoalescer>,
 }
 
@@ -30,13 +31,13 @@ struct Source {
     messages: WorkerStream,
     rows: Option<Pieces>,
     total_bytes: usize,
-    /// Of the messages so far; none if there were none.
+    /// Number of rounds of the messages so far. `None` before the first message.
     rounds: Option<usize>,
-    /// Rows of smaller buckets have come.
+    /// Bucket of the last rows. All rows of smaller buckets have come.
     last_bucket: usize,
 }
 
-/// The rest of a message.
+/// The rows of a message that were not handed over yet.
 struct Pieces {
     batch: RecordBatch,
     pieces: std::vec::IntoIter<Piece>,
@@ -45,16 +46,17 @@ struct Pieces {
     rounds: usize,
 }
 
-/// Where a source is after it has handed over its rows of a step.
+/// State of a source after it has handed over its rows of a step.
 enum After {
-    /// It has more to read.
+    /// The source must read its next message.
     Message(Source),
-    /// Its next rows are of a later step.
+    /// The next rows of the source belong to a later step.
     Step(Source),
 }
 
 impl Reader {
-    /// Of workers that send `schema` in the order of `buckets`. `batch_rows`: rows that are handed over at a time.
+    /// Creates a reader of workers that send rows with `schema` in the order of `buckets`. It hands
+    /// over `batch_rows` rows at a time.
     pub(super) fn new(
         workers: Vec<WorkerStream>,
         buckets: Buckets,
@@ -72,7 +74,7 @@ impl Reader {
         }
     }
 
-    /// Hands over all rows; an error ends the merge.
+    /// Hands over all rows. An error ends the merge.
     pub(super) async fn run(mut self) {
         let unfinished = Unfinished(Some(Arc::clone(&self.exchange)));
         if let Err(error) = self.read().await {
@@ -106,7 +108,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the sources until they have no more rows of a step; gives those that have more.
+    /// Reads the sources until they have no more rows of a step. Returns the sources that have rows
+    /// of later steps.
     async fn read_step(
         &mut self,
         step: usize,
@@ -127,7 +130,7 @@ impl Reader {
             if reading.is_empty() {
                 return Ok(later);
             }
-            // Those that have sent more wait in their windows, and on the workers.
+            // Meanwhile, further messages wait in the windows of their streams, and on the workers.
             self.exchange.room(step).await;
             let Some(source) = reading.next().await else {
                 return Ok(later);
@@ -147,7 +150,8 @@ impl Reader {
             return Ok(After::Message(source));
         };
         if rows.rounds == 1 && steps.count() > 1 {
-            // Others have so much more that these few must be divided, too.
+            // This worker had few rows, and sent them in one round. Other workers have so much more
+            // that these rows must be divided into rounds, too.
             match Pieces::new(self.buckets.divide(&rows.batch)?, self.buckets.rounds()) {
                 Some(divided) => rows = divided,
                 None => return Ok(After::Message(source)),
@@ -183,7 +187,7 @@ impl Reader {
     }
 }
 
-/// A reader that panics fails the merge: others would wait for it.
+/// Fails the merge if the reader panics. Otherwise, others would wait for the reader.
 struct Unfinished(Option<Arc<Exchange>>);
 
 impl Unfinished {
@@ -212,7 +216,7 @@ impl Source {
         }
     }
 
-    /// With the next message's rows; `None` if there are no more.
+    /// Reads the next message with rows. Returns `None` if there is none.
     async fn read(mut self, buckets: &Buckets) -> Result<Option<Self>> {
         while self.rows.is_none() {
             let Some(message) = self.messages.next().await.transpose()? else {
@@ -227,7 +231,8 @@ impl Source {
         Ok(Some(self))
     }
 
-    /// What a message holds. It comes from the network: that it is in order is checked.
+    /// Returns the pieces of a message. The outline comes from the network, so its order is
+    /// checked.
     fn pieces_of(
         &mut self,
         outline: &RowsByBucket,
@@ -237,7 +242,7 @@ impl Source {
         let rounds = outline.rounds as usize;
         let are_known = match self.rounds.replace(rounds) {
             None => rounds == 1 || rounds == buckets.rounds(),
-            // Rows in one round are one message.
+            // A worker sends rows in one round as one message, so no second message may follow.
             Some(before) => rounds == before && rounds > 1,
         };
         if !are_known || outline.buckets.len() != outline.rows.len() {
@@ -268,7 +273,7 @@ impl Source {
 }
 
 impl Pieces {
-    /// `None` if there are no rows.
+    /// Returns `None` if there are no rows.
     fn new(divided: Divided, rounds: usize) -> Option<Self> {
         let mut pieces = divided.pieces.into_iter();
         Some(Self {

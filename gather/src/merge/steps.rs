@@ -1,14 +1,14 @@
-//! In how many steps a merge is done.
+//! Decides in how many steps a merge is done.
 
 use std::ops::RangeInclusive;
 
-/// Bytes of partial results that are merged at a time. Their hash tables take about as much again, and small ones stay in the
-/// processor's caches.
+/// Minimum and maximum of the bytes of partial results that are merged at a time. Their hash tables
+/// take about as many bytes again. Small tables stay in the processor's caches.
 const STEP_BYTES: RangeInclusive<usize> = (1 << 20)..=(4 << 20);
-/// The part of a query's memory that a step's partial results may take.
+/// The partial results of a step may take the query's memory divided by this number.
 const SHARE_OF_MEMORY: usize = 8;
 
-/// The steps of a merge: each covers some rounds of buckets.
+/// The steps of a merge. Each of them covers some rounds of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Steps {
     rounds: usize,
@@ -16,7 +16,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// For partial results of `total_bytes` in all, of a query that may hold `memory` bytes.
+    /// Computes the steps for partial results of `total_bytes` in all. The query may hold `memory`
+    /// bytes.
     pub(super) fn new(rounds: usize, total_bytes: usize, memory: usize) -> Self {
         let bytes = (memory / SHARE_OF_MEMORY).clamp(*STEP_BYTES.start(), *STEP_BYTES.end());
         Self {
@@ -25,12 +26,12 @@ impl Steps {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of steps.
     pub(super) fn count(self) -> usize {
         self.count
     }
 
-    /// The first round that is not part of a step.
+    /// Returns the first round after a step.
     pub(super) fn end(self, step: usize) -> usize {
         (step + 1) * self.rounds / self.count
     }

@@ -1,4 +1,4 @@
-//! The mapping of values.
+//! Converts values to the types that clients read.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use arrow::datatypes::{BinaryType, ByteArrayType, ByteViewType, DataType, Fields
 use arrow::error::ArrowError;
 use uuid::Uuid;
 
-/// Characters of a UUID as text.
+/// Number of characters of a UUID as text.
 const UUID_TEXT_BYTES: usize = 36;
 
-/// The values of `array` in the type that the mapping of types made of its own.
+/// Converts `array` to `target`, the type that the mapping of types has chosen for the array's own
+/// type.
 pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == target {
         return Ok(array.clone());
@@ -85,13 +86,14 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         (DataType::BinaryView, DataType::Binary) => {
             bytes_of::<_, BinaryType>(array.as_binary_view())
         }
-        // The mapping of types makes text only of the bytes of a UUID.
+        // The mapping of types turns 16 bytes into text only if they are a UUID.
         (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
         _ => plain_cast(array, target),
     }
 }
 
-/// The bytes that views stand for. arrow's own cast panics where they are more than offsets can say.
+/// Copies the bytes that the views point to. arrow's own cast panics if there are more bytes than
+/// `i32` offsets can address.
 fn bytes_of<V, B>(views: &GenericByteViewArray<V>) -> Result<ArrayRef, ArrowError>
 where
     V: ByteViewType,
@@ -119,7 +121,7 @@ fn convert_struct(array: &StructArray, fields: &Fields) -> Result<StructArray, A
     StructArray::try_new_with_length(fields.clone(), columns, array.nulls().cloned(), array.len())
 }
 
-/// A value that does not fit is an error, not NULL.
+/// Casts an array. A value that does not fit is an error, not NULL.
 fn plain_cast(array: &dyn Array, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let options = CastOptions {
         safe: false,
@@ -161,7 +163,8 @@ mod tests {
     #[test]
     fn more_bytes_than_offsets_can_say_are_an_error() {
         let mebibyte = Buffer::from(vec![7_u8; 1 << 20]);
-        // A view: its length, four bytes of its value, and in which buffer they begin where.
+        // A view holds its length, the first four bytes of its value, and the buffer and the offset
+        // at which the value begins.
         let view = (1_u128 << 20) | (0x0707_0707 << 32);
         let views = ScalarBuffer::from(vec![view; 2_048]);
         let array = BinaryViewArray::try_new(views, vec![mebibyte], None).unwrap();

@@ -1,4 +1,4 @@
-//! The size of batches on the wire, and their cut into messages.
+//! Computes the size of batches on the wire, and cuts them into messages.
 
 use std::sync::Arc;
 
@@ -6,13 +6,15 @@ use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch, Recor
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::DataType;
 
-/// Bytes of a view: length, prefix, buffer and offset.
+/// Size of a view in bytes: length, prefix, buffer and offset.
 const VIEW_BYTES: usize = 16;
 
-/// Cuts a batch into pieces of at most `max_bytes` each; a row that is larger by itself is one piece.
+/// Cuts a batch into pieces of at most `max_bytes` each. A single row that is larger becomes a
+/// piece of its own.
 ///
-/// arrow-flight's own cut goes by the average row and by the memory of whole buffers, also where a slice uses little of
-/// them: one long text then makes a message that clients refuse (ADBC takes 16 MiB, gRPC clients by default 4 MiB).
+/// arrow-flight's own cut divides by the average size of a row. It also counts the memory of whole
+/// buffers, even where a slice uses little of them. A single long text then makes a message that
+/// clients refuse (ADBC accepts 16 MiB, gRPC clients accept 4 MiB by default).
 pub(super) fn split(batch: RecordBatch, max_bytes: usize) -> Vec<RecordBatch> {
     let mut pieces = Vec::with_capacity(1);
     let mut left = vec![batch];
@@ -29,7 +31,7 @@ pub(super) fn split(batch: RecordBatch, max_bytes: usize) -> Vec<RecordBatch> {
     pieces
 }
 
-/// The bytes that a batch's message has, without its header.
+/// Returns the number of bytes of a batch's message, without its header.
 fn batch_bytes(batch: &RecordBatch) -> usize {
     batch
         .columns()
@@ -40,7 +42,7 @@ fn batch_bytes(batch: &RecordBatch) -> usize {
 
 fn array_bytes(array: &dyn Array) -> usize {
     let rows = array.len();
-    // Without a NULL the bitmap is not sent.
+    // The validity bitmap is not sent if there is no NULL.
     let validity = if array.null_count() > 0 {
         rows.div_ceil(8)
     } else {
@@ -54,7 +56,7 @@ fn array_bytes(array: &dyn Array) -> usize {
         DataType::LargeUtf8 => offsets_bytes(array.as_string::<i64>().offsets()),
         DataType::Binary => offsets_bytes(array.as_binary::<i32>().offsets()),
         DataType::LargeBinary => offsets_bytes(array.as_binary::<i64>().offsets()),
-        // A view's buffers are sent whole.
+        // The buffers of views are sent whole.
         DataType::Utf8View => {
             rows * VIEW_BYTES + buffers_bytes(array.as_string_view().data_buffers())
         }
@@ -82,7 +84,8 @@ fn array_bytes(array: &dyn Array) -> usize {
             .sum(),
         other => match other.primitive_width() {
             Some(width) => rows * width,
-            // Unions, run ends, list views: rare, and never below what is sent.
+            // Unions, run-end arrays and list views are rare. This size is never less than what is
+            // sent.
             None => array.get_array_memory_size(),
         },
     };
@@ -108,7 +111,8 @@ fn buffers_bytes(buffers: &[arrow::buffer::Buffer]) -> usize {
     buffers.iter().map(|buffer| buffer.len()).sum()
 }
 
-/// A slice of views drags the buffers of all rows along: only its own bytes are copied.
+/// Copies only the bytes that the rows of the batch use. A slice of views would otherwise keep the
+/// buffers of all rows.
 fn compact(batch: &RecordBatch) -> RecordBatch {
     let columns: Vec<ArrayRef> = batch
         .columns()
@@ -120,7 +124,7 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
         })
         .collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    // The same types and lengths: it cannot fail.
+    // Types and lengths stay the same, so this cannot fail.
     RecordBatch::try_new_with_options(batch.schema(), columns, &options)
         .unwrap_or_else(|_| batch.clone())
 }

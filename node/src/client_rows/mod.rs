@@ -1,12 +1,15 @@
-//! Rows as clients are sent them, by a gateway or by a worker: in the types that were announced, in messages that clients take.
+//! Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
+//! messages that clients accept.
 //!
-//! The schema goes out at once, before the first row is there: clients that open several streams one after another wait
-//! for it, and load balancers close what is silent. Batches are converted, joined to about a mebibyte, and cut where a message would be
-//! too large. They are converted first, as views are copied then anyway: joined, or cut, they would be copied once before.
+//! The schema is sent at once, before the first row is available. Clients that open several streams
+//! one after another wait for it, and load balancers close silent connections. Batches are
+//! converted, then joined to about one mebibyte, then cut where a message would be too large. The
+//! conversion comes first because it copies views anyway: joining or cutting first would copy them
+//! twice.
 
-/// Values in the types that clients read.
+/// Converts values to the types that clients read.
 mod convert;
-/// Batches in pieces that are not too large.
+/// Cuts batches into pieces that are not too large.
 mod cut;
 
 use std::sync::Arc;
@@ -27,19 +30,22 @@ use crate::batches::{CoalesceBytes, used_bytes};
 use crate::memory::outgoing;
 use cut::split;
 
-/// Bytes of a batch that are aimed at, where there is memory for it.
+/// Target size of a batch in bytes, if there is memory for it.
 pub const CLIENT_BATCH_BYTES: usize = 1024 * 1024;
 
-/// The largest message, unless a single row is larger: gRPC clients take 4 MiB unless they are told otherwise.
+/// Size of the largest message in bytes, unless a single row is larger. gRPC clients accept 4 MiB
+/// by default.
 const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 
-/// Bytes of values in a column of the announced types. What cannot be converted, and is smaller, is not too large.
+/// Largest number of bytes that the offsets of a column of the announced types can address. If a
+/// batch is smaller and cannot be converted, its size is not the reason.
 const MOST_OFFSETS_SAY: usize = i32::MAX as usize;
 
-/// Messages to a client.
+/// Stream of messages to a client.
 pub type ClientMessages = BoxStream<'static, Result<FlightData, Status>>;
 
-/// Rows converted to the schema that was announced, and joined to batches of about `batch_bytes`, in pieces that clients take.
+/// Converts rows to the announced schema, joins them to batches of about `batch_bytes`, and cuts
+/// them into pieces that clients accept.
 pub fn client_rows<S>(
     rows: S,
     announced: SchemaRef,
@@ -58,24 +64,26 @@ where
         .try_flatten()
 }
 
-/// The messages of rows that [`client_rows`] made for this schema. The first one is the schema.
+/// Encodes rows that [`client_rows`] made for this schema as messages. The first message is the
+/// schema.
 pub fn client_messages(
     announced: SchemaRef,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
 ) -> ClientMessages {
     FlightDataEncoderBuilder::new()
         .with_schema(announced)
-        // The batches are cut already, by a better measure.
+        // `client_rows` has already cut the batches by a better measure.
         .with_max_flight_data_size(usize::MAX)
         .build(rows.map_err(|error| FlightError::from(Status::from(error))))
         .map_err(|error| Status::from(Error::from(error)))
         .boxed()
 }
 
-/// The message that begins a stream of rows with this schema: what [`client_messages`] sends first.
+/// Returns the message that begins a stream of rows with this schema, which is the one that
+/// [`client_messages`] sends first.
 ///
 /// # Errors
-/// `INTERNAL` if there is none.
+/// `INTERNAL` if there is no such message.
 pub fn schema_message(schema: SchemaRef) -> Result<FlightData> {
     let mut messages = client_messages(schema, stream::empty());
     let first = messages.next().now_or_never().flatten();
@@ -84,10 +92,10 @@ pub fn schema_message(schema: SchemaRef) -> Result<FlightData> {
         .map_err(Error::from)
 }
 
-/// One message with all rows of a batch without dictionaries, in its own types.
+/// Encodes all rows of a batch without dictionaries as one message, in the batch's own types.
 ///
 /// # Errors
-/// If they cannot be encoded.
+/// Fails if the rows cannot be encoded.
 pub fn row_message(batch: &RecordBatch) -> Result<FlightData> {
     let (_, encoded) = IpcDataGenerator::default()
         .encode(
@@ -100,17 +108,18 @@ pub fn row_message(batch: &RecordBatch) -> Result<FlightData> {
     Ok(encoded.into())
 }
 
-/// Rows that are there already, in their own types.
+/// Encodes rows that are already in memory as messages, in the batch's own types.
 pub fn batch_messages(batch: RecordBatch) -> ClientMessages {
     let schema = batch.schema();
     client_messages(schema, stream::iter(split(batch, MESSAGE_BYTES)).map(Ok))
 }
 
-/// The rows of `batch` in the types of `announced`, which are a client's for those of the batch. Nullability, names and metadata become
-/// those of `announced` also where the plan's own differ.
+/// Converts the rows of `batch` to the types of `announced`, which are the client's types for those
+/// of the batch. Nullability, names and metadata are those of `announced`, even if the plan's own
+/// differ.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a value that does not fit: more than 2 GiB of text in one batch.
+/// `INVALID_ARGUMENT` for a value that does not fit, such as more than 2 GiB of text in one batch.
 pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBatch> {
     if batch.num_columns() != announced.fields().len() {
         return Err(Error::internal(format!(
@@ -134,9 +143,10 @@ pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBat
     })
 }
 
-/// The rows of a batch, converted; in parts where they are too large for a batch of the announced types.
+/// Iterator over the converted rows of a batch. It divides the batch if its rows do not fit into
+/// one batch of the announced types.
 struct Parts {
-    /// Those that are to be converted, the next one last.
+    /// The parts that are not converted yet. The next one is the last element.
     left: Vec<RecordBatch>,
     announced: SchemaRef,
 }

@@ -1,7 +1,8 @@
-//! A memory pool that knows whose work holds how much.
+//! Counts how much memory each work holds of a shared memory pool.
 //!
-//! Fragments of a worker share a pool, and the settings that operators run with, so that nothing is made anew
-//! for each. Whose an operator is, the thread knows that starts it.
+//! The fragments of a worker share a pool and the settings of their operators, so that nothing is
+//! created again for each fragment. The thread that starts an operator knows the work of the
+//! operator.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::runtimes::turns::{self, Taken};
 
-/// The pool within, which notes what the operators of each work hold.
+/// Wraps a memory pool and records what the operators of each work hold.
 #[derive(Debug)]
 pub(super) struct Attributed<P> {
     within: P,

@@ -1,4 +1,4 @@
-//! Large batches on their way to somebody else.
+//! Reserves memory for large batches on their way to a client or another node.
 
 use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
@@ -7,13 +7,14 @@ use futures::{Stream, StreamExt};
 use super::process::ProcessMemory;
 use crate::batches::used_bytes;
 
-/// A batch is converted, its message is written, and its frames are: each is a copy.
+/// Number of copies of a batch: the converted batch, its message, and the frames of the message.
 const COPIES: usize = 3;
-/// Batches are no larger, unless their values are: they go on their way, whatever the process has.
+/// Size in bytes up to which batches are sent whatever memory the process has. Batches are larger
+/// only if single values are large.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The batches, of which copies are made until the next one is asked for. Large ones end the stream with `ResourcesExhausted` if the
-/// process has no memory for that.
+/// Wraps a stream of batches that are copied before the next batch is asked for. A large batch ends
+/// the stream with `ResourcesExhausted` if the process has no memory for its copies.
 pub fn outgoing<S>(
     batches: S,
 ) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin
@@ -24,7 +25,8 @@ where
     batches.map(move |batch| {
         drop(being_made.take());
         let batch = batch?;
-        // The memory that is held is soon known, and bounds what the rows use: few batches are looked at more closely.
+        // The memory that a batch holds is quickly computed, and is at least what its rows use. So
+        // few batches are checked more closely.
         if batch.get_array_memory_size() <= LARGE_BYTES {
             return Ok(batch);
         }

@@ -1,10 +1,12 @@
-//! A limit for each query, below that of all queries of the node.
+//! Gives each query a limit below the limit of all queries of the node.
 //!
-//! With one limit for all, one query takes what the others need. Here each query divides its own memory among its operators that
-//! spill, as DataFusion's fair pool does, and takes it from the node's as it comes.
+//! With a single limit for all, one query could take the memory that the others need. Here each
+//! query divides its own memory among its spilling operators, as DataFusion's fair pool does. It
+//! takes this memory from the node's memory when it needs it.
 //!
-//! That pool lets a query exceed its limit for a while: an operator that starts gets its share at once, and those that had more keep
-//! it until they spill. What is above the limit is not taken from the node's memory, or a query that is alone would fail.
+//! The fair pool lets a query exceed its limit for a while. An operator that starts gets its share
+//! at once, and operators that had more keep it until they spill. The memory above the limit is not
+//! taken from the node's memory: otherwise a query that runs alone could fail.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,17 +23,17 @@ use super::NAMED_CONSUMERS;
 use super::within_process::WithinProcess;
 use crate::size::MemorySize;
 
-/// A limit of memory, and who set it.
+/// A limit on memory, and the setting that sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// In bytes.
+    /// The limit in bytes.
     pub bytes: usize,
-    /// The setting that says so.
+    /// Name of the setting that sets the limit.
     pub setting: &'static str,
 }
 
 impl Limit {
-    /// The lower of the two; this one if they are equal.
+    /// Returns the lower one of two limits, or `self` if they are equal.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         if other.bytes < self.bytes {
@@ -57,7 +59,8 @@ pub struct PerQuery {
 }
 
 impl PerQuery {
-    /// `env` is the node's environment, whose own memory pool is not used. `limit` is that of all queries together.
+    /// Creates the memory. `env` is the node's environment, whose own memory pool is not used.
+    /// `limit` is the limit of all queries together.
     pub fn new(env: Arc<RuntimeEnv>, limit: Limit) -> Self {
         let node = NodeMemory {
             limit,
@@ -69,7 +72,8 @@ impl PerQuery {
         }
     }
 
-    /// The node's environment for one query. What the query holds returns to the node as its operators end.
+    /// Returns the node's environment for one query. When the query's operators end, what they hold
+    /// returns to the node.
     pub fn env(&self, limit: Limit) -> Arc<RuntimeEnv> {
         let query = QueryPool {
             limit,
@@ -84,7 +88,8 @@ impl PerQuery {
     }
 }
 
-/// What all queries hold together, first come, first served.
+/// The memory that all queries hold together. Queries take from it on a first-come, first-served
+/// basis.
 #[derive(Debug)]
 struct NodeMemory {
     limit: Limit,
@@ -92,7 +97,7 @@ struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// Returns what is free, if that is too little.
+    /// Takes this many bytes. If there are fewer, takes none and returns the number of free bytes.
     fn try_take(&self, bytes: usize) -> Result<(), usize> {
         let mut taken = self.taken.load(Ordering::Relaxed);
         loop {
@@ -118,13 +123,14 @@ impl NodeMemory {
 struct QueryPool {
     limit: Limit,
     fair: FairSpillPool,
-    /// By all operators.
+    /// Bytes that all operators of the query hold.
     held: Mutex<usize>,
     node: Arc<NodeMemory>,
 }
 
 impl QueryPool {
-    /// What is taken from the node's memory by a query that holds so much.
+    /// Returns the bytes that a query takes from the node's memory if its operators hold `held`
+    /// bytes.
     fn share(&self, held: usize) -> usize {
         held.min(self.limit.bytes)
     }
@@ -190,7 +196,7 @@ impl MemoryPool for QueryPool {
         }
     }
 
-    /// By this query.
+    /// Returns the bytes that this query holds.
     fn reserved(&self) -> usize {
         *self.held.lock()
     }
@@ -255,7 +261,7 @@ mod tests {
         join.try_grow(60).unwrap();
         let said = refused(&join, 1);
         assert!(said.contains("may hold 60 B (query.memory)"), "{said}");
-        // What is the largest is named.
+        // The error names the largest consumer.
         assert!(
             said.contains("Join#") && said.contains("consumed 60"),
             "{said}"
@@ -269,7 +275,7 @@ mod tests {
         assert_eq!((pools[0].reserved(), pools[1].reserved()), (60, 40));
         assert_eq!(taken(&memory), 100);
         drop(join);
-        // What was refused by the node is not held by the query either.
+        // The bytes that the node has refused are not held by the query either.
         other.try_grow(20).unwrap();
         refused(&other, 1);
         assert_eq!((pools[0].reserved(), pools[1].reserved()), (0, 60));
@@ -282,7 +288,7 @@ mod tests {
         let memory = memory();
         let (pool, another) = (pool(&memory), pool(&memory));
         let (first, second) = (spilling("Sort[0]", &pool), spilling("Sort[1]", &pool));
-        // Those of another query do not count.
+        // The operators of another query do not count.
         let _others = [spilling("Sort", &another), spilling("Sort", &another)];
         first.try_grow(30).unwrap();
         refused(&first, 1);

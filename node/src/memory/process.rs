@@ -1,8 +1,9 @@
-//! What the whole process has in memory, beside what operators say that they hold.
+//! Measures the memory of the whole process, beyond the memory that operators report.
 //!
-//! DataFusion's memory pool counts what operators say, and much says nothing: values that functions make, rows on their way to a
-//! client, plans. A process that has more memory than its machine is ended, with all statements. So it is looked at what
-//! the system says that the process has, before more is taken.
+//! DataFusion's memory pool counts what operators report. But much memory is not reported: values
+//! that functions make, rows on their way to a client, and plans. The operating system ends a
+//! process that needs more memory than its machine has, and all statements with it. So the memory
+//! of the process, as the system reports it, is checked before more memory is taken.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,11 +16,13 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use crate::size::MemorySize;
 
-/// What a process may have beyond what its operators hold, of each node: a fifth of that, and no less than this.
+/// The least memory that a process may have for each node beyond the limit of the node's operators.
+/// If a fifth of that limit is more, it is used instead.
 const LEAST_BESIDE: usize = 512 << 20;
-/// What is no larger is made without a look at what the process has: that takes some microseconds.
+/// Size up to which a value is made without checking the memory of the process, because the check
+/// takes some microseconds.
 const SMALL_BYTES: usize = 1 << 20;
-/// The system is asked no more often.
+/// Shortest time between two questions to the system.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
 static THIS_PROCESS: LazyLock<Arc<ProcessMemory>> = LazyLock::new(|| {
@@ -34,18 +37,18 @@ static THIS_PROCESS: LazyLock<Arc<ProcessMemory>> = LazyLock::new(|| {
     })
 });
 
-/// The memory of a process, which all of its nodes share.
+/// The memory of a process, which all nodes of the process share.
 pub struct ProcessMemory {
-    /// In bytes, for all nodes together.
+    /// Allowed memory of all nodes together, in bytes.
     allowed: AtomicUsize,
-    /// Large values that are being made, and are only partly there.
+    /// Bytes of large values that are being made and are only partly allocated.
     being_made: AtomicUsize,
-    /// What the system said when it was last asked.
+    /// Memory of the process when the system was last asked, in bytes.
     used: AtomicUsize,
     started: Instant,
-    /// When that was, in microseconds after the start.
+    /// Time of that question, in microseconds after `started`.
     asked_at: AtomicU64,
-    /// How long that is new enough.
+    /// Time for which the answer is new enough.
     fresh_for: Duration,
     probe: Mutex<Box<dyn FnMut() -> usize + Send>>,
 }
@@ -59,17 +62,18 @@ impl fmt::Debug for ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// The memory of this process.
+    /// Returns the memory of this process.
     pub fn this() -> &'static Arc<Self> {
         &THIS_PROCESS
     }
 
-    /// Asks the allocator how much the process has. What the system says has what was freed and not yet given back, which is of no harm.
+    /// Asks the allocator for the memory of the process instead of the system. The system's number
+    /// includes memory that was freed but not returned yet, and such memory does no harm.
     pub fn ask_instead_of_the_system(&self, allocator: impl FnMut() -> usize + Send + 'static) {
         *self.probe.lock() = Box::new(allocator);
     }
 
-    /// Adds a node whose operators may hold so much.
+    /// Adds a node whose operators may hold `limit_bytes`.
     pub(super) fn allow(self: &Arc<Self>, limit_bytes: usize) -> Allowance {
         let bytes = limit_bytes.saturating_add(LEAST_BESIDE.max(limit_bytes / 5));
         self.allowed.fetch_add(bytes, Ordering::Relaxed);
@@ -79,25 +83,28 @@ impl ProcessMemory {
         }
     }
 
-    /// What the process has, or had a moment ago, in bytes.
+    /// Returns the memory of the process now or a moment ago, in bytes.
     pub fn in_use(&self) -> usize {
         self.used()
     }
 
-    /// What its nodes may have together, in bytes.
+    /// Returns the memory that the nodes of the process may have together, in bytes.
     pub fn allowed(&self) -> usize {
         self.allowed.load(Ordering::Relaxed)
     }
 
-    /// What is wrong if the process has more than its nodes may have, now or a moment ago.
+    /// Returns the excess if the process has, or had a moment ago, more memory than its nodes may
+    /// have.
     pub fn excess(&self) -> Option<Excess> {
         self.excess_with(self.used(), 0)
     }
 
-    /// Lets something of so many bytes be made, until what is returned is dropped. What is small may always be made, and is not counted.
+    /// Allows a value of this many bytes to be made. The value counts as being made until the
+    /// returned guard is dropped. Small values are always allowed and are not counted.
     ///
     /// # Errors
-    /// `ResourcesExhausted` if the process would have more than its nodes may have; `what` says what is not made.
+    /// `ResourcesExhausted` if the process would have more memory than its nodes may have. `what`
+    /// names in the error the value that is not made.
     pub fn make(
         &self,
         bytes: usize,
@@ -115,7 +122,8 @@ impl ProcessMemory {
 
     fn make_large(&self, bytes: usize) -> Result<BeingMade<'_>, Excess> {
         let others = self.being_made.fetch_add(bytes, Ordering::Relaxed);
-        // Given back also where it is refused.
+        // The guard exists before the check, so the bytes are given back even if the value is
+        // refused.
         let being_made = BeingMade {
             process: self,
             bytes,
@@ -126,14 +134,15 @@ impl ProcessMemory {
         }
     }
 
-    /// A process without nodes has no limit.
+    /// Returns the excess if the process would exceed its limit with `more` bytes. A process
+    /// without nodes has no limit.
     fn excess_with(&self, used: usize, more: usize) -> Option<Excess> {
         let allowed = self.allowed();
         let is_too_much = allowed > 0 && used.saturating_add(more) > allowed;
         is_too_much.then_some(Excess { used, allowed })
     }
 
-    /// What the process has, or had a moment ago.
+    /// Returns the memory of the process now or a moment ago.
     fn used(&self) -> usize {
         let now = self.started.elapsed();
         let asked_at = self.asked_at.load(Ordering::Relaxed);
@@ -145,7 +154,7 @@ impl ProcessMemory {
                     .compare_exchange(asked_at, now, Ordering::Relaxed, Ordering::Relaxed);
             claimed.is_ok()
         };
-        // One asks, and the others go by what was said before.
+        // One thread asks, and the others use the previous answer.
         if is_old && claim(now) {
             return self.used_now();
         }
@@ -159,7 +168,7 @@ impl ProcessMemory {
     }
 }
 
-/// What the process may have because of one of its nodes, until this is dropped.
+/// The memory that the process may have because of one of its nodes, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Allowance {
     process: Arc<ProcessMemory>,
@@ -188,12 +197,12 @@ impl Drop for BeingMade<'_> {
     }
 }
 
-/// A process has, or would have, more memory than it may.
+/// The excess of a process that has, or would have, more memory than it may.
 #[derive(Debug, Clone, Copy)]
 pub struct Excess {
-    /// What it has, in bytes.
+    /// Memory that the process has, in bytes.
     pub used: usize,
-    /// What it may have, in bytes.
+    /// Memory that the process may have, in bytes.
     pub allowed: usize,
 }
 
@@ -208,7 +217,8 @@ impl fmt::Display for Excess {
     }
 }
 
-/// Asks the system what this process has in memory; 0 where it does not say.
+/// Returns a function that asks the system for the memory of this process. It returns 0 if the
+/// system does not report it.
 fn resident_memory() -> impl FnMut() -> usize + Send {
     let mut system = System::new();
     let pid = Pid::from_u32(std::process::id());
@@ -228,7 +238,7 @@ pub(super) mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// A process that has as much as is said.
+    /// Creates a process, and a function that sets the memory that it reports.
     pub(in crate::memory) fn process() -> (Arc<ProcessMemory>, impl Fn(usize)) {
         let used = Arc::new(AtomicUsize::new(0));
         let said = Arc::clone(&used);
@@ -290,7 +300,7 @@ pub(super) mod tests {
         assert!(process.excess().is_none());
         set_used(1 << 40);
         assert!(process.excess().is_none());
-        // Who makes a large value asks.
+        // Making a large value asks the system.
         process.make_large(MIB).unwrap_err();
         assert!(process.excess().is_some());
     }

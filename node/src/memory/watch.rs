@@ -1,7 +1,8 @@
-//! The largest of what runs ends before the process does.
+//! Ends the largest running query before the system ends the process.
 //!
-//! Operators and functions are refused more memory when the process has all that it may ([`ProcessMemory`]).
-//! What else takes memory, nobody refuses: if that goes on growing, what runs is ended, the largest first.
+//! Operators and functions are refused more memory when the process has all that it may
+//! ([`ProcessMemory`]). Nothing refuses other allocations. If memory still grows, running queries
+//! are ended, the largest first.
 
 use std::time::Duration;
 
@@ -9,18 +10,19 @@ use volary_flight_proto::ids::QueryId;
 
 use super::process::{Excess, ProcessMemory};
 
-/// How often it is looked at what the process has.
+/// Time between two checks of the process's memory.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// What was held is not given back at once.
+/// Pause after an attempt to end a query. The memory of an ended query is not freed at once.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Something is ended when the process has so many hundredths of what it may have.
+/// Percentage of the allowed memory above which a query is ended.
 const PERCENT: usize = 110;
-/// What holds less is not worth ending: something else has the memory.
+/// The fewest bytes that a query must hold to be worth ending. If all hold less, something else has
+/// the memory.
 pub const LEAST_ENDED_BYTES: usize = 1 << 20;
 
-/// Ends the largest of what runs as long as the process has far more memory than it may; never returns.
-/// `end_largest` ends one, for the reason that it is given, and returns which that was and the bytes that it
-/// held, or `None` if all hold less than [`LEAST_ENDED_BYTES`].
+/// Ends the largest running query as long as the process has far more memory than it may. Never
+/// returns. `end_largest` ends one query for the given reason. It returns the id of the query and
+/// the bytes that it held, or `None` if all queries hold less than [`LEAST_ENDED_BYTES`].
 pub async fn end_largest_when_full(
     mut end_largest: impl FnMut(&str) -> Option<(QueryId, usize)> + Send,
 ) {

@@ -1,4 +1,4 @@
-//! A memory pool that gives nothing more when the process has more memory than it may.
+//! Refuses more memory to operators while the process has more memory than it may.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,22 @@ use datafusion::execution::memory_pool::{
 
 use super::process::{Allowance, ProcessMemory};
 
-/// What an operator may hold in any case, so that small queries do not fail because of large ones.
+/// Bytes that an operator may hold in any case, so that small queries do not fail because of large
+/// ones.
 const SMALL_BYTES: usize = 1 << 20;
 
-/// The pool within, as long as the process has no more than it may. Operators that are refused spill, or fail.
+/// Wraps a memory pool. It allows growth only while the process has no more memory than it may.
+/// Operators that are refused spill or fail.
 #[derive(Debug)]
 pub(super) struct WithinProcess<P> {
     within: P,
     process: Arc<ProcessMemory>,
-    /// Of the node whose pool it is; none for a part of that pool.
+    /// The allowance of the node that owns the pool. It is `None` for a part of a node's pool.
     _allowance: Option<Allowance>,
 }
 
 impl<P> WithinProcess<P> {
-    /// The pool of a node of this process, which may hold so much.
+    /// Wraps the pool of a node of this process. The node's operators may hold `limit_bytes`.
     pub(super) fn of_node(within: P, limit_bytes: usize) -> Self {
         let process = ProcessMemory::this();
         Self {
@@ -32,7 +34,7 @@ impl<P> WithinProcess<P> {
         }
     }
 
-    /// A part of a node's pool.
+    /// Wraps a part of a node's pool.
     pub(super) fn of_query(within: P) -> Self {
         Self::new(within, ProcessMemory::this())
     }

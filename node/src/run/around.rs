@@ -1,4 +1,5 @@
-//! Operators of ours around one of DataFusion's: the same rows, with something done beside them.
+//! Implements operators that wrap one of DataFusion's. They return the same rows and do something
+//! in addition.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +14,15 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-/// What is done around the rows of an operator.
+/// An action around the rows of an operator.
 pub(super) trait Around: fmt::Debug + Send + Sync + 'static {
-    /// As plans show it.
+    /// Name of the wrapping operator in displayed plans.
     const NAME: &'static str;
 
     /// Starts a partition.
     ///
     /// # Errors
-    /// Those of the operator, and of what is done.
+    /// The errors of the wrapped operator and of the action.
     fn execute(
         &self,
         within: &Arc<dyn ExecutionPlan>,
@@ -30,7 +31,7 @@ pub(super) trait Around: fmt::Debug + Send + Sync + 'static {
     ) -> Result<SendableRecordBatchStream>;
 }
 
-/// Has all properties of the operator within.
+/// An operator that wraps another one and has all properties of it.
 #[derive(Debug)]
 pub(super) struct AroundExec<A> {
     within: Arc<dyn ExecutionPlan>,
@@ -38,7 +39,7 @@ pub(super) struct AroundExec<A> {
 }
 
 impl<A: Around> AroundExec<A> {
-    /// To be put into a plan when no rule will change it any more.
+    /// Wraps an operator. Call it after all planner rules have run.
     pub(super) fn wrap(within: Arc<dyn ExecutionPlan>, around: A) -> Arc<dyn ExecutionPlan> {
         Arc::new(Self {
             within,

@@ -1,10 +1,12 @@
-//! Joins that collect one side whole, and wait for partitions that nobody reads.
+//! Fixes joins that collect one side whole and wait for partitions that nobody reads.
 //!
-//! The filter that such a join makes for its other side is ready when every partition has reported, and each partition waits for
-//! that. A partition whose reader needs none of its rows (a join around it found nothing on its own side) is dropped before
-//! it has reported, and the others wait for ever: DataFusion 55 counts dropped partitions of partitioned joins as reported
-//! (apache/datafusion#21666), those of collecting joins not. Here a dropped partition reports in the background, as long as
-//! another one is read.
+//! Such a join makes a filter for its other side. The filter is ready when every partition has
+//! reported, and each partition waits for that. A partition may be dropped before it has reported,
+//! because its reader needs none of its rows: for example if a join around this one found no rows
+//! on its own side. Then the other partitions wait forever. DataFusion 55 counts dropped partitions
+//! as reported for partitioned joins (apache/datafusion#21666), but not for joins that collect one
+//! side. Here a dropped partition reports in the background, as long as another partition is still
+//! read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::around::{Around, AroundExec};
 
-/// The same join, whose partitions report even if they are dropped; until the query has ended.
+/// Wraps a join so that its partitions report even if they are dropped, until the query has ended.
+/// Returns other joins unchanged.
 pub(super) fn reporting_when_dropped(
     join: Arc<dyn ExecutionPlan>,
     ended: &CancellationToken,
@@ -75,22 +78,24 @@ impl Around for ReportWhenDropped {
     }
 }
 
-/// Whether a report can still matter to anybody.
+/// Tells whether a report can still matter to a partition.
 #[derive(Debug)]
 struct Waiting {
-    /// Those that were not dropped yet. Some may not even have been started: they will wait as well.
+    /// Number of partitions that were not dropped yet. This includes partitions that were not
+    /// started yet, because they will wait, too.
     partitions: AtomicUsize,
+    /// Cancelled when the last partition is dropped or the query has ended.
     over: CancellationToken,
 }
 
 /// A partition of the join.
 struct Partition {
     rows: SendableRecordBatchStream,
-    /// Whether it surely has: what it reads first comes after that.
+    /// Whether the partition has certainly reported. It returns its first result only after that.
     reported: bool,
     filter: Arc<DynamicFilterPhysicalExpr>,
     waiting: Arc<Waiting>,
-    /// Where the join runs; it may be dropped elsewhere.
+    /// Runtime that the join runs on. The partition may be dropped on another thread.
     runtime: Handle,
 }
 
@@ -150,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// A table of one column `k`, with these rows in each of its partitions.
+    /// Creates a table of one column `k`, with these rows in each of its partitions.
     fn table(partitions: &[&[i64]]) -> Arc<dyn ExecutionPlan> {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
         let partitions: Vec<_> = partitions
@@ -177,7 +182,8 @@ mod tests {
         HashJoinExec::try_new(left, right, on, None, &kind, None, mode, equality, false).unwrap()
     }
 
-    /// A join whose first partition needs the rows of the join within, and whose second one does not: it has none of its own.
+    /// Creates a join around another join. Its first partition needs rows of the join within. Its
+    /// second partition does not, because it has no rows of its own.
     fn half_needed() -> Arc<dyn ExecutionPlan> {
         let many = table(&[&[1, 2, 3], &[4, 5, 6]]);
         let key = col("k", &many.schema()).unwrap();
@@ -198,7 +204,7 @@ mod tests {
         ))
     }
 
-    /// The rows of some partitions of a plan, one after the other.
+    /// Counts the rows of some partitions of a plan, which are read one after the other.
     async fn rows(plan: &Arc<dyn ExecutionPlan>, partitions: &[usize]) -> usize {
         let mut rows = 0;
         for partition in partitions {
@@ -219,7 +225,7 @@ mod tests {
     async fn a_partition_that_nobody_reads_does_not_keep_the_others_waiting() {
         let together = CoalescePartitionsExec::new(half_needed());
         assert_eq!(rows(&(Arc::new(together) as _), &[0]).await, 2);
-        // It has come and gone before the other one starts.
+        // The first partition that is read has ended before the other one starts.
         assert_eq!(rows(&half_needed(), &[1, 0]).await, 2);
     }
 }

@@ -1,7 +1,8 @@
-//! Large constants beside columns: few rows at once.
+//! Gives few rows at a time to operators that compute with a large constant.
 //!
-//! Functions take a constant for a column that has it in each row: one of a megabyte is eight gigabytes in a batch of 8,192 rows, also
-//! where all that is made of it is a number. So operators that compute with a large constant are given fewer rows at once.
+//! Functions expand a constant to a column that has it in each row. A constant of one megabyte
+//! takes eight gigabytes in a batch of 8,192 rows, even if the function makes only a number from
+//! it.
 
 use std::sync::Arc;
 
@@ -26,13 +27,15 @@ use super::few_rows::{Beside, FewRows};
 use crate::size::MemorySize;
 use crate::value_limit::ValueLimit;
 
-/// Something is made of the copies of a constant that is as large as they are, often.
+/// Factor for the memory of the copies of a constant. Functions often make something from the
+/// copies that is as large as the copies themselves.
 const MADE_OF_COPIES: usize = 2;
 
-/// The operator, with fewer rows at once if it computes with a large constant.
+/// Returns the operator, which is given fewer rows at once if it computes with a large constant.
 ///
 /// # Errors
-/// `ResourcesExhausted` for an operator that reads rows by itself, or makes pairs of them, and computes with a large constant.
+/// `ResourcesExhausted` for an operator that computes with a large constant and whose batches
+/// cannot be cut: it reads rows by itself, or makes pairs of rows.
 pub(super) fn with_few_rows_at_once(
     node: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
@@ -76,7 +79,8 @@ pub(super) fn with_few_rows_at_once(
     replace_children_if_necessary(node, inputs)
 }
 
-/// The size of the largest constant that an operator's expressions take for a column, in bytes.
+/// Returns the size in bytes of the largest constant that the operator's expressions expand to a
+/// column.
 fn largest_constant(node: &dyn ExecutionPlan) -> Result<usize> {
     let mut largest = 0;
     node.apply_expressions(&mut |root| {
@@ -93,7 +97,8 @@ fn largest_constant(node: &dyn ExecutionPlan) -> Result<usize> {
     Ok(largest)
 }
 
-/// In bytes; 0 of what is none, and of what cannot be computed, which fails when it is.
+/// Returns the size of a constant in bytes. Returns 0 if the expression is not constant, or if it
+/// cannot be computed. In the latter case it fails when the plan runs.
 fn size_of_constant(expression: &Arc<dyn PhysicalExpr>) -> usize {
     if let Some(literal) = expression.downcast_ref::<Literal>() {
         return literal.value().size();
@@ -113,18 +118,19 @@ fn size_of_constant(expression: &Arc<dyn PhysicalExpr>) -> usize {
     }
 }
 
-/// Whether it is computed of nothing but constants, and always the same. Large ones are not computed while a statement is planned.
+/// Returns whether the expression is computed only from constants and always has the same value.
+/// Such expressions exist because large constants are not computed while a statement is planned.
 fn is_constant(expression: &Arc<dyn PhysicalExpr>) -> bool {
     let children = expression.children();
     let is_computed = !children.is_empty() && !expression.is_volatile_node();
     expression.is::<Literal>() || (is_computed && children.into_iter().all(is_constant))
 }
 
-/// A large constant, which stands beside each row.
+/// A large constant that is copied for each row.
 #[derive(Debug, Clone, Copy)]
 struct Constant {
     bytes: usize,
-    /// The rows that it may stand beside at once.
+    /// Number of rows for which the constant may be copied at once.
     rows: usize,
 }
 

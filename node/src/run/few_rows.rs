@@ -1,4 +1,4 @@
-//! Few rows at once, beside something large that is copied for each of them.
+//! Cuts batches to few rows if something large is copied for each row.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use crate::memory::{BeingMade, ProcessMemory};
 
 /// Something that an operator copies for each row that it is given.
 pub(super) trait Beside: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
-    /// The operator that hands on few rows, as plans show it.
+    /// Name in displayed plans of the operator that cuts the batches.
     const NAME: &'static str;
 
-    /// Returns how many rows are handed on at once, at the most.
+    /// Returns the most rows that may be handed on at once.
     fn rows(&self) -> usize;
 
     /// Returns the bytes of memory that are taken for each row.
     fn bytes(&self) -> usize;
 
-    /// Says what stands beside so many rows.
+    /// Describes in text what is copied for this many rows.
     fn shown(&self, rows: usize) -> String;
 }
 
-/// Hands on few rows at once, because of what stands beside them.
+/// Hands on few rows at a time, because something large is copied for each of them.
 #[derive(Debug)]
 pub(super) struct FewRows<B>(pub(super) B);
 
@@ -52,7 +52,8 @@ impl<B: Beside> Around for FewRows<B> {
     }
 }
 
-/// Batches in pieces. What an operator makes of one is taken to be there until it asks for the next one.
+/// A stream of batches that are cut into pieces. The memory that an operator needs for a piece
+/// counts as used until the operator asks for the next piece.
 struct Pieces<B> {
     batches: SendableRecordBatchStream,
     beside: B,

@@ -1,7 +1,8 @@
-//! Operators whose functions make large values, or compute for long: few rows at once.
+//! Evaluates functions that make large values, or compute for long, for few rows at a time.
 //!
-//! A projection hands on as many rows at once as its functions take. A filter and an aggregate, which make
-//! little of what their functions make, compute it for few rows at once.
+//! A projection returns batches with as many rows as its functions accept at once. A filter or an
+//! aggregate makes little from the values of its functions, so it computes these values for few
+//! rows at a time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -31,10 +32,10 @@ use super::stoppable::{check_not_ended, stoppable};
 use crate::value_limit::at_once::{self, Refusal};
 use crate::value_limit::calls_bounded;
 
-/// Returns the operator, with few rows at once if its functions may ask for that.
+/// Returns the operator, which computes few rows at a time if its functions may ask for that.
 ///
 /// # Errors
-/// If it cannot be rebuilt.
+/// Fails if the operator cannot be rebuilt.
 pub(super) fn in_pieces(
     node: Arc<dyn ExecutionPlan>,
     ended: &CancellationToken,
@@ -59,8 +60,8 @@ pub(super) fn in_pieces(
     Ok(node)
 }
 
-/// Returns the aggregate with arguments that are computed for few rows at once, or `None` where none of their
-/// functions asks for that.
+/// Returns the aggregate with arguments that are computed for few rows at a time, or `None` if none
+/// of their functions may ask for that.
 fn aggregate_in_pieces(
     aggregate: &AggregateExec,
     ended: &CancellationToken,
@@ -96,7 +97,7 @@ fn any_calls_bounded<'a>(
     })
 }
 
-/// A projection that hands on as many rows at once as its functions take.
+/// A projection that returns batches with as many rows as its functions accept at once.
 #[derive(Debug)]
 struct ProjectionInPieces {
     /// A [`ProjectionExec`], which is not run itself.
@@ -186,14 +187,16 @@ struct Pieces {
     input: SendableRecordBatchStream,
     /// The rest of a batch of the input.
     left: Option<RecordBatch>,
-    /// The rows that the functions took at once last.
+    /// Number of rows for which the functions are called next. It follows from what they accepted
+    /// last.
     rows_at_once: usize,
     ended: CancellationToken,
     metrics: BaselineMetrics,
 }
 
 impl Pieces {
-    /// Computes the first rows of the batch, as many as its functions take, and keeps the others.
+    /// Computes the first rows of the batch, as many as its functions accept, and keeps the other
+    /// rows.
     fn first_piece(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let _timer = self.metrics.elapsed_compute().timer();
         let rows = batch.num_rows();
@@ -204,7 +207,7 @@ impl Pieces {
                 Ok(made) => {
                     let begun = piece.num_rows();
                     self.left = (begun < rows).then(|| batch.slice(begun, rows - begun));
-                    // The next rows may be smaller ones.
+                    // The values of the next rows may be smaller.
                     self.rows_at_once = self.rows_at_once.saturating_mul(2);
                     return Ok(made);
                 }
@@ -311,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn filters_and_aggregates_compute_large_values_for_few_rows_at_once() {
         let (context, ended) = (context(), CancellationToken::new());
-        // All at once, they would be 9 GB, and `max_value` allows 1 GiB.
+        // All rows at once would take 9 GB. `max_value` allows 1 GiB.
         for (sql, expected) in [
             (
                 "SELECT sum(length(repeat('x', 1100000 + x - x))) FROM generate_series(1, 8192) t(x)",

@@ -1,31 +1,35 @@
-//! Plans as they are run: what DataFusion's operators do not do by themselves is put around them.
+//! Prepares plans for execution: wraps DataFusion's operators where they lack something.
 //!
-//! Joins stop when their query has ended, wait for nobody who never comes, and give way to other tasks; what is kept is counted,
-//! and read once if it may not be read twice; large constants stand beside few rows at once; functions that
-//! make large values are called for few rows at once; rows are not copied when the copies would be too large;
-//! and what computes for long takes turns.
+//! - Joins stop when their query has ended, do not wait for partitions that nobody reads, and yield
+//!   to other tasks.
+//! - The rows that window functions keep are counted in the memory pool.
+//! - An input that must not be read twice is read only once.
+//! - Operators that compute with large constants are given few rows at a time.
+//! - Functions that make large values are called for few rows at a time.
+//! - Rows are not copied if the copies would be too large.
+//! - Tasks that compute for long take turns.
 
-/// Operators of ours around one of DataFusion's.
+/// Implements operators that wrap one of DataFusion's.
 mod around;
-/// Joins that collect one side, and partitions that nobody reads.
+/// Fixes joins that collect one side, for partitions that nobody reads.
 mod collect_left;
-/// Large constants beside columns.
+/// Gives few rows at a time to operators with large constants.
 mod constants;
-/// Few rows at once, beside something large.
+/// Cuts batches to few rows if something large is copied for each row.
 mod few_rows;
-/// Functions that take few rows at once.
+/// Calls functions that make large values for few rows at a time.
 mod in_pieces;
-/// The collected side of nested loop joins.
+/// Makes sure that the collected side of a nested loop join is read only once.
 mod read_once;
-/// Plans that have run, as people read them.
+/// Displays plans that have run, for people to read.
 mod shown;
-/// Expressions that stop when their query has ended.
+/// Makes expressions stop when their query has ended.
 mod stoppable;
-/// Operators whose streams are polled when it is their turn.
+/// Polls the inputs of operators that have tasks of their own only when it is their turn.
 mod turns;
-/// Rows that joins would make many copies of.
+/// Limits the copies that joins and unnesting make of wide rows.
 mod wide_rows;
-/// The rows that window functions keep.
+/// Counts the rows that window functions keep.
 mod window_memory;
 
 use std::sync::{Arc, OnceLock};
@@ -55,7 +59,7 @@ use turns::with_inputs_in_turns;
 use wide_rows::without_wide_rows;
 use window_memory::counted;
 
-/// A plan that runs, or is to be run. Its joins stop when this is dropped.
+/// Owns a plan that runs or is to be run. Dropping it stops the plan's joins.
 #[derive(Debug)]
 pub struct StopsWhenDropped {
     plan: RunningPlan,
@@ -63,38 +67,39 @@ pub struct StopsWhenDropped {
 }
 
 impl StopsWhenDropped {
-    /// Returns what all of its tasks belong to.
+    /// Returns the work that all tasks of the plan belong to.
     pub(crate) fn work(&self) -> &Work {
         &self.plan.work
     }
 
-    /// Returns a handle by which others look at it and end it.
+    /// Returns a handle with which others can inspect the plan and end it.
     pub fn running(&self) -> RunningPlan {
         self.plan.clone()
     }
 
-    /// Starts something of the plan: the memory that is held for it is the plan's.
+    /// Runs `started` as a part of the plan: the memory that it reserves is counted as the plan's.
     pub fn start<T>(&self, started: impl FnOnce() -> T) -> T {
         self.plan.work.within(started)
     }
 }
 
-/// A plan that runs, for others than its reader. Clones are the same plan.
+/// A handle of a running plan, for others than its reader. Clones are handles of the same plan.
 #[derive(Debug, Clone)]
 pub struct RunningPlan {
     work: Work,
     ended: CancellationToken,
-    /// Why it was ended, if it was not its reader who has left it.
+    /// Reason why the plan was ended. It is not set if the plan ended because its reader dropped
+    /// it.
     why: Arc<OnceLock<String>>,
 }
 
 impl RunningPlan {
-    /// Returns the bytes that its operators hold of the node's memory.
+    /// Returns the bytes that the plan's operators hold of the node's memory.
     pub fn held_bytes(&self) -> usize {
         self.work.held_bytes()
     }
 
-    /// Ends it with `RESOURCE_EXHAUSTED`. Returns false if it has ended before.
+    /// Ends the plan with `RESOURCE_EXHAUSTED`. Returns false if the plan has already ended.
     pub fn end(&self, why: &str) -> bool {
         let is_first = !self.ended.is_cancelled() && self.why.set(why.to_owned()).is_ok();
         if is_first {
@@ -103,7 +108,7 @@ impl RunningPlan {
         is_first
     }
 
-    /// Completes with the error of a plan that was [ended](Self::end).
+    /// Completes with the error of the plan when it was [ended](Self::end).
     pub(crate) async fn ended(&self) -> Error {
         self.ended.cancelled().await;
         match self.error() {
@@ -112,18 +117,20 @@ impl RunningPlan {
         }
     }
 
-    /// Returns the error of a plan that was [ended](Self::end).
+    /// Returns the error of the plan if it was [ended](Self::end).
     pub(crate) fn error(&self) -> Option<Error> {
         let why = self.why.get()?;
         Some(Error::new(ErrorCode::ResourceExhausted, why.as_str()))
     }
 }
 
-/// The plan to run on these runtimes, as this task, in place of `plan`, and what to hold as long as it is to run. To be called when no rule will change
-/// the plan any more.
+/// Returns the plan to run in place of `plan`, with the settings of `task` and on these runtimes.
+/// Also returns the owner of the plan, which must be kept as long as the plan is to run. Call it
+/// after all planner rules have run.
 ///
 /// # Errors
-/// `ResourcesExhausted` for a constant that is too large for its operator; if an operator cannot be rebuilt.
+/// `ResourcesExhausted` for a constant that is too large for its operator. Also fails if an
+/// operator cannot be rebuilt.
 pub fn runnable(
     plan: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
@@ -193,7 +200,8 @@ fn runnable_join(
     Ok(node.is::<CrossJoinExec>().then(|| Arc::clone(node)))
 }
 
-/// Makes a context in which a value may have a megabyte, and the values of a batch four.
+/// Creates a context in which one value may take a megabyte, and the values of a batch four
+/// megabytes.
 #[cfg(test)]
 fn context_with_small_values() -> datafusion::prelude::SessionContext {
     use datafusion::prelude::{SessionConfig, SessionContext};

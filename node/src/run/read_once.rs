@@ -1,8 +1,9 @@
-//! The side of a nested loop join that is collected, read once only.
+//! Makes sure that the collected side of a nested loop join is read only once.
 //!
-//! When it does not fit into memory, DataFusion 55 starts it a second time and spills it. Then outer, semi and anti joins of
-//! several partitions have wrong rows (apache/datafusion#24675), some joins lose rows (#24745), and what cannot be started twice
-//! panics or, on the gateway, asks all workers again. An error is better.
+//! If that side does not fit into memory, DataFusion 55 starts it a second time and spills it. Then
+//! outer, semi and anti joins of several partitions return wrong rows (apache/datafusion#24675),
+//! and some joins lose rows (#24745). An input that cannot be started twice panics or, on the
+//! gateway, asks all workers again. An error is better.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::around::{Around, AroundExec};
 
-/// The same rows, once.
+/// Wraps the collected side. Its rows stay the same, but it fails if it is started a second time.
 pub(super) fn read_once(collected: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     AroundExec::wrap(Arc::clone(collected), ReadOnce::default())
 }

@@ -1,4 +1,4 @@
-//! Plans that have run, as people read them: without the operators that compute nothing.
+//! Displays plans that have run, for people to read: without the operators that compute nothing.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 
 use super::turns::TAKES_TURNS;
 
-/// Whether plans are shown without the operator.
+/// Returns whether the operator is left out of displayed plans.
 pub fn is_hidden(node: &dyn ExecutionPlan) -> bool {
     node.name() == TAKES_TURNS
 }
 
-/// The operators of a plan that has run, but for those that are hidden, with what they have counted; one in a line.
+/// Displays the operators of a plan that has run, with their metrics, one operator per line. Hidden
+/// operators are left out.
 pub fn shown_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
     let displayed = DisplayableExecutionPlan::with_metrics(plan.as_ref());
     without_hidden(&displayed.indent(true).to_string())
@@ -20,7 +21,7 @@ pub fn shown_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
 
 fn without_hidden(text: &str) -> String {
     let mut shown = String::new();
-    // How deep the hidden operators stand in which the line is.
+    // Indentations of the hidden operators that the current line is nested in.
     let mut hidden: Vec<usize> = Vec::new();
     for line in text.lines() {
         let operator = line.trim_start();
@@ -38,7 +39,7 @@ fn without_hidden(text: &str) -> String {
     shown
 }
 
-/// DataFusion shows an operator's inputs so far to the right of it.
+/// Number of spaces by which DataFusion indents the inputs of an operator.
 const INDENT: usize = 2;
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Expressions that stop when their query has ended.
+//! Makes expressions stop when their query has ended.
 //!
-//! A task ends between two of its polls. A join whose filter lets next to nothing pass works through all
-//! pairs of rows within one poll: its reader may be long gone, its deadline passed, and it keeps a thread.
-//! Here such filters see that the query has ended. So do expressions whose functions make large values or
-//! compute for long: these are evaluated for few rows at once, and the query may end between them.
+//! A task can be ended only between two of its polls. A join whose filter passes almost no rows
+//! works through all pairs of rows within one poll. It keeps its thread even if its reader is gone
+//! or its deadline has passed. The filters made here notice that the query has ended. So do
+//! expressions whose functions make large values or compute for long: they are evaluated for few
+//! rows at a time, and stop between two evaluations.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -26,7 +27,7 @@ use crate::value_limit::calls_bounded;
 /// Returns the same filter, which fails once `ended` is cancelled.
 ///
 /// # Errors
-/// Those of the filter, if it cannot be walked.
+/// The errors of the filter, if it cannot be walked.
 pub(super) fn stoppable_filter(
     filter: &JoinFilter,
     ended: &CancellationToken,
@@ -43,7 +44,7 @@ pub(super) fn stoppable_filter(
 /// Returns the same expression, which fails once `ended` is cancelled.
 ///
 /// # Errors
-/// Those of the expression, if it cannot be walked.
+/// The errors of the expression, if it cannot be walked.
 pub(super) fn stoppable(
     expression: &Arc<dyn PhysicalExpr>,
     ended: &CancellationToken,
@@ -58,7 +59,7 @@ pub(super) fn stoppable(
 /// Fails if the query has ended.
 ///
 /// # Errors
-/// `CANCELLED`.
+/// `CANCELLED` if the query has ended.
 pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
     if ended.is_cancelled() {
         let error = Error::new(ErrorCode::Cancelled, "the query has ended");
@@ -77,7 +78,7 @@ struct Stoppable {
 }
 
 impl Stoppable {
-    /// Evaluates it for as many rows at once as its functions take.
+    /// Evaluates the expression piece by piece, for as many rows at once as its functions accept.
     fn evaluate_in_pieces(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         let (rows, mut at_once, mut begin) = (batch.num_rows(), batch.num_rows(), 0);
         let mut pieces = Vec::new();
@@ -143,7 +144,7 @@ impl fmt::Display for Stoppable {
     }
 }
 
-// What it computes is what the expression computes.
+// Equality is that of the expression, because both compute the same.
 impl PartialEq for Stoppable {
     fn eq(&self, other: &Self) -> bool {
         self.expression.as_ref() == other.expression.as_ref()

@@ -1,4 +1,4 @@
-//! Operators whose streams are polled when it is their turn.
+//! Polls the inputs of operators that have tasks of their own only when it is their turn.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use futures::{Stream, StreamExt};
 use super::around::{Around, AroundExec};
 use crate::runtimes::turns::{Task, Work};
 
-/// The operator, if it reads its inputs in tasks of its own, with inputs that take turns.
+/// Wraps the inputs of an operator that reads them in tasks of its own, so that these tasks take
+/// turns. Returns other operators unchanged.
 ///
 /// # Errors
-/// If it cannot be rebuilt.
+/// Fails if the operator cannot be rebuilt.
 pub(super) fn with_inputs_in_turns(
     node: Arc<dyn ExecutionPlan>,
     work: &Work,
@@ -39,7 +40,7 @@ pub(super) fn with_inputs_in_turns(
     replace_children_if_necessary(node, inputs)
 }
 
-/// The operator's name.
+/// Name of the operator that takes turns.
 pub(super) const TAKES_TURNS: &str = "TakesTurnsExec";
 
 #[derive(Debug)]

@@ -1,8 +1,9 @@
-//! Rows that joins, and lists that become rows, would make many copies of.
+//! Limits the copies that joins and unnesting make of wide rows.
 //!
-//! A join copies a row for each of its partners, and puts thousands of the copies into one batch: a value of a
-//! megabyte becomes gigabytes within one poll, which no memory pool sees. Texts of tables are views, of which
-//! a copy takes 16 bytes, and numbers are small. What functions make, and lists, are copied whole.
+//! A join copies a row for each of its partners, and puts thousands of the copies into one batch. A
+//! value of one megabyte becomes gigabytes within one poll, and no memory pool counts that. Texts
+//! of tables are views, whose copies take 16 bytes, and numbers are small. But texts that functions
+//! make, and lists, are copied whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,10 +30,11 @@ use crate::row_width::{can_be_wide, fixed_width, longest_list, widest_row};
 use crate::size::MemorySize;
 use crate::value_limit::{VALUES_AT_ONCE, ValueLimit};
 
-/// Returns the operator, with inputs whose rows it may copy.
+/// Wraps the inputs of an operator that copies rows, so that rows are refused if their copies would
+/// be too large. The right side of a cross join returns few rows at a time instead.
 ///
 /// # Errors
-/// If it cannot be rebuilt.
+/// Fails if the operator cannot be rebuilt.
 pub(super) fn without_wide_rows(
     node: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
@@ -90,7 +92,8 @@ fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
     Some(join.join_type())
 }
 
-/// Returns whether one row may become many: all joins but those that only ask whether there is a partner.
+/// Returns whether one row may become many. This holds for all joins except those that only check
+/// whether there is a partner.
 fn repeats_rows(join: JoinType) -> bool {
     matches!(
         join,
@@ -98,8 +101,8 @@ fn repeats_rows(join: JoinType) -> bool {
     )
 }
 
-/// Notes how wide the rows of a cross join's left side are. All of them are read before the first one of its
-/// right side.
+/// Records the width of the widest row of a cross join's left side. The join reads all of its left
+/// side before the first row of its right side.
 #[derive(Debug)]
 struct Measured(Arc<AtomicUsize>);
 
@@ -128,7 +131,7 @@ impl Around for Measured {
 #[derive(Debug, Clone)]
 struct Widest {
     limit: Limit,
-    /// The bytes of the row, as far as the rows of the left side are read.
+    /// Bytes of the widest row, among the rows of the left side that were read so far.
     widest: Arc<AtomicUsize>,
 }
 
@@ -150,13 +153,13 @@ impl Beside for Widest {
     }
 }
 
-/// Refuses rows of which the copies for one batch would be too large.
+/// Refuses rows whose copies for one batch would be too large.
 #[derive(Debug)]
 struct Narrow {
     limit: Limit,
-    /// How many copies of a row a join puts into a batch.
+    /// Number of copies of a row that a join puts into a batch.
     rows_at_once: usize,
-    /// The columns whose lists become rows, if that is what is done.
+    /// The columns whose lists become rows, if the operator is an unnesting.
     lists: Option<Vec<usize>>,
 }
 
@@ -166,7 +169,7 @@ impl Narrow {
         let mut copies = self.rows_at_once;
         let mut copied_by = "a join";
         if let Some(lists) = &self.lists {
-            // The elements of all of a row's lists become one batch first, whatever their number is.
+            // The elements of all lists of a row become one batch first, whatever their number is.
             let lists = lists.iter().map(|list| longest_list(batch.column(*list)));
             copies = lists.max().unwrap_or_default();
             row = batch
@@ -179,7 +182,8 @@ impl Narrow {
         if bytes <= most {
             return Ok(());
         }
-        // Not DataFusion's own error for want of memory, after which some joins would try to spill.
+        // This is not DataFusion's own error for missing memory: some joins would try to spill
+        // after that.
         let error = Error::new(
             ErrorCode::ResourceExhausted,
             format!(
@@ -242,7 +246,7 @@ mod tests {
         Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
     }
 
-    /// One row with a text of so many bytes.
+    /// Returns a subquery for one row with a text of this many bytes.
     fn text(bytes: usize) -> String {
         format!(
             "(SELECT repeat('x', {bytes} + x - x) AS t, x FROM generate_series(1, 1) g(x)) AS texts"

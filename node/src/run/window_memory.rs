@@ -1,6 +1,8 @@
-//! The rows that a window function keeps until it has seen all of its partition, counted in the memory pool.
+//! Counts the rows that a window function keeps in the memory pool. The function keeps rows until
+//! it has seen all of its partition.
 //!
-//! DataFusion 55 counts none of them (apache/datafusion#22946), and the system would end the process.
+//! DataFusion 55 counts none of these rows (apache/datafusion#22946). When memory runs out, the
+//! operating system would end the process.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,10 +19,11 @@ use futures::{Stream, StreamExt, ready};
 
 use super::around::{Around, AroundExec};
 
-/// The rows are kept as they came, and once more as one batch.
+/// Number of copies of the rows: as they came, and once more as one batch.
 const COPIES: usize = 2;
 
-/// The same rows, counted until the stream is dropped: by then the window function has ended.
+/// Wraps the input of a window function. Its rows stay the same, and they are counted until the
+/// stream is dropped. By then the window function has ended.
 pub(super) fn counted(kept: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     AroundExec::wrap(Arc::clone(kept), CountKept)
 }

@@ -1,4 +1,4 @@
-//! Streams that are computed on the CPU runtime, and read elsewhere.
+//! Computes streams on the CPU runtime whose items are read elsewhere.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -19,10 +19,12 @@ use super::AbortOnDrop;
 use super::turns::Task;
 use crate::run::{RunningPlan, StopsWhenDropped};
 
-/// Items between the runtime that computes them and the one that sends them.
+/// Number of items that may wait between the runtime that computes them and the one that sends
+/// them.
 const ITEMS_AHEAD: usize = 2;
 
-/// What a stream on the CPU runtime gives. Dropping it drops the other at once.
+/// The items of a stream that is computed on the CPU runtime. Dropping it drops that stream at
+/// once.
 #[derive(Debug)]
 pub struct OnCpu<T, E> {
     receiver: mpsc::Receiver<Result<T, E>>,
@@ -48,7 +50,8 @@ where
                 poll_fn(|cx| turns.poll(cx, |cx| stream.poll_next_unpin(cx))).await
             {
                 let last = item.is_err();
-                // Expressions of a plan that was ended say only that it has.
+                // After a plan was ended, its expressions only report that the query has ended. The
+                // plan knows why.
                 let why = ended.as_ref().filter(|_| last).and_then(RunningPlan::error);
                 let item = why.map_or(item, |error| Err(error.into()));
                 match sender.send_timeout(item, reader_timeout).await {
@@ -89,7 +92,7 @@ impl<T, E: From<Error>> Stream for OnCpu<T, E> {
             Poll::Ready(None) => {}
             other => return other,
         }
-        // The sender is gone: how the task ended says whether these were all items.
+        // The sender is gone. The result of the task says whether these were all items.
         let Some(task) = &mut self.task else {
             return Poll::Ready(None);
         };
@@ -107,12 +110,12 @@ impl<T, E: From<Error>> Stream for OnCpu<T, E> {
     }
 }
 
-/// Rows that are computed on the CPU runtime.
+/// The rows of a plan that is computed on the CPU runtime.
 #[derive(Debug)]
 pub struct CpuStream {
     schema: SchemaRef,
     rows: OnCpu<RecordBatch, DataFusionError>,
-    /// The task that is aborted may be in the middle of a long poll: the plan ends then.
+    /// Ends the plan when it is dropped: the aborted task may be in the middle of a long poll.
     _plan: StopsWhenDropped,
 }
 

@@ -1,10 +1,13 @@
-//! Who computes where more is to be computed than there are processors.
+//! Decides which tasks compute if there is more to compute than there are processors.
 //!
-//! A task keeps its thread until its poll ends, and a poll may take seconds: a regular expression over a batch of long texts,
-//! an aggregate that is written as one value. With one thread per processor, two such tasks keep everybody else waiting. So
-//! there are more threads, and a poll needs a permit. New work has permits of its own, one per processor, and so has long
-//! work, which is what has computed for some time. A poll of new work that takes longer makes its work a long one, and
-//! somebody else gets its permit meanwhile.
+//! A task keeps its thread until its poll ends, and a poll may take seconds: for example a regular
+//! expression over a batch of long texts, or an aggregate that is written as one value. With one
+//! thread per processor, two such tasks would keep all others waiting. So there are more threads
+//! than processors, and each poll needs a permit.
+//!
+//! There are two kinds of work, and each has its own permits, one per processor. Work is long once
+//! it has computed for some time, and new before that. If a poll of new work takes longer than
+//! that, its work becomes long during the poll, and another task gets its permit.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,20 +23,21 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use lent::{Lent, Permits};
 
-/// Permits that others get when they are kept for too long.
+/// Implements permits that are passed on to others when they are kept for too long.
 mod lent;
 
-/// Work that has computed for less is new.
+/// Computing time after which work is long. Before that it is new.
 const NEW_FOR: Duration = Duration::from_millis(20);
 
 thread_local! {
     /// Whether this thread is in a poll that has a permit.
     static HAS_PERMIT: Cell<bool> = const { Cell::new(false) };
-    /// What the work has taken that this thread works for.
+    /// The resources taken by the work that this thread currently works for.
     static CURRENT: RefCell<Option<Arc<Taken>>> = const { RefCell::new(None) };
 }
 
-/// Returns what the work has taken that this thread works for, if it works for one.
+/// Returns the resources taken by the work that this thread works for, or `None` if it works for
+/// none.
 pub(crate) fn current() -> Option<Arc<Taken>> {
     CURRENT.with_borrow(Option::clone)
 }
@@ -46,7 +50,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// `at_a_time` polls of new work are made at a time, and as many of long work.
+    /// Creates `at_a_time` permits for new work, and as many for long work.
     pub(crate) fn new(at_a_time: usize) -> Self {
         Self {
             new: Permits::new(at_a_time),
@@ -54,18 +58,20 @@ impl Turns {
         }
     }
 
-    /// Threads that `at_a_time` polls of each kind need, and a number of polls of new work that take longer than was thought. While all
-    /// of these do, new work waits.
+    /// Returns the number of threads for `at_a_time` polls of each kind. It includes threads for
+    /// polls of new work that have turned out to be long. While all of those are busy, new work
+    /// waits.
     pub(super) fn threads(at_a_time: usize) -> usize {
         2 * at_a_time + at_a_time.max(8)
     }
 
-    /// Gives others the permits of new work that has kept them for too long; never ends. It must not run where that work does.
+    /// Passes on the permits that new work has kept for too long. Never ends. It must not run on
+    /// the same runtime as that work.
     pub(super) async fn pass_on(self) {
         self.new.pass_on(NEW_FOR).await;
     }
 
-    /// A work that has computed nothing yet.
+    /// Creates a work that has computed nothing yet.
     pub(crate) fn work(&self) -> Work {
         Work {
             turns: self.clone(),
@@ -74,7 +80,8 @@ impl Turns {
     }
 }
 
-/// A work of one or several tasks: a query, the planning of a statement. Clones are the same work.
+/// A work that consists of one or more tasks, such as a query or the planning of a statement.
+/// Clones are the same work.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
     turns: Turns,
@@ -82,7 +89,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// A task of this work.
+    /// Creates a task of this work.
     pub(crate) fn task(&self) -> Task {
         Task {
             permits: self.turns.new.clone(),
@@ -93,24 +100,25 @@ impl Work {
         }
     }
 
-    /// Returns what tells the work that nobody waits for it any more, when it is dropped.
+    /// Returns a guard. Dropping the guard tells the work that nobody waits for its result any
+    /// more.
     pub(super) fn awaited(&self) -> Awaited {
         Awaited(Arc::clone(&self.taken))
     }
 
-    /// Does something for this work, and not for the one whose task it is done in.
+    /// Runs `done` for this work, and not for the work of the task that calls it.
     pub(crate) fn within<T>(&self, done: impl FnOnce() -> T) -> T {
         let _outer = WorksFor::begin(&self.taken);
         done()
     }
 
-    /// Returns the bytes that its operators hold of the node's memory.
+    /// Returns the bytes that the operators of this work hold of the node's memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.taken.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Somebody waits for a work as long as this is not dropped.
+/// A guard that lives as long as somebody waits for the result of a work.
 pub(super) struct Awaited(Arc<Taken>);
 
 impl Drop for Awaited {
@@ -119,10 +127,10 @@ impl Drop for Awaited {
     }
 }
 
-/// Fails if nobody waits any more for what this thread computes.
+/// Fails if nobody waits any more for the result of what this thread computes.
 ///
 /// # Errors
-/// `CANCELLED`.
+/// `CANCELLED` if nobody waits.
 pub fn check_awaited() -> Result<()> {
     if current().is_some_and(|taken| taken.is_abandoned.load(Ordering::Relaxed)) {
         return Err(Error::new(ErrorCode::Cancelled, "the statement has ended"));
@@ -130,7 +138,7 @@ pub fn check_awaited() -> Result<()> {
     Ok(())
 }
 
-/// Restores for whom the thread worked before when it is dropped.
+/// Makes the thread work for the previous work again when it is dropped.
 struct WorksFor(Option<Arc<Taken>>);
 
 impl WorksFor {
@@ -145,12 +153,12 @@ impl Drop for WorksFor {
     }
 }
 
-/// What a work has taken of its node: time of processors, and memory.
+/// The resources that a work has taken from its node: processor time and memory.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     micros: AtomicU64,
     bytes: AtomicUsize,
-    /// Whether nobody waits for the work any more.
+    /// Whether nobody waits for the result of the work any more.
     is_abandoned: AtomicBool,
 }
 
@@ -160,12 +168,12 @@ impl Taken {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Notes that its operators hold so many bytes more.
+    /// Notes that the operators of the work hold this many more bytes.
     pub(crate) fn hold(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that they hold so many bytes less.
+    /// Notes that the operators of the work hold this many fewer bytes.
     pub(crate) fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -185,10 +193,10 @@ enum Kind {
     Long,
 }
 
-/// A task of a work, which is polled when it has a permit.
+/// A task of a work, which is polled only while it has a permit.
 ///
-/// One that waits for its permit has to be polled when it is woken, or it would keep the permit from the others: whoever polls it waits
-/// for nothing else.
+/// A task that waits for its permit must be polled when it is woken. Otherwise it would keep the
+/// permit from other tasks. So whoever polls it must wait for nothing else.
 pub(crate) struct Task {
     permits: Permits,
     taken: Arc<Taken>,
@@ -207,7 +215,8 @@ impl fmt::Debug for Task {
 }
 
 impl Task {
-    /// Polls once the task has a permit; within a poll that has one, at once.
+    /// Calls `poll` once the task has a permit. Within a poll that already has a permit, it calls
+    /// `poll` at once.
     pub(crate) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -222,14 +231,14 @@ impl Task {
     }
 
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
-        // No semaphore is ever closed: there is always a permit.
+        // Semaphores are never closed, so there is always a permit to wait for.
         if *self.waits_as.get_or_insert_with(|| self.taken.kind()) == Kind::New {
             let permit = ready!(self.new.poll_acquire(cx));
             if self.taken.kind() == Kind::New {
                 self.waits_as = None;
                 return Poll::Ready(Permit::New(self.permits.lend(permit, &self.taken)));
             }
-            // Other tasks of this work have computed meanwhile.
+            // Other tasks of this work have computed in the meantime and made it long.
             self.waits_as = Some(Kind::Long);
         }
         let permit = ready!(self.long.poll_acquire(cx));
@@ -238,14 +247,14 @@ impl Task {
     }
 }
 
-/// Held during a poll.
+/// The permit that is held during a poll.
 #[allow(dead_code)] // held, never read
 enum Permit {
     New(Lent),
     Long(Option<OwnedSemaphorePermit>),
 }
 
-/// Counts the time of a poll, also if it panics.
+/// Counts the time of a poll, even if the poll panics.
 struct Polling<'a> {
     taken: &'a Taken,
     since: Instant,
@@ -270,7 +279,7 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// A future that is polled in turns.
+/// A future that is polled only while its task has a permit.
 pub(super) struct InTurns<F> {
     task: Task,
     future: Pin<Box<F>>,
@@ -313,7 +322,7 @@ mod tests {
         work
     }
 
-    /// Polls `outer`'s task, which meanwhile does `inner`, as if on another thread.
+    /// Polls the task `outer`, and calls `inner` during this poll, as if on another thread.
     fn poll_meanwhile<T>(outer: &mut Task, inner: impl FnOnce() -> T) -> Poll<T> {
         outer.poll(&mut context(), |_| {
             HAS_PERMIT.set(false);
@@ -350,13 +359,13 @@ mod tests {
                 assert_eq!(poll_of(task), Poll::Pending);
             }
             turns.new.pass_on_once(Duration::ZERO);
-            // A task of the same work is one of long work now.
+            // The other task of the same work counts as long work now.
             waiting.each_mut().map(poll_of)
         });
         assert_eq!(done, Poll::Ready([Poll::Ready(()); 3]));
         assert_eq!(work.taken.kind(), Kind::Long);
         assert_eq!(other.taken.kind(), Kind::New);
-        // The permit is not there twice.
+        // Passing the permit on has not duplicated it.
         let (mut first, mut second) = (turns.work().task(), turns.work().task());
         let meanwhile = poll_meanwhile(&mut first, || poll_of(&mut second));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));

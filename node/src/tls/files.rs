@@ -1,4 +1,4 @@
-//! Certificates and keys, as files hold them.
+//! Reads the files of certificates and keys.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use volary_flight_proto::{Error, Result};
 use super::Config;
 use crate::data_dir::Role;
 
-/// What was read, with the names of what it was read for.
+/// The contents of the files that the TLS settings name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) identity: Option<(File, File)>,
@@ -17,10 +17,10 @@ pub(super) struct Files {
     pub(super) client_authorities: Option<File>,
 }
 
-/// One of them.
+/// One of the files.
 #[derive(PartialEq, Eq)]
 pub(super) struct File {
-    /// The setting or flag that names it.
+    /// Setting or flag that names the file.
     setting: String,
     path: PathBuf,
     bytes: Vec<u8>,
@@ -28,7 +28,7 @@ pub(super) struct File {
 
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Keys never reach a log.
+        // Keys must never appear in a log.
         f.debug_struct("File")
             .field("path", &self.path)
             .finish_non_exhaustive()
@@ -51,7 +51,7 @@ impl Files {
     }
 }
 
-/// Those of a client that is no node.
+/// Reads the files of a client that is not a node.
 pub(super) fn of_client(
     authorities: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
@@ -80,7 +80,7 @@ impl File {
         })
     }
 
-    /// Its certificates, one at least.
+    /// Returns the certificates of the file. There is at least one.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
         let read = CertificateDer::pem_slice_iter(&self.bytes).collect::<Result<Vec<_>, _>>();
         match read {
@@ -89,7 +89,7 @@ impl File {
         }
     }
 
-    /// Its private key.
+    /// Returns the private key of the file.
     pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>> {
         PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|_| self.is_no("private key"))
     }
@@ -98,7 +98,7 @@ impl File {
         self.refused(format!("it holds no {what} in PEM (-----BEGIN …-----)"))
     }
 
-    /// The error for a file that cannot be used.
+    /// Returns the error for a file that cannot be used.
     pub(super) fn refused(&self, why: impl std::fmt::Display) -> Error {
         Error::invalid(format!("{}, {}: {why}", self.setting, self.path.display()))
     }

@@ -1,13 +1,14 @@
-//! TLS of a node: what it shows, whom it trusts, and both anew when the files change.
+//! Configures TLS of a node: what it shows, and whom it trusts. Both are loaded again when the
+//! files change.
 //!
-//! A node that has a certificate serves TLS only. One that has authorities connects to other nodes by TLS only, and trusts no certificate that they
-//! have not signed.
+//! A node that has a certificate serves TLS only. A node that has authorities connects to other
+//! nodes over TLS only, and trusts only certificates that these authorities have signed.
 
-/// Certificates and keys, as files hold them.
+/// Reads the files of certificates and keys.
 mod files;
-/// Whether a peer is a node, by its certificate.
+/// Decides from a peer's certificate whether the peer is a node.
 mod peer_kind;
-/// The sides of a connection.
+/// Builds rustls's configuration for the server side and the client side of a connection.
 mod sides;
 
 use std::path::PathBuf;
@@ -27,22 +28,26 @@ use files::Files;
 pub use peer_kind::PeerKind;
 pub(crate) use sides::ServerSide;
 
-/// How often it is looked whether the files are others.
+/// Time between two checks whether the files have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// TLS. All files are PEM. They may be replaced while the node runs: new connections have what is in them then.
+/// TLS. All files are PEM. They may be replaced while the node runs: new connections then use their
+/// new content.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// File of the certificate that the node shows to whoever connects to it, and to other nodes that it connects to; with those between it and
-    /// its authority. With it, the node serves TLS only.
+    /// File of the certificate that the node shows to whoever connects to it, and to other nodes
+    /// that it connects to. The file also holds the certificates between this one and its
+    /// authority. If it is set, the node serves TLS only.
     pub certificate: Option<PathBuf>,
     /// File of the certificate's private key.
     pub key: Option<PathBuf>,
-    /// File of the authorities whose certificates nodes show to each other. With it, the node connects to other nodes by TLS only; a worker then
-    /// serves only those that show such a certificate.
+    /// File of the authorities whose certificates nodes show to each other. If it is set, the node
+    /// connects to other nodes by TLS only, and a worker serves only those that show such a
+    /// certificate.
     pub authorities: Option<PathBuf>,
-    /// Name that the certificates of all nodes have. Without it, a node must have one with the name or the IP address that it is connected to by.
+    /// Name that the certificates of all nodes have. If it is not set, the certificate of a node
+    /// must have the name or the IP address by which the node is connected to.
     pub node_name: Option<String>,
     /// File of further authorities, whose certificates clients of a gateway may show.
     pub client_authorities: Option<PathBuf>,
@@ -51,10 +56,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Checks what types cannot say.
+    /// Checks what the types of the settings cannot express.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the key and what it takes.
+    /// `INVALID_ARGUMENT`, with the setting and what it accepts.
     pub fn validate(&self, role: Role) -> Result<()> {
         let refuse = |what: String| Err(Error::invalid(format!("{role}.tls.{what}")));
         if self.certificate.is_some() != self.key.is_some() {
@@ -98,7 +103,7 @@ impl Config {
     }
 }
 
-/// What a node shows, and whom it trusts, at the moment: as long as this lives, new files are taken.
+/// The current TLS settings of a node. As long as this value lives, changed files are loaded.
 #[derive(Debug)]
 pub struct Tls {
     server: Option<ServerTls>,
@@ -107,15 +112,15 @@ pub struct Tls {
     _watching: JoinSet<()>,
 }
 
-/// What is shown to those who connect, and what they must show.
+/// The certificate that is shown to those who connect, and the requirements for theirs.
 #[derive(Debug, Clone)]
 pub struct ServerTls(Arc<ArcSwap<ServerSide>>);
 
-/// How others are connected to.
+/// The settings for connecting to others.
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     current: Arc<ArcSwap<ClientConfig>>,
-    /// The name that certificates must have; that which was connected to, if there is none.
+    /// Name that certificates must have. With `None`, it is the name that was connected to.
     name: Option<ServerName<'static>>,
 }
 
@@ -123,7 +128,8 @@ impl Tls {
     /// Reads the files. Must be called within the I/O runtime.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a file that does not hold what it should; those of reading them.
+    /// `INVALID_ARGUMENT` if a file does not hold what it should, and the errors of reading the
+    /// files.
     pub fn load(role: Role, config: &Config) -> Result<Self> {
         config.validate(role)?;
         let files = Files::read(role, config)?;
@@ -155,23 +161,26 @@ impl Tls {
         })
     }
 
-    /// For those who connect; `None` where they do so without TLS.
+    /// Returns the settings for those who connect, or `None` if they connect without TLS.
     pub fn server(&self) -> Option<ServerTls> {
         self.server.clone()
     }
 
-    /// For clients of a worker, who need show no certificate; `None` where they connect without TLS.
+    /// Returns the settings for clients of a worker, who need not show a certificate, or `None` if
+    /// they connect without TLS.
     pub fn server_of_clients(&self) -> Option<ServerTls> {
         self.server_of_clients.clone()
     }
 
-    /// For connections to other nodes; `None` where they are made without TLS.
+    /// Returns the settings for connections to other nodes, or `None` if those are made without
+    /// TLS.
     pub fn client(&self) -> Option<ClientTls> {
         self.client.clone()
     }
 }
 
-/// Looks for other files, and takes what is in them. What cannot be taken is said once, and what was there stays.
+/// Watches the files and loads their new content. If that cannot be used, it logs the error once
+/// and keeps the previous content.
 struct Watch {
     role: Role,
     config: Config,
@@ -209,7 +218,7 @@ impl Watch {
         }
     }
 
-    /// The files, if they are other ones and are in use now.
+    /// Returns the files if they have changed and are now in use.
     fn take_others(&self, known: &Files, files: Files) -> Result<Option<Files>> {
         if files == *known {
             return Ok(None);
@@ -239,11 +248,12 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// Of a client that is no node: `authorities` are those that it trusts, the system's if there are none; `certificate` and its key are
-    /// what it shows.
+    /// Creates the settings of a client that is not a node. It trusts `authorities`, or the
+    /// system's authorities if that is `None`. It shows `certificate`, which is given with its key.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a file that does not hold what it should; those of reading them.
+    /// `INVALID_ARGUMENT` if a file does not hold what it should, and the errors of reading the
+    /// files.
     pub fn of_client(
         authorities: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
@@ -262,7 +272,7 @@ impl ClientTls {
     pub(crate) fn name(&self, host: &str) -> Option<ServerName<'static>> {
         match &self.name {
             Some(name) => Some(name.clone()),
-            // The brackets of an IPv6 address are no part of it.
+            // The brackets around an IPv6 address are not part of it.
             None => ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).ok(),
         }
     }

@@ -1,7 +1,7 @@
-//! Whether a peer is a node, by its certificate.
+//! Decides from a peer's certificate whether the peer is a node.
 //!
-//! One authority may sign for nodes and for clients. The certificates differ in their use: only a node's is
-//! for servers.
+//! One authority may sign for nodes and for clients. Their certificates differ in their extended
+//! key usage: only the certificate of a node is for servers.
 
 use std::sync::Arc;
 
@@ -16,28 +16,29 @@ use super::sides::provider;
 /// The extended key usage serverAuth, 1.3.6.1.5.5.7.3.1, in DER.
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 
-/// What a peer is, by its certificate.
+/// The kind of a peer, according to its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PeerKind {
-    /// The node trusts no authorities of nodes: certificates tell nothing.
+    /// The kind is unknown, because this node trusts no authorities of nodes.
     #[default]
     Unknown,
-    /// It has shown a certificate for servers, of an authority of nodes.
+    /// The peer has shown a certificate for servers that an authority of nodes has signed.
     Node,
-    /// It has shown another certificate, or none.
+    /// The peer has shown another certificate, or none.
     Client,
 }
 
 impl PeerKind {
-    /// The peer that sent a request; `Unknown` if it did not come through a node's listener.
+    /// Returns the kind of the peer that sent a request. Returns `Unknown` if the request did not
+    /// come through a node's listener.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().copied().unwrap_or_default()
     }
 
-    /// Refuses a client to do what nodes do.
+    /// Refuses a client that tries to do what only nodes may do.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`.
+    /// `PERMISSION_DENIED` if the peer is a client.
     pub fn check_is_node(self) -> Result<()> {
         if self != Self::Client {
             return Ok(());
@@ -49,19 +50,20 @@ impl PeerKind {
     }
 }
 
-/// Tells nodes from clients.
+/// Distinguishes nodes from clients.
 #[derive(Debug)]
 pub(crate) struct NodeCertificates {
     authorities: Option<Arc<RootCertStore>>,
 }
 
 impl NodeCertificates {
-    /// `authorities` sign for nodes; `None` where a node trusts none.
+    /// Creates the check. `authorities` sign the certificates of nodes. It is `None` if this node
+    /// trusts no authorities.
     pub(super) fn new(authorities: Option<Arc<RootCertStore>>) -> Self {
         Self { authorities }
     }
 
-    /// Who is at the other end of a connection whose handshake is over.
+    /// Returns the kind of the peer of a connection whose handshake is over.
     pub(crate) fn peer_kind(&self, connection: &ServerConnection) -> PeerKind {
         let Some(authorities) = &self.authorities else {
             return PeerKind::Unknown;
@@ -75,8 +77,9 @@ impl NodeCertificates {
     }
 }
 
-/// Whether the authorities have signed a certificate for servers. `others` stand between the authorities and
-/// it. A certificate that names no use is not for servers.
+/// Returns whether the authorities have signed a certificate for servers. `others` are the
+/// certificates between the authorities and this one. A certificate that names no usage is not for
+/// servers.
 fn is_for_servers(
     authorities: &RootCertStore,
     certificate: &CertificateDer<'_>,

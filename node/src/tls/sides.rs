@@ -1,4 +1,4 @@
-//! The sides of a connection, as rustls has them.
+//! Builds rustls's configuration for the server side and the client side of a connection.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use super::files::{File, Files};
 use super::peer_kind::NodeCertificates;
 use crate::data_dir::Role;
 
-/// gRPC is HTTP/2.
+/// Application protocol of TLS: gRPC uses HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
 
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// What is shown to those who connect, and what they must show.
+/// The configuration of a server, and the means to recognise the certificates of nodes.
 #[derive(Debug)]
 pub(crate) struct ServerSide {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) nodes: NodeCertificates,
 }
 
-/// The side of a server that asks for certificates.
+/// Builds the server side that asks for certificates.
 pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Option<ServerSide>> {
     let trusted: Vec<&File> = [&files.authorities, &files.client_authorities]
         .into_iter()
@@ -50,7 +50,7 @@ pub(super) fn server(role: Role, config: &Config, files: &Files) -> Result<Optio
     server_asking(verifier, nodes, files)
 }
 
-/// The side of a server whose clients need show nothing.
+/// Builds the server side whose clients need not show a certificate.
 pub(super) fn server_of_clients(files: &Files) -> Result<Option<ServerSide>> {
     let verifier = WebPkiClientVerifier::no_client_auth();
     server_asking(verifier, NodeCertificates::new(None), files)
@@ -77,9 +77,9 @@ fn server_asking(
     }))
 }
 
-/// How a node connects to others; `None` if it does so without TLS.
+/// Builds the client side of a node, or returns `None` if it connects to other nodes without TLS.
 pub(super) fn client_of_node(files: &Files) -> Result<Option<ClientConfig>> {
-    // A gateway without authorities reaches its workers without TLS, whatever its clients do.
+    // A gateway without authorities reaches its workers without TLS, whatever its clients use.
     files
         .authorities
         .is_some()
@@ -87,7 +87,7 @@ pub(super) fn client_of_node(files: &Files) -> Result<Option<ClientConfig>> {
         .transpose()
 }
 
-/// How a client connects: it trusts the system's authorities if it names none.
+/// Builds the client side of a client. It trusts the system's authorities if it names none.
 pub(super) fn client(files: &Files) -> Result<ClientConfig> {
     let roots = match &files.authorities {
         Some(authorities) => roots(&[authorities])?,

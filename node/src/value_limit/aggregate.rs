@@ -1,4 +1,4 @@
-//! Aggregates that make one value of many, with a limit.
+//! Limits aggregates that make one value from many.
 
 use std::sync::Arc;
 
@@ -21,18 +21,19 @@ use datafusion::physical_expr::expressions::Literal;
 use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
-/// The aggregates whose value has all the values of its rows.
+/// The aggregates whose value contains all values of their rows.
 const COLLECTING: [&str; 2] = ["array_agg", "string_agg"];
-/// The aggregates that are told how many centroids to keep, by a constant behind the first two arguments.
+/// The aggregates that keep a number of centroids. A constant after the first two arguments sets
+/// this number.
 const WITH_CENTROIDS: [&str; 2] = [
     "approx_percentile_cont",
     "approx_percentile_cont_with_weight",
 ];
-/// Two numbers, and as much again where they are merged.
+/// Bytes of a centroid: two numbers, and the same again while centroids are merged.
 const CENTROID_BYTES: usize = 32;
 
-/// An aggregate that refuses to make a value that is too large. Where rows are grouped, the memory of the query bounds all groups
-/// together instead.
+/// An aggregate that refuses to make a value that is too large. If rows are grouped, the memory of
+/// the query limits all groups together instead.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BoundedAggregate {
     function: Arc<AggregateUDF>,
@@ -41,7 +42,7 @@ pub(super) struct BoundedAggregate {
 }
 
 impl BoundedAggregate {
-    /// The aggregate with a limit, if it may make a large value and has none yet.
+    /// Wraps an aggregate with a limit if it may make a large value and has no limit yet.
     pub(super) fn of(function: Arc<AggregateUDF>, limit: Limit) -> Option<Self> {
         let is_bounded = function.inner().is::<Self>();
         let grows = [COLLECTING, WITH_CENTROIDS].as_flattened();
@@ -63,7 +64,8 @@ impl BoundedAggregate {
         }
     }
 
-    /// All centroids are allocated at once.
+    /// Refuses a number of centroids that would take too much memory, because all of them are
+    /// allocated at once.
     fn check_centroids(&self, args: &AccumulatorArgs<'_>) -> Result<()> {
         if !WITH_CENTROIDS.contains(&self.function.name()) {
             return Ok(());
@@ -101,7 +103,8 @@ impl BoundedAggregate {
     }
 }
 
-// Each method is handed on, or the aggregate would lose what it does otherwise than others.
+// Every method is forwarded. Otherwise the aggregate would lose its own implementation of that
+// method.
 #[warn(clippy::missing_trait_methods)]
 impl AggregateUDFImpl for BoundedAggregate {
     fn name(&self) -> &str {
@@ -253,7 +256,7 @@ impl AggregateUDFImpl for BoundedAggregate {
     }
 }
 
-/// Fails when what it has collected is too large.
+/// An accumulator that fails when it has collected too much.
 #[derive(Debug)]
 struct BoundedAccumulator {
     within: Box<dyn Accumulator>,
@@ -263,7 +266,8 @@ struct BoundedAccumulator {
 }
 
 impl BoundedAccumulator {
-    /// What has been collected may move to a place of twice its size, before its own is free.
+    /// Reserves twice the collected size. The collected values may move to a buffer of that size
+    /// before their old buffer is freed.
     fn grow(&self) -> Result<Option<BeingMade<'static>>> {
         self.make(self.within.size().saturating_mul(2))
     }

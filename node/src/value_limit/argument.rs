@@ -1,4 +1,4 @@
-//! An argument of a function, row by row.
+//! Reads the argument of a function row by row.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
@@ -8,7 +8,7 @@ use datafusion::logical_expr::ColumnarValue;
 
 pub(super) const NANOS_A_DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
 
-/// An argument. A scalar stands for all rows, and is not copied for each.
+/// An argument of a function. A scalar stands for all rows, and is not copied for each row.
 pub(super) struct Argument {
     array: ArrayRef,
     is_scalar: bool,
@@ -37,7 +37,7 @@ impl Argument {
         self.array.is_valid(row).then_some(row)
     }
 
-    /// Bytes of the row's value; 0 for NULL.
+    /// Returns the bytes of the row's value, or 0 for NULL.
     pub(super) fn bytes(&self, row: usize) -> u64 {
         let Some(row) = self.at(row) else {
             return 0;
@@ -48,7 +48,7 @@ impl Argument {
         }
     }
 
-    /// The row's value, if it is text or bytes.
+    /// Returns the row's value if it is text or bytes.
     pub(super) fn text_at(&self, row: usize) -> Option<&[u8]> {
         self.text(self.at(row)?)
     }
@@ -65,7 +65,7 @@ impl Argument {
         })
     }
 
-    /// The elements of the row's list.
+    /// Returns the elements of the row's list.
     pub(super) fn elements(&self, row: usize) -> Option<ArrayRef> {
         let row = self.at(row)?;
         Some(match self.data_type() {
@@ -76,7 +76,8 @@ impl Argument {
         })
     }
 
-    /// The whole numbers of all rows; `None` where they are others, or where there is NULL.
+    /// Returns a function from a row to its integer. It returns `None` for NULL, and for all rows
+    /// if the argument does not consist of integers.
     pub(super) fn integers(&self) -> Result<impl Fn(usize) -> Option<i64> + use<>> {
         let numbers = if self.data_type().is_integer() {
             Some(cast(&self.array, &DataType::Int64)?)
@@ -91,9 +92,10 @@ impl Argument {
         })
     }
 
-    /// The days and times of all rows, in nanoseconds since 1970; `None` where there is NULL.
+    /// Returns a function from a row to its date or time, in nanoseconds since 1970. It returns
+    /// `None` for NULL.
     pub(super) fn nanos(&self) -> Result<impl Fn(usize) -> Option<i128> + use<>> {
-        // What nanoseconds of 64 bits do not hold is told by its day.
+        // A time that does not fit into 64 bits of nanoseconds is taken from its day.
         let nanos = cast(
             &self.array,
             &DataType::Timestamp(TimeUnit::Nanosecond, None),
@@ -114,21 +116,21 @@ impl Argument {
         })
     }
 
-    /// The array, of which a scalar has one row.
+    /// Returns the array. The array of a scalar has one row.
     pub(super) fn array(&self) -> &ArrayRef {
         &self.array
     }
 
-    /// Where the row is in the array.
+    /// Returns the position of the row in the array.
     pub(super) fn position(&self, row: usize) -> usize {
         if self.is_scalar { 0 } else { row }
     }
 }
 
-/// Bytes of an array's values, without those of others that share its buffers.
+/// Returns the bytes of an array's values, without other values in the same buffers.
 pub(super) fn bytes_of(array: &dyn Array) -> u64 {
     match array.data_type() {
-        // The buffers of views may be another array's, too.
+        // The buffers of views may also belong to other arrays.
         DataType::Utf8View => lengths(array.as_string_view().views()),
         DataType::BinaryView => lengths(array.as_binary_view().views()),
         _ => array
@@ -138,7 +140,7 @@ pub(super) fn bytes_of(array: &dyn Array) -> u64 {
     }
 }
 
-/// The length is the lower half of a view's lower half.
+/// Returns the sum of the lengths of views. The length of a view is in its lowest 32 bits.
 fn lengths(views: &[u128]) -> u64 {
     let lengths = views.iter().map(|view| view & u128::from(u32::MAX));
     lengths

@@ -1,46 +1,49 @@
-//! Expressions that can be evaluated again, for fewer rows.
+//! Evaluates expressions again for fewer rows.
 //!
-//! A function that would make too much for the rows that it is given cannot take fewer of them. Whoever has
-//! called it can, and says so with [`evaluate`]. The function then fails, and says how many rows it would take.
+//! A function that would make too much for the rows that it is given cannot reduce these rows. Its
+//! caller can, and says so by using [`evaluate`]. The function then fails, and says how many rows
+//! it would accept.
 
 use std::cell::Cell;
 
 use datafusion::error::{DataFusionError, Result};
 
-/// The bytes that functions make for the rows that they are given at once, where there can be fewer of them.
-/// Batches on their way to a client are looked at more closely above that.
+/// Bytes that functions make at once, if the caller can reduce the rows. Batches on their way to a
+/// client are checked more closely above this size.
 pub(super) const BYTES: u64 = 16 << 20;
-/// The steps that functions take for these rows, which are about a tenth of a second.
+/// Steps that functions take at once, if the caller can reduce the rows. They take about a tenth of
+/// a second.
 pub(super) const STEPS: u64 = 1 << 26;
 
 thread_local! {
+    /// What the caller of the functions on this thread can do about too many rows.
     static CALLER: Cell<Caller> = const { Cell::new(Caller::HasOneTry) };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Caller {
-    /// It passes errors on.
+    /// The caller passes errors on.
     HasOneTry,
-    /// It tries again with fewer rows.
+    /// The caller tries again with fewer rows.
     TriesAgain,
-    /// It is to try again with this many.
+    /// The caller was asked to try again with this number of rows.
     IsToldOf(usize),
 }
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It would take this many rows at once.
+    /// The expression would accept this number of rows at once.
     TooManyRows(usize),
-    /// It has failed.
+    /// The expression has failed.
     Failed(DataFusionError),
 }
 
 /// Evaluates something that can be evaluated again for fewer rows.
 ///
 /// # Errors
-/// [`Refusal::TooManyRows`] if a function would make too much, or compute for too long, for all rows at once;
-/// [`Refusal::Failed`] with its error.
+/// [`Refusal::TooManyRows`] if a function would make too much, or compute for too long, for all
+/// rows at once. [`Refusal::Failed`] with the error of the expression otherwise.
 pub fn evaluate<T>(evaluated: impl FnOnce() -> Result<T>) -> Result<T, Refusal> {
     let _outer = Outer(CALLER.replace(Caller::TriesAgain));
     evaluated().map_err(|error| match CALLER.get() {
@@ -49,19 +52,19 @@ pub fn evaluate<T>(evaluated: impl FnOnce() -> Result<T>) -> Result<T, Refusal> 
     })
 }
 
-/// Returns whether fewer rows can be had.
+/// Returns whether the caller can reduce the rows.
 pub(super) fn can_be_fewer() -> bool {
     CALLER.get() != Caller::HasOneTry
 }
 
-/// Asks for no more than this many rows. The function is to fail after that.
+/// Asks the caller for at most this number of rows. The function must fail after that.
 pub(super) fn ask_for(rows: usize) {
     if can_be_fewer() {
         CALLER.set(Caller::IsToldOf(rows.max(1)));
     }
 }
 
-/// Restores what was said before, also after a panic.
+/// Restores the state of the caller when it is dropped, even after a panic.
 struct Outer(Caller);
 
 impl Drop for Outer {

@@ -1,4 +1,4 @@
-//! A function that refuses to make values that are too large.
+//! Wraps functions so that they refuse to make values that are too large.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use super::{VALUES_AT_ONCE, at_once, folding, growth, padding, rule, steps};
 use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
-/// The rows of a batch may take so many times the steps of one together, where there cannot be fewer rows.
+/// The rows of a batch together may take this many times the steps of one value, if the batch
+/// cannot have fewer rows.
 const STEPS_AT_ONCE: u64 = 8;
 
-/// A function with a limit for what it makes, and for how long it computes.
+/// A function with a limit on the size of its values and on the time that it computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Bounded {
     function: Arc<ScalarUDF>,
@@ -29,7 +30,8 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// Bounds the function if it makes large values of small ones, or computes for long, and has no limit yet.
+    /// Wraps a function if it makes large values from small ones, or computes for long, and has no
+    /// limit yet.
     pub(super) fn of(function: Arc<ScalarUDF>, limit: Limit) -> Option<Self> {
         let grows = growth::of(function.name(), &[]).is_ok_and(|growth| growth.is_some());
         let is_slow = steps::of(function.name(), &[]).is_some();
@@ -41,11 +43,11 @@ impl Bounded {
         })
     }
 
-    /// Returns how many bytes the values take together, at the most.
+    /// Returns an upper bound of the bytes that all values take together.
     ///
     /// # Errors
-    /// `ResourcesExhausted` if a value, or all of a batch, would be too large or take too many steps. The
-    /// caller is asked for fewer rows if it can have them.
+    /// `ResourcesExhausted` if a value, or all values of a batch, would be too large or take too
+    /// many steps. If the caller can reduce the rows, it is asked for fewer.
     fn checked_bytes(&self, args: &ScalarFunctionArgs) -> Result<u64> {
         let arguments: Vec<_> = args.args.iter().map(Argument::new).collect::<Result<_>>()?;
         let are_scalar = args
@@ -106,10 +108,11 @@ impl Bounded {
         Ok(total)
     }
 
-    /// Takes memory of the process for what is made.
+    /// Reserves memory of the process for the values that are to be made.
     ///
     /// # Errors
-    /// `ResourcesExhausted` if there is none. The caller is asked for fewer rows if it can have them.
+    /// `ResourcesExhausted` if there is too little memory. If the caller can reduce the rows, it is
+    /// asked for fewer.
     fn reserved(&self, bytes: u64, rows: usize) -> Result<Option<BeingMade<'static>>> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let being_made = ProcessMemory::this().make(bytes, || format!("{}(…)", self.name()));
@@ -129,15 +132,16 @@ impl Bounded {
     }
 }
 
-/// Returns the sum over all rows, and the largest of them.
+/// Returns the sum over all rows, and the largest value of a row.
 fn total_and_largest(rows: usize, of_row: PerRow<'_>) -> (u64, u64) {
     (0..rows).map(of_row).fold((0, 0), |(total, largest), row| {
         (u64::saturating_add(total, row), largest.max(row))
     })
 }
 
-/// Returns how many of the rows may be computed at once, of which all together take `total`. Where there can
-/// be fewer, they may take `most_at_once`, and the caller is asked for as many as that; else `most`.
+/// Returns how many of the rows may be computed at once, where `total` is the sum over all of them.
+/// If the caller can reduce the rows, the lower one of `most_at_once` and `most` is the limit for
+/// the sum, and the caller is asked for as many rows as fit. Otherwise `most` is the limit.
 fn fit(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
     let can_be_fewer = at_once::can_be_fewer() && rows > 1;
     let most = if can_be_fewer {
@@ -150,7 +154,8 @@ fn fit(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
     }
     let part = u128::from(most) * rows as u128 / u128::from(total);
     let fit = usize::try_from(part).unwrap_or(rows).clamp(1, rows);
-    // Half of them is tried at the most, so that it soon ends where a few rows take most.
+    // At most half of the rows are tried next. So the search ends soon if a few rows need most of
+    // the sum.
     let fit = if rows > 1 { fit.min(rows / 2) } else { 0 };
     if can_be_fewer {
         at_once::ask_for(fit);
@@ -162,7 +167,7 @@ fn size(bytes: u64) -> MemorySize {
     MemorySize::Bytes(bytes)
 }
 
-// What is not here is the default, which the functions that grow have.
+// Methods that are missing here keep their defaults, as the wrapped functions do.
 impl ScalarUDFImpl for Bounded {
     fn name(&self) -> &str {
         self.function.name()
@@ -189,7 +194,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        // What becomes an operator has no limit.
+        // An operator has no limit.
         let is_plain = args.get(1).is_some_and(rule::is_plain_expression);
         if self.name() == "regexp_like" && is_plain {
             return self.function.simplify(args, info);
@@ -213,7 +218,7 @@ impl ScalarUDFImpl for Bounded {
         if padding::is_padding(self.name()) {
             padding::without_negative_lengths(&mut args)?;
         }
-        // Whoever plans takes an error for a reason to leave the call as it is.
+        // The planner treats an error as a reason to leave the call as it is.
         if folding::is_late() {
             return resources_err!(
                 "the constants of the statement take too long to be computed while it is planned"

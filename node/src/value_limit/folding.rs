@@ -1,10 +1,11 @@
-//! Constants that are not computed while a statement is planned.
+//! Prevents the computation of large constants while a statement is planned.
 //!
-//! DataFusion computes what it can of a statement while it plans it, and puts the value in the place of the
-//! call. Each rule that comes after that copies the plan, and columns are named by their expressions: of a
-//! value of 40 MB there were thirty copies, and planning took seconds. So calls that make large values stay
-//! calls. So do calls that compute for long, and all calls of a statement whose constants have taken too long
-//! together: a statement is computed by many operators that can be stopped, and planned by rules that cannot.
+//! DataFusion computes constant expressions while it plans a statement, and replaces each call by
+//! its value. Each later rule copies the plan, and columns are named after their expressions. A
+//! value of 40 MB was copied thirty times, and planning took seconds. So calls that make large
+//! values stay calls. The same holds for calls that compute for long, and for all calls of a
+//! statement whose constants have taken too long together. Operators that run a statement can be
+//! stopped, but rules that plan it cannot.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// A call that makes more bytes is not computed while a statement is planned.
+/// Size in bytes above which a value is not computed while a statement is planned.
 pub(super) const MOST_BYTES: u64 = 64 << 10;
-/// Nor is one that takes more steps, which are some ten milliseconds.
+/// Number of steps above which a call is not computed while a statement is planned. They take about
+/// ten milliseconds.
 pub(super) const MOST_STEPS: u64 = 1 << 22;
-/// The constants of one statement may take this long together.
+/// Time that the constants of one statement may take together.
 const MOST_TIME: Duration = Duration::from_millis(500);
 
 thread_local! {
@@ -29,11 +31,11 @@ thread_local! {
     static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The time that is left for the constants of the statement that this thread has planned last. One thread
-/// plans a statement from its first rule to its last.
+/// The time that is left for the constants of the statement that this thread planned last. One
+/// thread plans a statement from the first rule to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Budget {
-    /// When its planning began, by which it is known.
+    /// Time at which the planning of the statement began. It identifies the statement.
     statement: Option<DateTime<Utc>>,
     left: Duration,
 }
@@ -46,7 +48,7 @@ impl Budget {
         }
     }
 
-    /// Returns what is left for this statement.
+    /// Returns the budget that is left for this statement.
     fn for_statement(self, statement: Option<DateTime<Utc>>) -> Self {
         if self.statement == statement {
             self
@@ -63,22 +65,22 @@ impl Budget {
     }
 }
 
-/// Returns whether this thread computes constants of a statement that is planned.
+/// Returns whether this thread is computing constants of a statement that is being planned.
 pub(super) fn is_folding() -> bool {
     UNTIL.get().is_some()
 }
 
-/// Returns whether it has done so for too long.
+/// Returns whether this thread has computed such constants for too long.
 pub(super) fn is_late() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() >= until)
 }
 
-/// A rule that computes constants, but for large ones.
+/// A rule that computes constants, except for large ones.
 #[derive(Debug)]
 pub struct SmallConstants(Arc<dyn OptimizerRule + Send + Sync>);
 
 impl SmallConstants {
-    /// The same rule for everything else.
+    /// Wraps a rule that computes constants.
     pub fn of(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Self {
         Self(rule)
     }
@@ -99,14 +101,14 @@ impl OptimizerRule for SmallConstants {
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
         let statement = config.query_execution_start_time();
-        // When nothing is left, the rule is still needed: it also replaces calls that cannot be executed,
-        // such as `arrow_cast`.
+        // The rule is needed even if no time is left: it also replaces calls that cannot be
+        // executed, such as `arrow_cast`.
         let _folding = Folding::begin(BUDGET.get().for_statement(statement));
         self.0.rewrite(plan, config)
     }
 }
 
-/// Takes what it spends out of the statement's budget when it is dropped.
+/// Subtracts the elapsed time from the statement's budget when it is dropped.
 struct Folding {
     budget: Budget,
     since: Instant,

@@ -1,4 +1,4 @@
-//! How large the values are that functions would make.
+//! Computes how large the values are that functions would make.
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit};
@@ -8,20 +8,22 @@ use super::argument::{Argument, NANOS_A_DAY, bytes_of};
 
 /// Bytes of an element of a list of numbers or times.
 const NUMBER_BYTES: u64 = 8;
-/// What a number becomes as text, at most, for each of its bytes.
+/// The most bytes that a byte of a number becomes as text.
 const DIGITS_PER_BYTE: u64 = 4;
-/// Below that it is not counted how much larger the value really gets.
+/// Size in bytes from which the size of a value is computed more exactly. Below it, the upper bound
+/// is used.
 const WORTH_COUNTING: u64 = 1 << 16;
 const LONGEST_CHARACTER: u64 = 4;
 const SHORTEST_MONTH: i128 = 28;
 
-/// Bytes of the value of each row.
+/// Function from a row to the size of its value in bytes, or to the steps that its value takes.
 pub(super) type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
 
-/// The size of the value of each row, by the function's name. `None`: such a function makes no large values of small ones.
+/// Returns the size of the value of each row, by the name of the function. Returns `None` for a
+/// function that does not make large values from small ones.
 ///
 /// # Errors
-/// If an argument is a number or a time that cannot be read.
+/// Fails if an argument is a number or a time that cannot be read.
 pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<PerRow<'a>>> {
     Ok(Some(match name {
         "repeat" => {
@@ -90,7 +92,8 @@ fn sum(arguments: &[Argument], row: usize) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// So many characters, of which each is a byte if all that they are made of are; also of NULL, for which as much is allocated.
+/// Returns the size of a padded text. A character takes one byte if the text and the padding are
+/// ASCII. NULL has a size as well, because the function allocates as much for it.
 fn padded(arguments: &[Argument], row: usize, characters: u64) -> u64 {
     let most = characters.saturating_mul(LONGEST_CHARACTER);
     if most < WORTH_COUNTING {
@@ -120,7 +123,7 @@ fn replaced(arguments: &[Argument], row: usize) -> u64 {
     }
 }
 
-/// At most: how often an expression matches is not found out.
+/// Returns an upper bound of the size. How often the expression matches is not computed.
 fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
     let texts = [0, 2].map(|position| arguments.get(position)?.text_at(row));
     let [Some(text), Some(to)] = texts else {
@@ -135,7 +138,8 @@ fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
         .count() as u64;
     let literal = to.len() as u64;
     if is_global {
-        // All matches together have no more than the text, and each group no more than its match.
+        // All matches together are at most as long as the text, and each group is at most as long
+        // as its match.
         let literals = literal.saturating_mul(length + 1);
         let of_groups = groups.saturating_mul(length);
         length.saturating_add(literals).saturating_add(of_groups)
@@ -144,7 +148,7 @@ fn regexp_replaced(arguments: &[Argument], row: usize) -> u64 {
     }
 }
 
-/// At most: each element is taken for one that is replaced.
+/// Returns an upper bound of the size: every element counts as replaced.
 fn elements_replaced(arguments: &[Argument], row: usize) -> u64 {
     let elements = arguments.first().and_then(|list| list.elements(row));
     let count = elements.map_or(0, |elements| elements.len() as u64);
@@ -167,7 +171,7 @@ fn joined(arguments: &[Argument], row: usize) -> u64 {
     texts.saturating_add(between.saturating_mul(elements.len() as u64))
 }
 
-/// Numbers or times from one value to another, in steps.
+/// Returns the size of a list of numbers or times from one value to another, in steps.
 fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
     if arguments
         .iter()
@@ -211,7 +215,8 @@ fn steps_of_times<'a>(
     }))
 }
 
-/// At least: months are taken for short ones.
+/// Returns the least length of an interval in nanoseconds. Every month counts as a short one, so
+/// that the number of steps is never too low.
 fn nanos_of(interval: IntervalMonthDayNano) -> i128 {
     let days = i128::from(interval.months) * SHORTEST_MONTH + i128::from(interval.days);
     days * NANOS_A_DAY + i128::from(interval.nanoseconds)
@@ -221,7 +226,7 @@ fn count(start: Option<i128>, stop: Option<i128>, step: Option<i128>) -> u64 {
     let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
         return 0;
     };
-    // The function refuses steps of nothing; those away from the end make nothing.
+    // The function refuses a step of zero. A step away from the end makes an empty list.
     if step == 0 || (stop - start).signum() * step.signum() < 0 {
         return 0;
     }

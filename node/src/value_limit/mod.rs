@@ -1,14 +1,17 @@
-//! Functions that make large values of small ones, with a limit.
+//! Limits functions that make large values from small ones.
 //!
-//! DataFusion's memory pool knows what operators hold, and not what functions allocate: `repeat('x', 2000000000)` takes two
-//! gigabytes whatever the pool says, and a node that has them no more ends. So the size of what such a function would make is
-//! computed from its arguments first ([`growth`]), and the function is not called if that is too much ([`bounded`]).
+//! DataFusion's memory pool counts what operators hold, but not what functions allocate:
+//! `repeat('x', 2000000000)` takes two gigabytes whatever the pool says, and ends a node that has
+//! less memory left. So the size of the value is computed from the arguments first ([`growth`]),
+//! and the function is not called if the value would be too large ([`bounded`]).
 //!
-//! The same is done for functions that compute for long ([`steps`]).
+//! Functions that compute for long are limited in the same way ([`steps`]).
 //!
-//! Aggregates that collect all values of their rows fail when they have too much ([`aggregate`]).
+//! Aggregates that collect all values of their rows fail when they have collected too much
+//! ([`aggregate`]).
 //!
-//! Functions whose values are no larger than all their arguments together, or a few times that, are left as they are.
+//! Functions are left as they are if their values are at most a few times as large as all their
+//! arguments together.
 
 mod aggregate;
 mod argument;
@@ -40,28 +43,29 @@ use string_concat::StringConcat;
 pub use folding::SmallConstants;
 pub use rule::BoundedFunctions;
 
-/// The values of the rows of a batch may take so many times the limit of one together, where there cannot be
-/// fewer rows.
+/// The values of a batch together may take this many times the limit of one value, if the batch
+/// cannot have fewer rows.
 pub(crate) const VALUES_AT_ONCE: usize = 4;
 
-/// How large a value may be, for those who have the settings of a session.
+/// The limit on the size of a value, as an extension of a session's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct ValueLimit(pub Limit);
 
 impl ValueLimit {
-    /// The settings with the limit.
+    /// Adds the limit to the settings.
     pub fn set(self, settings: SessionConfig) -> SessionConfig {
         settings.with_extension(Arc::new(self))
     }
 
-    /// The limit of the settings; `None` where there is none.
+    /// Returns the limit from the settings, or `None` if there is none.
     pub fn of(settings: &SessionConfig) -> Option<Limit> {
         settings.get_extension::<Self>().map(|limit| limit.0)
     }
 }
 
-/// The functions among these that make large values of small ones, with this limit for each value; and the operators that do so
-/// or that search for long (`||`, `~`, `LIKE`) as functions.
+/// Returns, with this limit for each value, those of the `known` functions that make large values
+/// from small ones or compute for long. Also returns as functions the operators that do so: `||`, `~`
+/// and `LIKE`.
 pub fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: Limit,
@@ -76,7 +80,7 @@ pub fn bounded<'a>(
         .filter_map(|function| Bounded::of(function, limit))
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();
-    // A function is known by each of its aliases.
+    // A function is listed once for each of its aliases.
     functions.sort_by(|left, right| left.name().cmp(right.name()));
     functions.dedup_by(|left, right| left.name() == right.name());
     functions
@@ -85,7 +89,7 @@ pub fn bounded<'a>(
 /// Returns whether the expression calls a function that may ask for fewer rows at once.
 ///
 /// # Errors
-/// Those of the expression, if it cannot be walked.
+/// The errors of the expression, if it cannot be walked.
 pub fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     expression.exists(|part| {
         let call = part.downcast_ref::<ScalarFunctionExpr>();
@@ -93,7 +97,8 @@ pub fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     })
 }
 
-/// The aggregates among these that make one value of many, with this limit for it.
+/// Returns, with this limit for their value, those of the `known` aggregates that may make one
+/// large value from many.
 pub fn bounded_aggregates<'a>(
     known: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
     limit: Limit,

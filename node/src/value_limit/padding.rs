@@ -1,7 +1,7 @@
-//! The lengths that texts are padded to.
+//! Corrects the lengths that texts are padded to.
 //!
-//! DataFusion adds the lengths of all rows up before it looks at them. A negative one becomes the largest number there is, and
-//! the allocation of so much panics.
+//! DataFusion adds up the lengths of all rows before it checks them. A negative length becomes the
+//! largest possible number, and the allocation of that much memory panics.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
-/// Whether it is one of the functions that pad texts: of text, length, and what to pad with.
+/// Returns whether the function pads texts. Its arguments are the text, the length, and the
+/// padding.
 pub(super) fn is_padding(function: &str) -> bool {
     matches!(function, "lpad" | "rpad")
 }
 
-/// Replaces negative lengths by 0, which is what they mean.
+/// Replaces negative lengths by 0, which has the same meaning.
 ///
 /// # Errors
-/// If the lengths are no whole numbers.
+/// Fails if the lengths are not integers.
 pub(super) fn without_negative_lengths(args: &mut ScalarFunctionArgs) -> Result<()> {
     match args.args.get_mut(1) {
         Some(ColumnarValue::Scalar(length)) => {

@@ -1,4 +1,4 @@
-//! Puts functions with limits in the place of those without.
+//! Replaces functions by the same functions with limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,15 @@ use super::pattern::Pattern;
 use super::{string_concat, text_match};
 use crate::rewrite::rewrite_expressions;
 
-/// Operators, and what the planner makes of them, are not looked up by a name: `a || b` of texts and of lists. To be applied
-/// after the rule that makes the types of operands agree.
+/// A rule that replaces functions by functions with limits. It is needed for operators, such as
+/// `a || b` of texts and of lists, and for the calls that the planner makes from them: DataFusion
+/// does not look these up by name. Apply this rule after the rule that makes the types of operands
+/// agree.
 #[derive(Debug)]
 pub struct BoundedFunctions(HashMap<String, Arc<ScalarUDF>>);
 
 impl BoundedFunctions {
-    /// These take the place of those of the same names.
+    /// Creates the rule. Each of the functions replaces functions of its name.
     pub fn new(functions: &[Arc<ScalarUDF>]) -> Self {
         let by_name = functions
             .iter()
@@ -31,8 +33,8 @@ impl BoundedFunctions {
         Self(by_name.collect())
     }
 
-    /// Returns the function that takes the expression's place, if it is one of a node with these columns and has no limit; and
-    /// whether what that says is to be negated.
+    /// Returns the function that replaces an expression of a node with this schema, if the
+    /// expression has no limit yet. Also returns whether the function's result must be negated.
     fn bounded(&self, expression: &Expr, schema: &DFSchema) -> Option<(Arc<ScalarUDF>, bool)> {
         if let Expr::ScalarFunction(ScalarFunction { func, .. }) = expression {
             let bounded = self.0.get(func.name()).filter(|bounded| *bounded != func)?;
@@ -82,7 +84,7 @@ impl BoundedFunctions {
     }
 }
 
-/// The function, called with the operands of the expression.
+/// Calls the function with the operands of the expression.
 fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
     let arguments = match expression {
         Expr::ScalarFunction(ScalarFunction { args, .. }) => args,
@@ -95,8 +97,8 @@ fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
-/// Returns the operator that makes large texts, or searches for long, and its operands. Short patterns are
-/// left to DataFusion, which knows more of operators than of functions.
+/// Returns the operator of an expression and its operands, if the operator makes large texts or may
+/// search for long. Plain patterns stay operators: DataFusion optimizes operators, not functions.
 fn operation(expression: &Expr) -> Option<(Operator, [&Expr; 2])> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -112,7 +114,7 @@ fn operation(expression: &Expr) -> Option<(Operator, [&Expr; 2])> {
             is_replaced.then_some((*op, [&**left, &**right]))
         }
         Expr::Like(like) => {
-            // Others are refused when the statement is planned further.
+            // The planner refuses any other escape character later.
             let escapes = like.escape_char.is_none_or(|escape| escape == '\\');
             let operator = match (like.negated, like.case_insensitive) {
                 (false, false) => Operator::LikeMatch,
@@ -146,7 +148,7 @@ fn name(operator: Operator) -> Option<(&'static str, bool)> {
     text_match::name(operator)
 }
 
-/// Returns whether this is a regular expression that is searched for in no time.
+/// Returns whether an expression is a regular expression that takes one step for each byte.
 pub(super) fn is_plain_expression(expression: &Expr) -> bool {
     is_plain(expression, Pattern::regex)
 }
@@ -157,7 +159,7 @@ fn is_plain(expression: &Expr, read: fn(&str) -> Pattern) -> bool {
             Some(text) => text.is_none_or(|text| read(text).is_plain()),
             None => false,
         },
-        // The rule that makes types agree has put one around the text.
+        // The rule that makes types agree wraps the text in a cast.
         Expr::Cast(cast) => is_plain(&cast.expr, read),
         _ => false,
     }

@@ -1,8 +1,8 @@
-//! How long functions compute whose time grows with the product of two arguments.
+//! Estimates the steps of functions whose time grows with the product of two arguments.
 //!
-//! Nothing ends a function between its first and its last row: the distance of two texts of a megabyte each
-//! keeps a thread for half an hour after its statement has ended. So the steps are counted before the
-//! function is called.
+//! Nothing can stop a function between its first and its last row. Computing the distance of two
+//! texts of one megabyte each would keep a thread busy for half an hour after its statement has
+//! ended. So the steps are counted before the function is called.
 
 use std::cell::Cell;
 
@@ -10,13 +10,13 @@ use super::argument::Argument;
 use super::growth::PerRow;
 use super::pattern::Pattern;
 
-/// One value may take this many steps, which is about half a second.
+/// The most steps that one value may take. They take about half a second.
 pub(super) const MOST_OF_VALUE: u64 = 1 << 28;
-/// Bytes that a comparison of two texts takes in one step.
+/// Number of bytes that the comparison of two texts handles in one step.
 const COMPARED_AT_ONCE: u64 = 32;
 
-/// Returns the steps for each row, by the function's name, or `None` for a function whose time grows with
-/// the size of its arguments.
+/// Returns the steps for each row, by the name of the function. Returns `None` for a function whose
+/// time grows only with the size of its arguments.
 pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>> {
     let product = |row| bytes(arguments, 0, row).saturating_mul(bytes(arguments, 1, row));
     Some(match name {

@@ -1,4 +1,4 @@
-//! The operator `||` as a function: operators have no limits.
+//! Implements the operator `||` as a function, because operators cannot be given limits.
 
 use arrow::array::ArrayRef;
 use arrow::compute::kernels::concat_elements::concat_elements_dyn;
@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
 
 pub(super) const NAME: &str = "string_concat";
 
-/// Two texts, one behind the other; NULL if one of them is.
+/// Concatenates two texts. The result is NULL if one of them is NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct StringConcat {
     signature: Signature,
@@ -19,7 +19,7 @@ pub(super) struct StringConcat {
 impl Default for StringConcat {
     fn default() -> Self {
         Self {
-            // Types were made equal for the operator.
+            // The planner has made the types of the operands equal.
             signature: Signature::any(2, Volatility::Immutable),
         }
     }

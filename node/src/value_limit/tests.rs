@@ -86,7 +86,7 @@ async fn what_collects_too_many_values_fails() {
             (made, _) => panic!("{sql}: {made:?}"),
         }
     }
-    // The same values, one by one or all at once.
+    // As a window function, the aggregate receives the same values, one by one or all at once.
     let window =
         "SELECT cardinality(array_agg(x) OVER (ORDER BY x)) FROM generate_series(1, 50000) t(x)";
     let error = run(&context, window).await.unwrap_err();
@@ -324,7 +324,7 @@ const ARGUMENTS: [&str; 22] = [
     "1.5, 40000",
 ];
 
-/// No value of a few bytes, and no number, becomes larger than this by a function without a limit.
+/// Size that functions without a limit must not exceed for a value of a few bytes or for a number.
 const SMALL_BYTES: u64 = 4_096;
 
 #[tokio::test]

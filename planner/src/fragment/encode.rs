@@ -1,8 +1,9 @@
-//! From a fragment to the bytes of a ticket.
+//! Encodes a fragment into the bytes of a ticket.
 //!
-//! Values are no part of the plan that is sent: a literal, the value of a scalar subquery and a set of keys each leave a
-//! [`Parameter`] there, and stand beside the plan by ordinal. So statements that differ only in their values are one fragment for
-//! the workers, which keep its plan.
+//! The encoded plan contains no values. Each literal, value of a scalar subquery and set of keys
+//! becomes a [`Parameter`] in the plan. The values are sent beside the plan, by ordinal. So
+//! statements that differ only in their values are the same fragment for the workers, which keep
+//! its plan.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -46,25 +47,26 @@ use super::statement_parameter;
 #[cfg(test)]
 mod tests;
 
-/// A fragment's plan as a worker reads it, and what relays run.
+/// The encoded plan of a fragment, with the plan of its relays.
 #[derive(Debug, Default)]
 pub struct EncodedPlan {
-    /// The plan (`datafusion_proto::protobuf::PhysicalPlanNode`) with parameters in place of its values: the same bytes for plans
-    /// that differ only in those.
+    /// The plan of the fragment (`datafusion_proto::protobuf::PhysicalPlanNode`) with parameters in
+    /// place of its values. Plans that differ only in their values have the same bytes.
     pub plan: Bytes,
-    /// The same of what relays run above it; none if there are none.
+    /// The plan that relays run above the fragment, encoded in the same way. `None` without relays.
     pub relay: Option<Bytes>,
-    /// The values of both.
+    /// The values of both plans.
     pub parameters: Parameters,
-    /// Those among them that are the statement's own: their ordinals, and which parameter of the statement each is.
+    /// The values that are parameters of the statement: the ordinal of each value, and the number
+    /// of its statement parameter.
     pub of_statement: Vec<(usize, usize)>,
 }
 
 impl EncodedPlan {
-    /// The values, with these ones of the statement's parameters.
+    /// Returns the values of the plan, with `values` in place of the statement's parameters.
     ///
     /// # Errors
-    /// If a value cannot be encoded.
+    /// An error if a value cannot be encoded.
     pub fn parameters_with(&self, values: &[ScalarValue]) -> Result<Parameters> {
         let mut parameters = self.parameters.clone();
         for (ordinal, number) in &self.of_statement {
@@ -84,11 +86,11 @@ fn encoded_value(value: &ScalarValue) -> Result<Bytes> {
         .into())
 }
 
-/// The fragment as a worker reads it. Scalar subqueries that stand in its expressions must have been run: their values are
-/// sent.
+/// Encodes a fragment for workers. Scalar subqueries in its expressions must have been run before,
+/// because their values are sent.
 ///
 /// # Errors
-/// If an operator or expression cannot be encoded.
+/// An error if an operator or expression cannot be encoded.
 pub fn encode(
     fragment: &Arc<dyn ExecutionPlan>,
     relay: Option<&Arc<dyn ExecutionPlan>>,
@@ -99,7 +101,8 @@ pub fn encode(
         let node = converter.execution_plan_to_proto(plan, &ScanCodec::default())?;
         Ok(node.encode_to_vec().into())
     };
-    // First: the same fragment without relays has the same ordinals, and so the same bytes.
+    // The fragment is encoded before the relay's plan. So it has the same ordinals, and the same
+    // bytes, as without relays.
     let plan = encoded(fragment)?;
     let relay = relay.map(encoded).transpose()?;
     let values = values.into_inner();
@@ -113,15 +116,16 @@ pub fn encode(
     })
 }
 
-/// Whether this very operator and its expressions can be encoded; its inputs are not looked at.
+/// Returns whether this operator and its expressions can be encoded. Its inputs are not checked.
 pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let values = Values::default();
     let converter = Converter::Root(&values);
     converter.node_to_proto(plan, &ScanCodec::default()).is_ok()
 }
 
-/// Whether rows of this schema reach the gateway as they are. Flight's encoder sends a dictionary as its values and a LargeList as a
-/// List, wherever they stand within a type, and the gateway reads messages as rows of the fragment's own schema.
+/// Returns whether rows of this schema reach the gateway unchanged. Flight's encoder sends a
+/// dictionary as its values and a LargeList as a List, wherever they are nested in a type. But the
+/// gateway reads messages as rows of the fragment's own schema.
 pub fn can_travel(schema: &Schema) -> bool {
     let mut types = schema.fields().iter().map(|field| field.data_type());
     types.all(is_sent_as_it_is)
@@ -146,22 +150,24 @@ fn is_sent_as_it_is(data_type: &DataType) -> bool {
 }
 
 fn child_is_sent_as_it_is(field: &FieldRef) -> bool {
-    // A union's field is made anew: without metadata, and not nullable.
+    // Flight's encoder rebuilds the field of a union without metadata, and as not nullable.
     let is_made_anew = matches!(field.data_type(), DataType::Union(_, _))
         && (field.is_nullable() || !field.metadata().is_empty());
     !is_made_anew && is_sent_as_it_is(field.data_type())
 }
 
-/// Messages within messages that a fragment may have. Protobuf's reader stops at 100, so that no input overflows its stack; what
-/// is left is for the filters that joins add when the fragment is sent.
+/// Maximum depth of nested messages in a fragment. Protobuf's reader stops at 100 levels, so that
+/// no input overflows its stack. The difference is left for the filters of joins, which are added
+/// when the fragment is sent.
 pub const MAX_LEVELS: usize = 70;
 
-/// How deep the message of `plan` is, whose inputs are so deep.
+/// Returns the depth of the message of `plan`. `inputs` are the depths of its inputs.
 ///
 /// # Errors
-/// Those of walking its expressions.
+/// The errors of walking the expressions of `plan`.
 pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>) -> Result<usize> {
-    // An operator or expression is a message that says which one it is, and the one itself.
+    // Each operator or expression takes two messages: one says which kind it is, and the other one
+    // is its content.
     const OF_A_NODE: usize = 2;
     fn of(expression: &Arc<dyn PhysicalExpr>) -> usize {
         let children = expression.children().into_iter().map(of);
@@ -175,7 +181,7 @@ pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>
     Ok(OF_A_NODE + deepest)
 }
 
-/// Encodes leaves, and numbers the scans among them.
+/// Encodes the leaves of a plan, and numbers the scans among them.
 #[derive(Debug, Default)]
 struct ScanCodec {
     next_ordinal: AtomicU32,
@@ -241,7 +247,7 @@ impl ScanCodec {
     }
 }
 
-/// Positions and counts are far below 2³².
+/// Converts a position or a count. Both are far below 2³².
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -251,19 +257,20 @@ type Values = RefCell<TakenOut>;
 
 #[derive(Debug, Default)]
 struct TakenOut {
-    /// By the ordinal of their parameter.
+    /// The encoded values, by the ordinal of their parameter.
     encoded: Vec<Bytes>,
-    /// See [`EncodedPlan`].
+    /// The values that are parameters of the statement: see [`EncodedPlan`].
     of_statement: Vec<(usize, usize)>,
 }
 
-/// What of a plan is encoded.
+/// The part of a plan that is encoded.
 enum Converter<'a> {
-    /// All of it, with parameters in place of its values.
+    /// The whole plan, with parameters in place of its values.
     Fragment(&'a Values),
-    /// An expression of it whose values stay where they are.
+    /// An expression of the plan, with its values inside.
     Inline,
-    /// Its root operator and that one's expressions; subqueries have no values yet.
+    /// Only the root operator of a plan and its expressions. Scalar subqueries may have no value
+    /// yet.
     Root(&'a Values),
 }
 
@@ -276,9 +283,9 @@ impl Converter<'_> {
         PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
     }
 
-    /// The literal that a subquery has become.
+    /// Returns the literal for the value of a subquery.
     fn value_of(&self, subquery: &ScalarSubqueryExpr) -> Result<Arc<dyn PhysicalExpr>> {
-        // Its schema plays no part: it reads no column.
+        // The schema does not matter, because the expression reads no column.
         let empty = RecordBatch::new_empty(Arc::new(Schema::empty()));
         let value = match subquery.evaluate(&empty) {
             Ok(ColumnarValue::Scalar(value)) => value,
@@ -295,7 +302,7 @@ impl Converter<'_> {
     }
 }
 
-/// Adds a value and gives its ordinal.
+/// Adds a value, and returns its ordinal.
 fn add(values: &Values, value: impl Into<Bytes>) -> u32 {
     let mut values = values.borrow_mut();
     values.encoded.push(value.into());
@@ -313,11 +320,12 @@ fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> Physi
     }
 }
 
-/// What a literal's metadata say.
+/// The meaning of a literal's metadata.
 enum Marked {
     Nothing,
     AsParameter(usize),
-    /// They are no part of its value: such a literal is left to DataFusion, which has not sent metadata so far.
+    /// The metadata has another meaning, and is not part of the value. Such a literal is left to
+    /// DataFusion, which has not sent metadata so far.
     Otherwise,
 }
 
@@ -333,8 +341,9 @@ impl Marked {
     }
 }
 
-/// Takes out the filter that an operator fills while it runs: a worker's operator makes its own. The planned one has a number that no
-/// other plan's has, so that no two plans would be the same fragment.
+/// Removes the filter that an operator fills while it runs. The operator on the worker creates its
+/// own. The filter has a number that is unique to its plan, so with it no two plans would be the
+/// same fragment.
 fn remove_dynamic_filter(node: &mut PhysicalPlanNode) {
     match &mut node.physical_plan_type {
         Some(PhysicalPlanType::Sort(sort)) => sort.dynamic_filter = None,
@@ -371,7 +380,8 @@ impl PhysicalProtoConverterExtension for Converter<'_> {
             return serialize_physical_expr_with_converter(expression, codec, self);
         };
         if expression.is::<DynamicFilterPhysicalExpr>() {
-            // It is removed with its operator, and would leave parameters that nothing refers to.
+            // `remove_dynamic_filter` removes this filter from the plan. Parameters for its values
+            // would remain, and nothing would refer to them.
             return serialize_physical_expr_with_converter(expression, codec, &Self::Inline);
         }
         if let Some(keys) = expression.downcast_ref::<KeySetExpr>() {

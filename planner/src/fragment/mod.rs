@@ -1,12 +1,13 @@
-//! What workers run: a part of a plan whose leaves are [`ShardScanExec`]s, and the bytes as which it travels.
+//! Defines fragments: a fragment is the part of a plan that workers run. Its leaves are
+//! [`ShardScanExec`]s, and it is encoded to be sent.
 
-/// From a fragment to the bytes of a ticket.
+/// Encodes a fragment into the bytes of a ticket.
 pub mod encode;
-/// Which shards of a table a scan reads.
+/// Represents the shards of a table that a scan reads.
 mod selection;
-/// The leaf: rows of some shards of a table.
+/// Scans shards of a table, as the leaf of a plan.
 mod shard_scan;
-/// Literals that stand for a parameter of the statement.
+/// Marks literals that stand for a parameter of the statement.
 pub mod statement_parameter;
 
 pub use selection::Selection;

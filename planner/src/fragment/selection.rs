@@ -1,18 +1,18 @@
-//! Which shards of a table a scan reads.
+//! Represents the shards of a table that a scan reads.
 
 use std::collections::BTreeSet;
 
 /// The shards of a table that a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// No filter says anything of the shard key.
+    /// All shards, because no filter restricts the shard key.
     All,
-    /// Only these, ascending; none for a contradiction.
+    /// Only these shards. The set is empty if the filters contradict each other.
     Some(BTreeSet<u32>),
 }
 
 impl Selection {
-    /// The shards that both have.
+    /// Returns the shards that are in both selections.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, only) | (only, Self::All) => only,
@@ -22,7 +22,7 @@ impl Selection {
         }
     }
 
-    /// The shards that either has.
+    /// Returns the shards that are in at least one of the selections.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
@@ -33,7 +33,7 @@ impl Selection {
         }
     }
 
-    /// No shard.
+    /// Returns a selection without shards.
     pub fn none() -> Self {
         Self::Some(BTreeSet::new())
     }

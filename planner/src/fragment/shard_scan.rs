@@ -1,4 +1,4 @@
-//! The leaf: rows of some shards of a table.
+//! Scans shards of a table, as the leaf of a plan.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,16 +24,19 @@ use volary_flight_proto::ids::WorkerId;
 use super::selection::Selection;
 use volary_catalog::{Table, TableKind};
 
-/// The planner's partition numbers for shard scans start above it, so that the two can never be mistaken for each other.
+/// Maximum number of partitions that the planner itself may use. Shard scans declare more
+/// partitions, so that nobody mistakes one kind of partitioning for the other.
 pub const MAX_TARGET_PARTITIONS: usize = 1024;
 
-/// Reads some shards of one table. It exists on the gateway only while a query is planned: the cut puts it into a
-/// fragment, and a worker binds it to its segments.
+/// Reads some shards of one table. It exists on the gateway only while a query is planned. The cut
+/// puts it into a fragment, and a worker replaces it by a scan of its segments.
 ///
-/// A scan of a sharded table declares to be hash-partitioned by its shard key. The number of partitions it declares stands for the
-/// number of shards, and is larger than any number that the planner partitions by itself
-/// ([`MAX_TARGET_PARTITIONS`]): DataFusion takes two hash partitionings of equal count for equal, and its own hash
-/// function is another one. Two tables of equal shard count declare the same number, and are co-located.
+/// A scan of a sharded table declares that it is hash-partitioned by its shard key. The declared
+/// number of partitions stands for the number of shards. It is larger than any number of partitions
+/// that the planner uses itself ([`MAX_TARGET_PARTITIONS`]). This keeps the two apart: DataFusion
+/// considers two hash partitionings of equal count to be the same, but its own hash function
+/// differs from the shard hash. Two tables of equal shard count declare the same number, and are
+/// co-located.
 #[derive(Debug, Clone)]
 pub struct ShardScanExec {
     table: Arc<Table>,
@@ -47,11 +50,12 @@ pub struct ShardScanExec {
 }
 
 impl ShardScanExec {
-    /// A scan of `table`. `filters` are those that the planner keeps above it, which `selection` follows from. `statistics_exact` says whether the
-    /// query sees exactly the rows that the catalog has counted.
+    /// Builds a scan of `table`. `filters` are the filters that the planner keeps above the scan,
+    /// and `selection` follows from them. `statistics_exact` says whether the query sees exactly
+    /// the rows that the catalog has counted.
     ///
     /// # Errors
-    /// If the projection is not one of the table's.
+    /// An error if the projection does not fit the table.
     pub fn try_new(
         table: Arc<Table>,
         projection: Vec<usize>,
@@ -92,22 +96,22 @@ impl ShardScanExec {
         })
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Columns of the table, in output order.
+    /// Returns the columns of the table that are read, in output order.
     pub fn projection(&self) -> &[usize] {
         &self.projection
     }
 
-    /// The filters above it, over the table's columns.
+    /// Returns the filters above the scan, over the columns of the table.
     pub fn filters(&self) -> &[Expr] {
         &self.filters
     }
 
-    /// The same, of other shards.
+    /// Returns the same scan of other shards.
     pub fn with_selection(&self, selection: Selection) -> Self {
         Self {
             selection,
@@ -115,7 +119,7 @@ impl ShardScanExec {
         }
     }
 
-    /// The same, as a worker sees it: without what the catalog knows of the rows.
+    /// Returns the same scan as a worker sees it, without the statistics of the catalog.
     pub fn without_statistics(&self) -> Self {
         Self {
             has_statistics: false,
@@ -123,7 +127,8 @@ impl ShardScanExec {
         }
     }
 
-    /// The same, reading the filter's columns first, and the others only for rows that pass.
+    /// Returns the same scan with late materialisation: it reads the columns of the filter first,
+    /// and other columns only for the rows that pass.
     pub fn with_late_materialisation(&self) -> Self {
         Self {
             late_materialisation: true,
@@ -131,17 +136,19 @@ impl ShardScanExec {
         }
     }
 
-    /// Whether other columns than the filter's are read only for rows that pass it.
+    /// Returns whether columns that the filter does not use are read only for the rows that pass
+    /// it.
     pub fn has_late_materialisation(&self) -> bool {
         self.late_materialisation
     }
 
-    /// Whether every worker that has a copy holds all rows.
+    /// Returns whether the scan reads a reference table, of which every worker with a copy holds
+    /// all rows.
     pub fn is_reference(&self) -> bool {
         matches!(self.table.kind(), TableKind::Reference { .. })
     }
 
-    /// The shards to read, ascending; of a reference table the only one.
+    /// Returns the shards to read, ascending. A reference table has only one.
     pub fn shards(&self) -> Vec<u32> {
         match &self.selection {
             Selection::All => (0..self.table.shards()).collect(),
@@ -149,7 +156,8 @@ impl ShardScanExec {
         }
     }
 
-    /// The workers that hold these shards; of a reference table all that have a copy.
+    /// Returns the workers that hold these shards. For a reference table these are all workers with
+    /// a copy.
     pub fn workers(&self) -> BTreeSet<WorkerId> {
         match self.table.kind() {
             TableKind::Reference { copies } => copies.iter().copied().collect(),

@@ -1,7 +1,8 @@
-//! Literals that stand for a parameter of the statement.
+//! Marks literals that stand for a parameter of the statement.
 //!
-//! A generic plan is made once and used again with other values. Wherever the value of a parameter stands in it, a literal says in its
-//! metadata which parameter that is: it takes part in planning as any literal does, and what becomes of it can be told.
+//! A generic plan is made once and used again with other values. Each value of a parameter is a
+//! literal in it, and the metadata of the literal says which parameter it stands for. The literal
+//! takes part in planning like any other literal, and it can be recognised in the finished plan.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +12,17 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 
-/// The key of the metadata.
+/// Key of the metadata entry that holds the number of the parameter.
 const PARAMETER: &str = "volary.parameter";
 
-/// The value that a parameter has when the plan is made. Parameters are numbered from 0.
+/// Returns the literal for a parameter that has this value while the plan is made. Parameters are
+/// numbered from 0.
 pub fn literal(value: ScalarValue, number: usize) -> Expr {
     let metadata = BTreeMap::from([(PARAMETER.to_owned(), number.to_string())]);
     Expr::Literal(value, Some(FieldMetadata::new(metadata)))
 }
 
-/// The parameter that a literal with this metadata stands for.
+/// Returns the number of the parameter that a literal with this metadata stands for.
 pub fn number_of(metadata: &HashMap<String, String>) -> Option<usize> {
     parsed(metadata.get(PARAMETER))
 }
@@ -29,10 +31,10 @@ fn parsed(number: Option<&String>) -> Option<usize> {
     number?.parse().ok()
 }
 
-/// The expression with these values of its parameters.
+/// Returns the expression with these values in place of its parameters.
 ///
 /// # Errors
-/// None that is known: an expression can always be rebuilt.
+/// No error is known: an expression can always be rebuilt.
 pub fn with_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
     let replaced = expression.clone().transform(|node| {
         let Expr::Literal(_, Some(metadata)) = &node else {

@@ -1,4 +1,4 @@
-//! Settings of gathers: the section `gateway.gather`.
+//! Defines the settings of gathers: the section `gateway.gather`.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ mod relays;
 
 pub use relays::Relays;
 
-/// Pulling rows from the workers.
+/// How the gateway reads rows from the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gather {
-    /// Until a connection to a worker stands.
+    /// Maximum time to connect to a worker.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub connect_timeout: Duration,
-    /// A worker that sends nothing for so long, not even a sign of life, is given up. Workers send one four times as often. At least 1s.
+    /// A worker that sends nothing for this time, not even a sign of life, is given up. Workers
+    /// send signs of life four times as often. At least 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
@@ -29,18 +30,23 @@ pub struct Gather {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub retry_for: Duration,
-    /// Size of a batch that a worker aims at. Larger ones leave the processor's caches on their way.
+    /// Size that workers aim at for a batch. Larger batches do not stay in the processor's caches
+    /// on their way.
     pub batch: MemorySize,
-    /// HTTP/2 window of a stream: what a worker may send ahead. Gathers from many workers take less, by the memory of their query.
+    /// HTTP/2 window of a stream: how much a worker may send ahead. Gathers from many workers use
+    /// less, depending on the memory of their query.
     pub stream_window: MemorySize,
-    /// The largest message that is taken from a worker.
+    /// Maximum size of a message from a worker.
     pub max_message: MemorySize,
-    /// A join's small side narrows the scans of its other side by a list if it has at most about so many different keys (of a join on
-    /// several: combinations of them); 0: never by a list.
+    /// A join sends the list of keys of its small side to the scans of its other side if it has at
+    /// most about this many different keys (for a join on several columns: combinations of them).
+    /// 0: it never sends a list.
     pub runtime_filter_keys: usize,
-    /// How many workers merge the rows of the others for the gateway, where rows can be merged: `auto` estimates whether that is faster,
-    /// `off` lets the gateway merge by itself, and a number is how many there are in any case. A session sets it with `SET relays`. Workers
-    /// must be able to reach each other at the addresses that gateways are told; where they are not, it must be `off`.
+    /// How many workers merge the rows of the others for the gateway, where rows can be merged:
+    /// `auto` estimates whether that is faster, `off` lets the gateway merge by itself, and a
+    /// number is used in any case. A session sets it with `SET relays`. Workers must be able to
+    /// reach each other at the addresses that they give to the gateway; if they cannot, it must be
+    /// `off`.
     pub relays: Relays,
 }
 
@@ -60,7 +66,7 @@ impl Default for Gather {
 }
 
 impl Gather {
-    /// How connections to workers are made.
+    /// Returns the options of connections to workers.
     pub fn connections(&self) -> ConnectionOptions {
         ConnectionOptions {
             connect_timeout: self.connect_timeout,
@@ -69,7 +75,7 @@ impl Gather {
         }
     }
 
-    /// Deadlines and sizes of a gather.
+    /// Returns the deadlines and sizes of a gather.
     pub fn limits(&self) -> Limits {
         Limits {
             idle_timeout: self.idle_timeout,

@@ -1,4 +1,4 @@
-//! What workers should hold of the shards that they are asked for.
+//! Determines what workers should hold of the shards that they are asked for.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use volary_gather::Target;
 use crate::fragment::ShardScanExec;
 use volary_catalog::{ShardStatistics, Table};
 
-/// The tables of a fragment's scans, by the ordinals of the scans.
+/// The tables of a fragment's scans, by the ordinal of the scan.
 #[derive(Debug)]
 pub(super) struct ScannedTables(Vec<Arc<Table>>);
 
 impl ScannedTables {
-    /// Those of a fragment. `newer`: some of them as they are now, where the fragment was planned for an earlier query.
+    /// Returns the tables of a fragment. If the fragment was planned for an earlier query, `newer`
+    /// has the current state of its tables.
     pub(super) fn of(fragment: &Arc<dyn ExecutionPlan>, newer: &[Arc<Table>]) -> Result<Self> {
         let mut tables = Vec::new();
         fragment.apply(|node| {
@@ -30,7 +31,7 @@ impl ScannedTables {
         Ok(Self(tables))
     }
 
-    /// The target, with what the catalog has counted of each shard that it reads.
+    /// Returns the target with what the catalog has counted for each shard that it reads.
     pub(super) fn counted(&self, target: &Target) -> Target {
         let scans = target.scans.iter().enumerate();
         let scans = scans.map(|(ordinal, scan)| match self.0.get(ordinal) {
@@ -48,7 +49,7 @@ impl ScannedTables {
 }
 
 fn counted(scan: &ScanShards, known: &[ShardStatistics]) -> ScanShards {
-    // A reference table has one shard, which is not named.
+    // A reference table has one shard, which the target does not name.
     let reference = [0];
     let shards = match &scan.shards[..] {
         [] => &reference[..],

@@ -1,4 +1,4 @@
-//! What a gather needs to know of the query it belongs to.
+//! Holds what a gather needs to know about its query.
 
 use std::sync::Arc;
 
@@ -13,39 +13,42 @@ use volary_gather::Peers;
 use crate::gather::config::Gather;
 use volary_catalog::Table;
 
-/// The query that is run; an extension of DataFusion's session configuration, so that plans hold no connections.
+/// The query that is run. It is an extension of DataFusion's session configuration, so that plans
+/// hold no connections.
 #[derive(Debug, Clone)]
 pub struct QueryContext {
-    /// Its id.
+    /// The id of the query.
     pub query_id: QueryId,
-    /// Whose it is, as workers are told it.
+    /// The owner of the query, as the number that workers are told.
     pub owner: u32,
-    /// What it sees.
+    /// The snapshot of the query.
     pub snapshot: Snapshot,
-    /// The writes whose rows the catalog had counted when the query was planned, where they are others than those that the query
-    /// sees: it has a ticket from before.
+    /// The writes whose rows the catalog had counted when the query was planned. `None` if they are
+    /// the writes that the query sees. They differ if the query has a ticket with an older
+    /// snapshot.
     pub counted: Option<Snapshot>,
-    /// Which history of writes the catalog has.
+    /// The lineage of the catalog: the history of writes that it belongs to.
     pub lineage: Lineage,
-    /// The tables that a plan which is used again reads, as of this query. Empty where the plan has them.
+    /// The current state of the tables that a reused plan reads. Empty if the plan itself has the
+    /// current state.
     pub tables: Vec<Arc<Table>>,
-    /// The workers.
+    /// The workers of the cluster.
     pub peers: Arc<dyn Peers>,
-    /// Deadlines and sizes.
+    /// The settings of the gather: deadlines and sizes.
     pub config: Gather,
-    /// Bytes of memory that it may hold on this gateway.
+    /// Maximum memory that the query may hold on this gateway, in bytes.
     pub memory: usize,
-    /// The session's time zone.
+    /// The time zone of the session.
     pub time_zone: String,
     /// Whether workers report their plans with metrics.
     pub with_plan_metrics: bool,
 }
 
 impl QueryContext {
-    /// That of the task.
+    /// Returns the query that a task belongs to.
     ///
     /// # Errors
-    /// `INTERNAL` if the task is none of a query.
+    /// `INTERNAL` if the task does not belong to a query.
     pub fn of(task: &TaskContext) -> Result<Arc<Self>> {
         task.session_config()
             .get_extension::<Self>()

@@ -1,4 +1,4 @@
-//! The plan node.
+//! Implements the plan node [`GatherExec`].
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -46,9 +46,11 @@ use super::fragment::{Fragment, PreparedFragment};
 use super::relays::Relays;
 use super::runtime_filter::known_keys;
 
-/// Runs a fragment on its workers and gives the union of their rows, or their merge where the fragment is ordered.
+/// Runs a fragment on its workers. Returns the union of their rows, or merges them if the fragment
+/// is ordered.
 ///
-/// The fragment is no child: optimizer rules that run after the cut must not look into it.
+/// The fragment is not a child of the node, because optimizer rules that run after the cut must not
+/// look into it.
 #[derive(Debug)]
 pub struct GatherExec {
     fragment: Arc<Fragment>,
@@ -59,9 +61,9 @@ pub struct GatherExec {
 }
 
 impl GatherExec {
-    /// `on_worker` is the fragment as workers see it: if that has an ordering, each worker's rows come in it. `fetch`: so many rows
-    /// of a worker are of use.
-    /// `ends_because`: why the fragment is not larger, for EXPLAIN.
+    /// Builds a gather. `on_worker` is the fragment as workers see it. If it has an ordering, the
+    /// rows of each worker arrive in that order. `fetch` is the number of rows of each worker that
+    /// are needed at most. `ends_because` says why the fragment is not larger, for EXPLAIN.
     pub fn new(
         fragment: Arc<dyn ExecutionPlan>,
         on_worker: &Arc<dyn ExecutionPlan>,
@@ -86,66 +88,68 @@ impl GatherExec {
         }
     }
 
-    /// What runs on the workers.
+    /// Returns the plan that runs on the workers.
     pub fn fragment(&self) -> &Arc<dyn ExecutionPlan> {
         self.fragment.plan()
     }
 
-    /// The workers that are asked.
+    /// Returns the workers that are asked.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// What the workers said; complete when all partitions have ended.
+    /// Returns what the workers reported. It is complete when all partitions have ended.
     pub fn reports(&self) -> &Reports {
         self.fragment.reports()
     }
 
-    /// Who merges the rows of others, if anybody does.
+    /// Returns the relays, if the gather has any.
     pub fn relays(&self) -> Option<&Relays> {
         self.fragment.relays()
     }
 
-    /// So many rows of a worker are of use.
+    /// Returns how many rows of each worker are needed at most.
     pub fn fetch_per_worker(&self) -> Option<usize> {
         self.fragment.fetch()
     }
 
-    /// Why the fragment is not larger.
+    /// Returns why the fragment is not larger.
     pub fn ends_because(&self) -> &str {
         &self.ends_because
     }
 
-    /// Whether its workers send their rows in the order of buckets.
+    /// Returns whether the workers send their rows in the order of buckets.
     pub fn is_by_bucket(&self) -> bool {
         self.fragment.buckets().is_some()
     }
 
-    /// The order in which its rows come; `None` if nothing is known of it.
+    /// Returns the order in which the rows arrive, or `None` if their order is unknown.
     pub fn ordering(&self) -> Option<&LexOrdering> {
         let ordering = self.properties.output_ordering();
         ordering.filter(|_| self.fragment.is_ordered())
     }
 
-    /// Whether nothing is known of the order of its rows.
+    /// Returns whether the order of the rows is unknown.
     pub fn has_no_order(&self) -> bool {
         !self.fragment.is_ordered()
     }
 
-    /// The same, whose workers send their rows in the order of their buckets: to be read by [`Source::open`].
+    /// Returns the same gather, whose workers send their rows in the order of their buckets. It
+    /// must be read with [`Source::open`].
     #[must_use]
     pub fn by_bucket(&self, buckets: Buckets) -> Self {
         self.with_fragment(self.fragment.by_bucket(buckets))
     }
 
-    /// The same, whose rows are merged by relays before they come.
+    /// Returns the same gather, whose rows are merged by relays before they reach the gateway.
     #[must_use]
     pub fn relayed(&self, relays: Relays) -> Self {
         self.with_fragment(self.fragment.relayed(relays))
     }
 
-    /// The same, whose workers are sent what these filters of joins say by then. `None` if that is as it was: it has all of them already,
-    /// or has a limit, and the rows that this leaves are chosen before the join sees them.
+    /// Returns the same gather with filters of joins: its workers are sent what these filters know
+    /// by then. Returns `None` if it would not change. Either it has all these filters already, or
+    /// it has a limit, which chooses its rows before the join sees them.
     pub fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
         if self.fragment.fetch().is_some() {
             return None;
@@ -157,35 +161,37 @@ impl GatherExec {
         (!filters.is_empty()).then(|| self.with_fragment(self.fragment.narrowed_by(filters)))
     }
 
-    /// The same, as one of so many in a query: they divide its memory.
+    /// Returns the same gather as one of `gathers` gathers of a query, which share its memory.
     #[must_use]
     pub fn one_of(&self, gathers: usize) -> Self {
         self.with_fragment(self.fragment.one_of(gathers))
     }
 
-    /// How many gathers the query has; at least one.
+    /// Returns how many gathers the query has, which is at least one.
     pub fn gathers(&self) -> usize {
         self.fragment.gathers()
     }
 
-    /// The fragment, encoded: see [`Self::filled`].
+    /// Encodes the fragment for use in [`Self::filled`].
     ///
     /// # Errors
-    /// If it cannot be encoded.
+    /// An error if the fragment cannot be encoded.
     pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
         self.fragment.prepare(query, batch_rows)
     }
 
-    /// Whether its workers are asked for rows as they are: no joins above narrow them, they come in no buckets, and by no relays.
+    /// Returns whether the workers are asked for their rows without changes: no joins above narrow
+    /// them, and they come neither by bucket nor through relays.
     pub fn is_plain(&self) -> bool {
         let fragment = &self.fragment;
         fragment.filters().is_empty() && fragment.buckets().is_none() && fragment.relays().is_none()
     }
 
-    /// The same gather for another query: with these values of the statement's parameters, from these workers.
+    /// Returns the same gather for another query, with these values of the statement's parameters
+    /// and these workers.
     ///
     /// # Errors
-    /// If a value cannot be encoded.
+    /// An error if a value cannot be encoded.
     pub fn filled(
         &self,
         fragment: &Arc<PreparedFragment>,
@@ -199,11 +205,12 @@ impl GatherExec {
         })
     }
 
-    /// A ticket for each of its workers, with which somebody else has that worker's rows; all of them together are the gather's. `None` if
-    /// its rows are narrowed, merged or put in order as they come here.
+    /// Returns a ticket for each worker, with which another reader gets the rows of that worker.
+    /// The rows of all tickets together are the rows of the gather. Returns `None` if the gather
+    /// narrows, merges or orders the rows of its workers.
     ///
     /// # Errors
-    /// If the fragment cannot be encoded.
+    /// An error if the fragment cannot be encoded.
     pub fn parts(
         &self,
         query: &QueryContext,
@@ -216,17 +223,19 @@ impl GatherExec {
         Ok(Some(parts))
     }
 
-    /// Whether its rows are those of its workers, neither narrowed nor merged nor put in order as they come here.
+    /// Returns whether the rows of the gather are those of its workers, and are neither narrowed
+    /// nor merged nor ordered.
     pub fn has_rows_as_they_are(&self) -> bool {
         let is_one = self.targets.len() == 1;
         let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();
         self.is_plain() && (is_one || is_any_order)
     }
 
-    /// Its rows as its workers would send them to a client who was announced this, a stream for each worker. `None` if they are not those of its workers.
+    /// Returns a stream for each worker with messages in the form that was announced to a client.
+    /// Returns `None` if the gather narrows, merges or orders the rows of its workers.
     ///
     /// # Errors
-    /// If the query is not known.
+    /// An error if the task does not belong to a query.
     pub fn passed_on(
         &self,
         announced: &Announced,
@@ -239,7 +248,7 @@ impl GatherExec {
         Ok(Some(streams))
     }
 
-    /// A stream for each of these workers.
+    /// Returns a stream for each of these workers.
     fn streams<T: FromMessage>(
         &self,
         asked: &[Target],
@@ -257,7 +266,7 @@ impl GatherExec {
         Ok(streams.collect())
     }
 
-    /// The workers that can do the same as this one.
+    /// Returns the other workers that can run the same part of the fragment as this one.
     pub fn others_than(&self, worker: WorkerId) -> Vec<WorkerId> {
         let can_both =
             |target: &&Target| target.worker == worker || target.others.contains(&worker);
@@ -268,10 +277,11 @@ impl GatherExec {
         all.filter(|other| *other != worker).collect()
     }
 
-    /// Of one of those tickets, for rows with this schema. `others`: the workers that can do the same.
+    /// Returns the gather of one ticket of [`Self::parts`], for rows with this schema. `others` are
+    /// the other workers that can run the same part.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the ticket does not have its fragment.
+    /// `INVALID_ARGUMENT` if the ticket does not contain its fragment.
     pub fn of_part(part: FragmentTicket, schema: SchemaRef, others: Vec<WorkerId>) -> Result<Self> {
         let target = Target {
             worker: WorkerId(part.worker_id),
@@ -301,12 +311,12 @@ impl GatherExec {
         }
     }
 
-    /// How many partitions read the workers.
+    /// Returns the number of partitions that read the workers.
     pub fn partitions(&self) -> usize {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// Who is asked by a partition: an equal part of the workers, or of the relays.
+    /// Returns the workers that a partition asks: an equal part of all workers, or of the relays.
     fn asked_by(&self, partition: usize, query: &QueryContext) -> Cow<'_, [Target]> {
         let (targets, partitions) = (&self.targets, self.partitions());
         match self.fragment.relays() {
@@ -329,8 +339,9 @@ impl Source for GatherExec {
     }
 }
 
-/// What holds of a fragment's rows when partitions and workers are merged by its ordering: equalities between columns, and this one
-/// ordering. A constant that differs between partitions is none any more, and another ordering holds within a partition only.
+/// Returns the properties of a fragment's rows after its partitions and workers were merged by its
+/// ordering. Equalities between columns and this one ordering still hold. A constant that differs
+/// between partitions no longer holds, and other orderings hold only within a partition.
 pub fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
     let mut merged = fragment.equivalence_properties().clone();
     merged.clear_per_partition_constants();
@@ -397,7 +408,7 @@ impl ExecutionPlan for GatherExec {
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // A join fills its filter only if it finds it here.
+        // A join fills its filter only if it finds the filter here.
         for filter in self.fragment.filters() {
             if visit(filter)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
@@ -417,7 +428,7 @@ impl ExecutionPlan for GatherExec {
             .filter(|filter| filter.is::<DynamicFilterPhysicalExpr>())
             .cloned()
             .collect();
-        // No promise that no other rows come.
+        // The gather does not promise to leave out every row that the filters leave out.
         let answer = FilterPushdownPropagation::all_unsupported(result);
         if phase != FilterPushdownPhase::Post {
             return Ok(answer);

@@ -1,4 +1,4 @@
-//! What the workers of a gather are asked to run.
+//! Holds what the workers of a gather are asked to run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +30,17 @@ use super::relays::Relays;
 use super::runtime_filter::{Narrowed, narrowed, place};
 use crate::fragment::encode::{EncodedPlan, encode};
 
-/// Keys in the tickets of one gather, all workers together: a list that is short for one worker is long for thousands.
+/// Maximum number of keys in all tickets of one gather together. A list that is short for one
+/// worker is long for thousands.
 const MAX_KEYS_SENT: usize = 4_000_000;
 
-/// A fragment, and the request that is made of it once, when the first stream opens: by then the scalar subqueries that it
-/// contains have been run, and the joins above it know what they look for.
+/// A fragment, and the request that is made from it once, when the first stream opens. By then the
+/// scalar subqueries in the fragment have been run, and the joins above it know the keys that they
+/// look for.
 #[derive(Debug)]
 pub struct Fragment {
     plan: Arc<dyn ExecutionPlan>,
-    /// How many workers are asked.
+    /// Number of workers that are asked.
     workers: usize,
     ordered: bool,
     fetch: Option<usize>,
@@ -46,7 +48,7 @@ pub struct Fragment {
     buckets: Option<Buckets>,
     /// The workers among them that merge the rows of the others.
     relays: Option<Relays>,
-    /// Gathers of the query, which divide its memory.
+    /// Number of gathers of the query, which share its memory.
     gathers: usize,
     filled: Option<Filled>,
     reports: Reports,
@@ -64,14 +66,14 @@ pub struct PreparedFragment {
 }
 
 impl PreparedFragment {
-    /// The statement's parameters that stand in it, once for each time.
+    /// Returns the number of a statement parameter for each place where the fragment contains it.
     pub fn statement_parameters(&self) -> impl Iterator<Item = usize> {
         let of_statement = self.encoded.of_statement.iter();
         of_statement.map(|(_, number)| *number)
     }
 }
 
-/// A fragment that was encoded for another query, with the values of this one.
+/// A fragment that was encoded for another query, with the values of this query.
 #[derive(Debug, Clone)]
 struct Filled {
     fragment: Arc<PreparedFragment>,
@@ -79,16 +81,16 @@ struct Filled {
     counted_by: CountedBy,
 }
 
-/// Who says which writes were counted.
+/// The source of the list of counted writes.
 #[derive(Debug, Clone)]
 enum CountedBy {
     Query,
-    /// The ticket of a part says it.
+    /// The ticket of a part names the counted writes.
     Part(Option<Snapshot>),
 }
 
 impl Fragment {
-    /// See [`super::GatherExec::new`].
+    /// Creates a fragment: see [`super::GatherExec::new`].
     pub fn new(
         plan: Arc<dyn ExecutionPlan>,
         workers: usize,
@@ -110,7 +112,7 @@ impl Fragment {
         }
     }
 
-    /// The same, whose rows come in the order of their buckets.
+    /// Returns the same fragment, whose rows come in the order of their buckets.
     pub fn by_bucket(&self, buckets: Buckets) -> Self {
         Self {
             buckets: Some(buckets),
@@ -118,7 +120,7 @@ impl Fragment {
         }
     }
 
-    /// The same, whose rows are merged by relays before they come.
+    /// Returns the same fragment, whose rows are merged by relays before they reach the gateway.
     pub fn relayed(&self, relays: Relays) -> Self {
         Self {
             relays: Some(relays),
@@ -126,7 +128,7 @@ impl Fragment {
         }
     }
 
-    /// The same, as one of so many in a query.
+    /// Returns the same fragment as one of `gathers` fragments of a query.
     pub fn one_of(&self, gathers: usize) -> Self {
         Self {
             gathers,
@@ -134,7 +136,8 @@ impl Fragment {
         }
     }
 
-    /// The same, whose rows are narrowed by these filters, too, as far as they are known when it is sent.
+    /// Returns the same fragment with additional filters. They narrow its rows as far as they are
+    /// known when the fragment is sent.
     pub fn narrowed_by(&self, filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>) -> Self {
         Self {
             filters: self.filters.iter().cloned().chain(filters).collect(),
@@ -151,10 +154,11 @@ impl Fragment {
         }
     }
 
-    /// The same, encoded before, with these values of the statement's parameters, for so many workers.
+    /// Returns the same fragment, already encoded, with these values of the statement's parameters
+    /// and for `workers` workers.
     ///
     /// # Errors
-    /// If a value cannot be encoded.
+    /// An error if a value cannot be encoded.
     pub fn filled(
         &self,
         fragment: &Arc<PreparedFragment>,
@@ -174,66 +178,67 @@ impl Fragment {
         })
     }
 
-    /// How many gathers the query has; at least one.
+    /// Returns how many gathers the query has, which is at least one.
     pub fn gathers(&self) -> usize {
         self.gathers.max(1)
     }
 
-    /// What runs on the workers.
+    /// Returns the plan that runs on the workers.
     pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
     }
 
-    /// Whether a worker's rows come in the fragment's ordering.
+    /// Returns whether the rows of a worker come in the ordering of the fragment.
     pub fn is_ordered(&self) -> bool {
         self.ordered
     }
 
-    /// So many rows of a worker are of use.
+    /// Returns how many rows of each worker are needed at most.
     pub fn fetch(&self) -> Option<usize> {
         self.fetch
     }
 
-    /// The buckets whose order a worker's rows come in.
+    /// Returns the buckets, if the rows of a worker come in their order.
     pub fn buckets(&self) -> Option<&Buckets> {
         self.buckets.as_ref()
     }
 
-    /// Who merges the rows of others.
+    /// Returns the relays, if there are any.
     pub fn relays(&self) -> Option<&Relays> {
         self.relays.as_ref()
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn streams(&self) -> usize {
         self.relays
             .as_ref()
             .map_or(self.workers, |relays| relays.count.min(self.workers))
     }
 
-    /// Filters that joins above fill while the query runs.
+    /// Returns the filters that joins above fill while the query runs.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
     }
 
-    /// What is known of its rows before it runs.
+    /// Returns what is known about the rows before the fragment runs.
     ///
     /// # Errors
-    /// If an operator cannot say.
+    /// An error if an operator cannot compute its statistics.
     pub fn statistics(&self) -> Result<Arc<Statistics>> {
         StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())
     }
 
-    /// What the workers said.
+    /// Returns what the workers reported.
     pub fn reports(&self) -> &Reports {
         &self.reports
     }
 
-    /// The request; `None` if no row of the fragment is of use, so that nobody needs to be asked. `announced`: what a client expects whose messages
-    /// the workers make.
+    /// Returns the request. Returns `None` if no row of the fragment is needed, so that nobody must
+    /// be asked. `announced` is what the client expects if workers encode the messages for it.
     ///
     /// # Errors
-    /// If the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the query may not hold what is on its way.
+    /// An error if the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the memory of the query
+    /// is too small for the rows in flight.
     pub fn request(
         &self,
         query: &Arc<QueryContext>,
@@ -271,18 +276,20 @@ impl Fragment {
         Ok(request)
     }
 
-    /// The fragment as it is planned, encoded. `query` is one with the same settings as those that it is used for.
+    /// Encodes the fragment as it was planned. `query` must have the same settings as the queries
+    /// that the result is used for.
     ///
     /// # Errors
-    /// If it cannot be encoded.
+    /// An error if the fragment cannot be encoded.
     pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
         self.message(query, &self.plan, batch_rows)
     }
 
-    /// A ticket for each of these workers, by which its rows can be had; with the fragment.
+    /// Returns a ticket with the fragment for each of these workers. The holder of a ticket can
+    /// read the rows of its worker.
     ///
     /// # Errors
-    /// If it cannot be encoded.
+    /// An error if the fragment cannot be encoded.
     pub fn parts(
         &self,
         query: &QueryContext,
@@ -315,10 +322,10 @@ impl Fragment {
         Ok(targets.iter().map(part).collect())
     }
 
-    /// The same as one of those tickets has it.
+    /// Returns the same fragment as it is in a ticket of [`Self::parts`].
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the ticket does not have it.
+    /// `INVALID_ARGUMENT` if the ticket does not contain the fragment.
     pub fn of_part(&self, part: FragmentTicket) -> Result<Self> {
         let id = part.fragment_id()?;
         let message = part.fragment.ok_or_else(|| {
@@ -443,7 +450,7 @@ fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Positions and counts are far below 2³².
+/// Converts a position or a count. Both are far below 2³².
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,21 +1,22 @@
-//! The plan node that pulls a fragment's rows from all its workers.
+//! Defines the plan node that reads the rows of a fragment from all its workers.
 //!
-//! [`exec::GatherExec`] has as many partitions as the gateway has use for; each owns an equal part of the workers, or of the workers that
-//! relay ([`relays`]), and reads them as [`volary_gather`] does.
+//! [`exec::GatherExec`] has as many partitions as the gateway can use. Each partition owns an equal
+//! part of the workers, or of the workers that relay ([`relays`]). It reads them through
+//! [`volary_gather`].
 
-/// Settings.
+/// Defines the settings of gathers.
 pub mod config;
-/// What workers should hold of the shards that they are asked for.
+/// Determines what workers should hold of the shards that they are asked for.
 mod contents;
-/// What a gather needs to know of the query it belongs to.
+/// Holds what a gather needs to know about its query.
 pub mod context;
-/// The plan node.
+/// Implements the plan node [`GatherExec`].
 pub mod exec;
-/// What the workers are asked to run.
+/// Holds what the workers are asked to run.
 pub mod fragment;
-/// Workers that merge the rows of others.
+/// Chooses the workers that merge the rows of others.
 pub mod relays;
-/// Filters that are known only while a query runs.
+/// Narrows scans with filters that are known only while a query runs.
 pub mod runtime_filter;
 
 pub use context::QueryContext;

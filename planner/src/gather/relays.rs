@@ -1,4 +1,4 @@
-//! Workers that merge the rows of the others for the gateway.
+//! Chooses the workers that merge the rows of the others for the gateway.
 
 use std::sync::Arc;
 
@@ -6,22 +6,24 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_flight_proto::ids::WorkerId;
 use volary_gather::{Peers, Target};
 
-/// Workers of a group that take turns as its relay. Each keeps connections to all others of the group.
+/// Number of workers of a group that take turns as its relay. Each of them keeps connections to all
+/// others of the group.
 const TURNS: usize = 4;
 
-/// What relays do, and how many there are.
+/// The plan of the relays, and their number.
 #[derive(Debug, Clone)]
 pub struct Relays {
-    /// What each runs, over a [`MembersExec`](volary_gather::members::MembersExec).
+    /// The plan that each relay runs, over a [`MembersExec`](volary_gather::members::MembersExec).
     pub plan: Arc<dyn ExecutionPlan>,
-    /// How many.
+    /// Number of relays.
     pub count: usize,
-    /// Different fragments should have different relays: which of the workers that could be.
+    /// Rotates the choice of relays, so that different fragments use different workers.
     pub turn: usize,
 }
 
 impl Relays {
-    /// The relays that a reader of the gather has, of so many: each asks an equal part of the workers, one of which it is.
+    /// Returns the relays that one of `readers` readers of the gather asks. Each relay reads an
+    /// equal part of the workers, and is one of them.
     pub fn of_reader(
         &self,
         targets: &[Target],
@@ -38,7 +40,8 @@ impl Relays {
     }
 }
 
-/// A worker that has rows itself: if it cannot be had, the query cannot be answered anyway.
+/// Chooses a worker of the group that holds rows of the query itself. The query needs that worker
+/// anyway, so a relay adds no new point of failure.
 fn relay_of(group: &[Target], turn: usize, peers: &dyn Peers) -> Target {
     let mut workers: Vec<_> = group.iter().map(|target| target.worker).collect();
     workers.truncate(TURNS);

@@ -1,36 +1,39 @@
-//! What a merge costs, with relays and without.
+//! Estimates the cost of a merge, with relays and without.
 //!
-//! Rough, as it need only tell much from little: how many streams and rows the gateway, or a relay, has to take in, and that those of all
-//! relays are taken in at the same time. The figures per stream and row are what the `fanout` and `groups` tables of `volary-bench` measure.
+//! The estimate is rough, because it only has to tell large merges from small ones. It counts the
+//! streams and rows that the gateway or a relay has to read, and assumes that all relays read at
+//! the same time. The costs per stream and row were measured with the `fanout` and `groups` tables
+//! of `volary-bench`.
 
-/// CPU time of a stream, from its ticket to its end.
+/// CPU time of a stream, from its ticket to its end, in microseconds.
 const STREAM_US: f64 = 120.0;
-/// CPU time of a row of partial results: decoding, dividing, finding its group.
+/// CPU time of a row of partial results, in microseconds: it is decoded and distributed, and its
+/// group is found.
 const ROW_US: f64 = 0.1;
-/// What one more step on the way takes in any case.
+/// Minimum time of one more hop between nodes, in microseconds.
 const HOP_US: f64 = 1000.0;
-/// Cores that a relay has, at least: it has a fragment of its own to run.
+/// Number of cores that a relay has at least for merging. It also has to run a fragment of its own.
 const RELAY_CORES: f64 = 1.0;
-/// Relays must make a merge faster by this factor: they cost other workers time.
+/// Factor by which relays must speed up a merge, because they cost other workers time.
 const WORTH: f64 = 1.5;
-/// The gateway is no bottleneck of fewer workers.
+/// Minimum number of workers for relays. With fewer workers the gateway is not a bottleneck.
 pub(super) const FEWEST_WORKERS: usize = 32;
 
-/// Rows of many workers that become fewer when they are merged.
+/// A merge that reduces the rows of many workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Merge {
-    /// How many workers.
+    /// Number of workers.
     pub(super) workers: f64,
-    /// Rows that each of them has.
+    /// Number of rows of each worker.
     pub(super) rows: f64,
-    /// Different rows that there are in all, of which each worker has some.
+    /// Number of different rows on all workers together. Each worker has some of them.
     pub(super) distinct: f64,
-    /// Cores of the gateway.
+    /// Number of cores of the gateway.
     pub(super) cores: f64,
 }
 
 impl Merge {
-    /// How many relays make it fastest; `None` if they do not make it much faster.
+    /// Returns the fastest number of relays, or `None` if relays are not much faster.
     pub(super) fn relays(self) -> Option<usize> {
         let root = self.workers.sqrt();
         let counts = [root / 2.0, root, root * 2.0].map(|count| count.round().max(2.0));
@@ -40,7 +43,7 @@ impl Merge {
         (self.by_relays(fastest) * WORTH < self.flat()).then_some(fastest as usize)
     }
 
-    /// Microseconds of the gateway alone.
+    /// Returns the time that the gateway needs alone, in microseconds.
     fn flat(self) -> f64 {
         self.workers * (STREAM_US + self.rows * ROW_US) / self.cores
     }
@@ -53,7 +56,8 @@ impl Merge {
         on_relay + HOP_US + on_gateway
     }
 
-    /// Rows that so many workers have together, if each has any of them with the same probability.
+    /// Returns the number of different rows that `workers` workers have together, if each worker
+    /// has each row with the same probability.
     fn merged(self, workers: f64) -> f64 {
         let missing = 1.0 - (self.rows / self.distinct).min(1.0);
         self.distinct * (1.0 - missing.powf(workers))
@@ -95,7 +99,7 @@ mod tests {
     fn few_workers_and_rows_that_stay_apart_are_not() {
         assert_eq!(merge(32, 1.0, 1.0).relays(), None);
         assert_eq!(merge(2160, 1e5, 2160.0 * 1e5).relays(), None);
-        // Much to merge makes it worth while with fewer workers.
+        // If there is much to merge, relays pay off with fewer workers.
         assert!(merge(100, 1e5, 1e5).relays().is_some());
     }
 }

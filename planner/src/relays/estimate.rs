@@ -1,4 +1,4 @@
-//! How many rows workers have to merge, from what the catalog knows.
+//! Estimates how many rows workers have to merge, from the statistics of the catalog.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ScalarValue, Statistics};
@@ -10,21 +10,22 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use super::cost::Merge;
 use crate::gather::GatherExec;
 
-/// Partial aggregates without groups.
+/// Estimates the merge of partial aggregates without groups.
 pub(super) fn of_one_row(gather: &GatherExec) -> Merge {
     merge(gather, 1.0, 1.0)
 }
 
-/// The first rows of each worker, of which so many are of use.
+/// Estimates the merge of the first rows of each worker, of which `fetch` are needed.
 pub(super) fn first_rows(gather: &GatherExec, fetch: usize) -> Merge {
     let rows = fetch.max(1) as f64;
     merge(gather, rows, rows)
 }
 
-/// Partial aggregates of groups. Where it is not known how many groups there are, each row may be one.
+/// Estimates the merge of partial aggregates of groups. If the number of groups is unknown, each
+/// row may be a group.
 ///
 /// # Errors
-/// If an operator cannot say what it knows.
+/// An error if an operator cannot compute its statistics.
 pub(super) fn grouped(gather: &GatherExec) -> Result<Merge> {
     let fragment = gather.fragment();
     let statistics = |plan| StatisticsContext::new().compute(plan, &StatisticsArgs::new());
@@ -41,7 +42,7 @@ pub(super) fn grouped(gather: &GatherExec) -> Result<Merge> {
     let rows = rows.get_value().map_or(f64::MAX, |rows| *rows as f64);
     let groups = groups.map_or(rows, |groups: f64| groups.min(rows)).max(1.0);
     let of_worker = rows / gather.targets().len().max(1) as f64;
-    // Each row belongs to any group with the same probability.
+    // This assumes that each row belongs to each group with the same probability.
     let met = groups * -(-of_worker / groups).exp_m1();
     Ok(merge(gather, met.max(1.0), groups))
 }
@@ -55,7 +56,7 @@ fn merge(gather: &GatherExec, rows: f64, distinct: f64) -> Merge {
     }
 }
 
-/// How many values a column may have.
+/// Returns the number of different values that a column may have.
 fn values_of(statistics: &Statistics, column: usize) -> Option<f64> {
     let column = statistics.column_statistics.get(column)?;
     if let Some(count) = column.distinct_count.get_value() {

@@ -1,11 +1,13 @@
-//! Merges that would be too much for the gateway alone are done by relays: some workers merge the rows of the others.
+//! Lets relays do merges that would be too much for the gateway alone: some workers merge the rows
+//! of the others.
 //!
-//! What can be merged on the way stays what it was: partial aggregates stay partial ones, and of the first rows of each worker the first
-//! ones stay. So the plan above the gather does not change, nor does the fragment below it.
+//! A merge by relays keeps the form of the rows. Partial aggregates stay partial aggregates, and
+//! the first rows of each worker stay the first rows. So neither the plan above the gather nor the
+//! fragment below it changes.
 
-/// What a merge costs, with relays and without.
+/// Estimates the cost of a merge, with relays and without.
 mod cost;
-/// How many rows workers have to merge.
+/// Estimates how many rows workers have to merge.
 mod estimate;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,11 +32,12 @@ use crate::session_limits::SessionLimits;
 use crate::targets;
 use cost::Merge;
 
-/// A relay holds the first rows until it has seen all; the gateway merges those that come in order without holding them.
+/// Maximum number of first rows that relays merge. A relay holds the first rows until it has seen
+/// all rows, while the gateway merges ordered rows without holding them.
 const MOST_FIRST_ROWS: usize = 10_000;
 
-/// Puts relays below gathers, where rows can be merged and that is estimated to be faster, or asked for. It is the last rule: others
-/// look at what a gather is.
+/// Adds relays to gathers if the rows can be merged, and if relays are estimated to be faster or
+/// were requested. It is the last rule, because other rules look for gathers.
 #[derive(Debug)]
 pub struct RelayTree;
 
@@ -66,7 +69,8 @@ impl PhysicalOptimizerRule for RelayTree {
     }
 }
 
-/// The same operator above a gather by relays; `None` if that one stays as it is.
+/// Returns the same operator over a gather with relays. Returns `None` if the gather gets no
+/// relays.
 fn relayed(
     node: &Arc<dyn ExecutionPlan>,
     wanted: config::Relays,
@@ -81,7 +85,7 @@ fn relayed(
     let Some(aggregate) = aggregate.downcast_ref::<AggregateExec>() else {
         return Ok(None);
     };
-    // Below an aggregate without groups, all rows come together.
+    // Below an aggregate without groups, an operator brings all rows into one partition.
     let [input] = node.children()[..] else {
         return Ok(None);
     };
@@ -109,7 +113,8 @@ fn with_child(
     Arc::clone(node).replace_children(vec![child], unchanged)
 }
 
-/// The gather whose relays merge partial aggregates; `None` if they cannot, or need not.
+/// Returns the gather with relays that merge partial aggregates. Returns `None` if relays cannot do
+/// this, or are not needed.
 fn reduced(
     aggregate: &AggregateExec,
     gather: &GatherExec,
@@ -148,7 +153,8 @@ fn reduced(
     with_relays(gather, plan, count)
 }
 
-/// The gather whose relays leave the first rows only; `None` if they cannot, or need not.
+/// Returns the gather with relays that keep only the first rows. Returns `None` if relays cannot do
+/// this, or are not needed.
 fn first_rows(gather: &GatherExec, wanted: config::Relays) -> Result<Option<GatherExec>> {
     let (Some(ordering), Some(fetch)) = (gather.ordering(), gather.fetch_per_worker()) else {
         return Ok(None);
@@ -165,7 +171,7 @@ fn first_rows(gather: &GatherExec, wanted: config::Relays) -> Result<Option<Gath
     with_relays(gather, Arc::new(sort), count)
 }
 
-/// How many relays there are to be; `None` for none.
+/// Returns the number of relays, or `None` if there should be none.
 fn count(
     wanted: config::Relays,
     gather: &GatherExec,
@@ -174,7 +180,8 @@ fn count(
     let workers = gather.targets().len();
     Ok(match wanted {
         config::Relays::Off => None,
-        // One has nobody to merge with, and may be one of several that have the same rows.
+        // A single worker has nothing to merge with. It may also be one of several workers that
+        // have the same rows.
         _ if workers < 2 => None,
         config::Relays::Count(count) => Some(count.get().min(workers)),
         config::Relays::Auto if workers < cost::FEWEST_WORKERS => None,
@@ -186,7 +193,8 @@ fn members(gather: &GatherExec) -> Arc<dyn ExecutionPlan> {
     Arc::new(MembersExec::new(gather.schema(), None, 1))
 }
 
-/// `None` if the plan cannot be sent, or gives other rows than the fragment.
+/// Returns the gather with relays that run `plan`. Returns `None` if the plan cannot be sent, or if
+/// its rows have other types than those of the fragment.
 fn with_relays(
     gather: &GatherExec,
     plan: Arc<dyn ExecutionPlan>,
@@ -205,7 +213,8 @@ fn with_relays(
     Ok(Some(gather.relayed(Relays { plan, count, turn })))
 }
 
-/// The same for a statement that comes again, with other values too: relays keep its fragment, and their connections.
+/// Returns a number that is the same for a repeated statement, even with other values. So it uses
+/// the same relays, which keep its fragment and their connections.
 fn turn(gather: &GatherExec) -> Result<usize> {
     let mut hasher = DefaultHasher::new();
     for scan in targets::scans_of(gather.fragment())? {
@@ -214,6 +223,6 @@ fn turn(gather: &GatherExec) -> Result<usize> {
             scan.projection().hash(&mut hasher);
         }
     }
-    // The lower bits are as good as any.
+    // All bits of the hash are equally good, so it may be truncated.
     Ok(hasher.finish() as usize)
 }

@@ -3,7 +3,8 @@
     with volary.connect("grpc://127.0.0.1:7100") as connection:
         frame = connection.sql("SELECT * FROM orders WHERE o_orderkey = ?", [7]).to_pandas()
 
-`connect` gives a `Connection`, its `sql` a `Result`; what goes wrong is a subclass of `Error`.
+`connect` returns a `Connection`, whose `sql` method returns a `Result`. Every error of the server is raised as a
+subclass of `Error`.
 """
 
 from ._connect import connect

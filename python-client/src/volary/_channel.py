@@ -1,4 +1,4 @@
-"""Calls over Arrow Flight to one server, a gateway or a worker."""
+"""Makes calls over Arrow Flight to one server, which is a gateway or a worker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ._session import Session, SessionAtWorker
 from ._target import Target
 from ._translate import PYARROW_ERRORS, translated
 
-# How long the log-in may take, which has no statement whose timeout it could have.
+# Timeout of the login, in seconds. The login belongs to no statement whose timeout could apply.
 _LOGIN_SECONDS = 60.0
 
 _CLOSE_SECONDS = 5.0
 
-# A server that has vanished, its machine with it, is noticed while it is waited for.
+# gRPC pings the server while a call waits for it, so that the client notices if the server and its machine have
+# vanished.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -26,7 +27,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
 
 
 class Channel:
-    """A connection to one server; all threads may use it."""
+    """A connection to one server. All threads may use it."""
 
     def __init__(self, uri: str, target: Target, session: Session | SessionAtWorker) -> None:
         self._headers = target.headers
@@ -42,34 +43,34 @@ class Channel:
             )
 
     def log_in(self, username: str, password: str) -> None:
-        """Exchanges a password for a token, which the session gets to know."""
+        """Exchanges a password for a token. The session keeps the token."""
         with translated():
             self._client.authenticate_basic_token(username, password, self._options(_LOGIN_SECONDS, {}))
 
     def exchange(
         self, command: bytes, *, timeout: float | None = None, headers: Mapping[str, str] | None = None
     ) -> Exchange:
-        """Begins a statement."""
+        """Starts the call of a statement."""
         descriptor = flight.FlightDescriptor.for_command(command)
         with translated():
             return Exchange(*self._client.do_exchange(descriptor, self._options(timeout, headers or {})))
 
     def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> flight.FlightStreamReader:
-        """The rows of a ticket. Its errors, and those of the reader, are pyarrow's."""
+        """Returns a reader of the rows of a ticket. This method and the reader raise pyarrow's own errors."""
         return self._client.do_get(ticket, self._options(timeout, {}))
 
     def end_session(self) -> None:
-        """Tells the gateway that the session is not needed any more. One that it is not told of expires."""
+        """Tells the gateway that the session is no longer needed. A session that is not ended this way expires."""
         with suppress(*PYARROW_ERRORS):
             list(self._client.do_action(flight.Action("CloseSession", b""), self._options(_CLOSE_SECONDS, {})))
 
     def close(self) -> None:
-        """Gives the connection back."""
+        """Closes the connection."""
         with suppress(*PYARROW_ERRORS):
             self._client.close()
 
     def _options(self, timeout: float | None, headers: Mapping[str, str]) -> flight.FlightCallOptions:
         timeout = self._timeout if timeout is None else float(timeout)
         sent = [(name.encode(), value.encode()) for name, value in {**self._headers, **headers}.items()]
-        # The stubs say that headers are text.
+        # pyarrow's type stubs wrongly say that headers are text.
         return flight.FlightCallOptions(timeout=timeout, headers=sent)  # type: ignore[arg-type]

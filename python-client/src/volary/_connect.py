@@ -1,4 +1,4 @@
-"""How a program begins."""
+"""Opens a connection to a gateway."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def connect(
 ) -> Connection:
     """Connects to a gateway.
 
-    Without `uri` the environment variable VOLARY_URI is taken, else `grpc://127.0.0.1:7100`. `grpc+tls://` encrypts:
-    `tls_ca` is a PEM file of the authorities to trust (the system's otherwise), `tls_certificate` and `tls_key` are PEM
-    files of this client's own certificate. `timeout`, in seconds, bounds each statement, the reading of its rows
-    included; without one a query may take as long as it needs. `headers` go with every call.
+    Without `uri`, the address comes from the environment variable VOLARY_URI. If that is not set either, it is
+    `grpc://127.0.0.1:7100`. An address with `grpc+tls://` encrypts the connection. `tls_ca` is a PEM file of the
+    certificate authorities to trust. By default, those of the system are trusted. `tls_certificate` and `tls_key` are
+    PEM files with the certificate and the key of this client. `timeout`, in seconds, limits each statement, including
+    the time for reading its rows. Without `timeout`, a query may take any time. `headers` are sent with every call.
 
     Raises `InvalidArgumentError` for arguments that do not fit together, `OSError` for a file that cannot be read,
-    `UnavailableError` if nobody answers at `uri`, `UnauthenticatedError` if the credentials are wrong.
+    `UnavailableError` if nobody answers at `uri`, and `UnauthenticatedError` if the credentials are wrong.
     """
     target = Target.of(
         uri,

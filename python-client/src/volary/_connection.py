@@ -1,4 +1,4 @@
-"""A connection to a gateway, and the life of a statement on it."""
+"""A connection to a gateway, which runs statements."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from ._stream import BatchStream, Stream
 from ._target import Target
 from .errors import Error
 
-# GetSqlInfo's id.
+# The id of the server's version in GetSqlInfo.
 _SERVER_VERSION = 1
-# A gateway that has accepted the connection, and says nothing.
+# Timeout for a gateway that accepts the connection but does not answer, in seconds.
 _CONNECT_SECONDS = 60.0
 
 
 class Connection:
-    """A session on a gateway; made by `volary.connect`.
+    """A session on a gateway. `volary.connect` creates it.
 
-    Several results may be open at once, and threads may share it: all statements go over one connection of the network.
+    Several results may be open at the same time, and several threads may use one connection. All statements share one
+    network connection.
     """
 
     def __init__(self, target: Target) -> None:
@@ -46,14 +47,14 @@ class Connection:
         self._target = target
         self._interruptible = Interruptible()
         self._lock = threading.Lock()
-        # Calls that somebody waits for, and streams of those whose rows somebody may read.
+        # `_waiting` holds the calls that a thread waits for. `_open` holds the streams whose rows may still be read.
         self._waiting: set[Exchange] = set()
         self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._workers: dict[str, Channel] = {}
         self._closed = False
         self._session = Session(target.token)
         self._gateway = Channel(target.uri, target, self._session)
-        # gRPC connects lazily: ask now, so that a wrong address is an error of connect().
+        # gRPC connects lazily. Asking for the version now makes a wrong address an error of connect().
         try:
             if (username := target.username) is not None:
                 self._interruptible.run(lambda: self._gateway.log_in(username, target.password or ""), None)
@@ -64,7 +65,7 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The version of the gateway that answered."""
+        """The version of the gateway."""
         return self._server_version
 
     def sql(
@@ -79,15 +80,17 @@ class Connection:
     ) -> Result:
         """Runs one statement.
 
-        `parameters` are the values for its `?`, in order: a list or tuple, or Arrow data with one row (INSERT …
-        VALUES: any number of rows, which are one write). `timeout`, in seconds, replaces that of the connection;
-        it bounds the whole statement, the reading of its rows included.
+        `parameters` are the values for the `?` of the statement, in order. They are a list or tuple, or Arrow data with
+        one row. For INSERT … VALUES, Arrow data may have any number of rows, which are written as one write. `timeout`,
+        in seconds, replaces the timeout of the connection. It limits the whole statement, including the time for
+        reading its rows.
 
-        A statement without rows has run when this returns; a query runs while its result is read.
+        A statement without rows has finished when this method returns. A query runs while its result is read.
 
-        With `direct`, the rows come from the workers themselves where that is possible, over so many `threads` at a
-        time, in any order; this machine must reach the workers. Other results come from the gateway all the same. With
-        `progress`, a bar shows how far the query is (tqdm draws it: in a terminal, or in a notebook).
+        With `direct`, the rows come directly from the workers where that is possible, in any order. `threads` is the
+        number of threads that read from the workers at the same time. This machine must be able to reach the workers.
+        Results that cannot be read from the workers come from the gateway. With `progress`, a bar shows the progress of
+        the query. It is drawn by tqdm, in a terminal or in a notebook.
         """
         deadline = self._deadline(timeout)
         batches = to_batches(parameters) if parameters is not None else []
@@ -118,17 +121,20 @@ class Connection:
         threads: int | None = None,
         progress: bool = False,
     ) -> pa.Table:
-        """A whole table, or these columns of it, from all workers at the same time, its rows in any order.
+        """Returns a whole table, or the given columns of it. All workers send their rows at the same time, so the rows
+        come in any order.
 
-        `table` is the name as it is, in the schema public. What does not fit into memory is read batch by batch:
-        `sql(…, direct=True).batches()`.
+        `table` is the exact name of a table in the schema public, without quotes. To read a table that does not fit
+        into memory, read it batch by batch with `sql(…, direct=True).batches()`.
         """
         wanted = "*" if columns is None else ", ".join(map(quoted, columns))
         query = f"SELECT {wanted} FROM {quoted(table)}"
         return self.sql(query, direct=True, threads=threads, progress=progress).to_arrow()
 
     def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
-        """How a query is run; with `analyze` it is run, and the plan says what each operator and the workers did."""
+        """Returns how a query is run. With `analyze`, the query is run, and the plan shows what each operator and the
+        workers did.
+        """
         rows = self.sql(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}", parameters).rows()
         return Plan({str(kind): str(text) for kind, text in rows})
 
@@ -144,12 +150,13 @@ class Connection:
         reference: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Writes rows into a table, all of them or none, and returns how many there were.
+        """Writes rows into a table, either all of them or none, and returns the number of rows.
 
-        `data` is Arrow data, a pandas or polars DataFrame, or the path of a Parquet file or directory, or several.
-        Columns are found by name, and no value is changed: 1.5 does not go into a BIGINT. `table` is the name as it is,
-        in the schema public. `shard_key`, `shards`, `sort_key` and `reference` are those of CREATE TABLE … WITH, for a
-        table that is made; without a shard key its rows are in any shard.
+        `data` is Arrow data, a pandas or polars DataFrame, the path of a Parquet file or directory, or several such
+        paths. Columns are matched by name. No value is changed: for example, 1.5 is refused for a BIGINT column.
+        `table` is the exact name of a table in the schema public, without quotes. `shard_key`, `shards`, `sort_key` and
+        `reference` are the options of CREATE TABLE … WITH. They are used if the table is created. A table without a
+        shard key keeps its rows in any shard.
         """
         deadline = self._deadline(timeout)
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
@@ -167,12 +174,14 @@ class Connection:
         return int(begin["rows_affected"])
 
     def tables(self) -> list[str]:
-        """The names of the tables and views, sorted. More about them: `information_schema.tables`."""
+        """Returns the names of the tables and views, sorted. `information_schema.tables` has more information about
+        them.
+        """
         query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name"
         return [str(name) for (name,) in self.sql(query).rows()]
 
     def close(self) -> None:
-        """Ends all statements, open results and the session. May be called again."""
+        """Ends all statements, open results and the session. May be called more than once."""
         with self._lock:
             if self._closed:
                 return
@@ -212,7 +221,7 @@ class Connection:
         return str(info.column("value")[0].as_py())
 
     def _deadline(self, timeout: float | None) -> Deadline:
-        """That of a statement which begins now."""
+        """Returns the deadline of a statement that begins now."""
         return Deadline(self._target.timeout if timeout is None else timeout)
 
     def _begin(
@@ -224,9 +233,9 @@ class Connection:
         deadline: Deadline,
         headers: dict[str, str] | None = None,
     ) -> tuple[Exchange, Note, pa.Schema | None]:
-        """Sends a statement with its rows, and waits for the first note, and for the columns if rows follow.
+        """Sends a statement with its rows. Waits for the first note, and for the columns of the result if rows follow.
 
-        `close` cancels the call until it is ended, or a stream takes its place.
+        `close` cancels the call until the call has ended or until a stream has taken it over.
         """
         if self._closed:
             raise RuntimeError("the connection is closed")
@@ -257,7 +266,7 @@ class Connection:
         threads: int | None,
         deadline: Deadline,
     ) -> Result:
-        """What a statement answers that has begun; it ends `exchange` if that does not go on."""
+        """Returns the result of a statement that has begun. Ends `exchange` if no rows come over it."""
         query_id = str(begin["query_id"])
         stream: Stream
         if schema is not None:
@@ -287,9 +296,10 @@ class Connection:
         return Result(stream, query_id=query_id)
 
     def _read_statistics(self, exchange: Exchange) -> Note | None:
-        """The last note of a statement whose rows do not follow, and ends the call.
+        """Returns the statistics of a statement whose rows do not come over this call, and ends the call.
 
-        The statement is done, or planned: that nobody says any more what it took is no failure of it.
+        The statement is already done or planned at this point. Missing statistics are therefore no failure of the
+        statement.
         """
         try:
             end = self._interruptible.run(exchange.read, exchange.cancel)
@@ -300,7 +310,10 @@ class Connection:
         return end.get("statistics") if isinstance(end, dict) else None
 
     def _channel_to(self, uri: str | None) -> Channel:
-        """The channel to the gateway, or to a worker. Raises `ValueError` if a token would go there unencrypted."""
+        """Returns the channel to a worker, or to the gateway if `uri` is None.
+
+        Raises `ValueError` if the channel would send credentials without encryption although the gateway encrypts.
+        """
         if uri is None:
             return self._gateway
         if self._target.is_encrypted and not uri.startswith("grpc+tls:"):

@@ -1,4 +1,4 @@
-"""When a statement must have ended."""
+"""The deadline of a statement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from .errors import DeadlineExceededError
 
 
 class Deadline:
-    """One for all calls of a statement: each may take what the ones before it have left."""
+    """The common deadline of all calls of one statement. Each call may take the time that the earlier calls have left.
+    """
 
     def __init__(self, seconds: float | None) -> None:
-        """So many seconds from now; None: never."""
+        """Creates a deadline that is `seconds` from now. None means that there is no deadline."""
         self._at = None if seconds is None else time.monotonic() + float(seconds)
 
     def seconds_left(self) -> float | None:
-        """The timeout of a call that begins now. Raises `DeadlineExceededError` if it is too late for one."""
+        """Returns the timeout for a call that begins now. Raises `DeadlineExceededError` if the deadline has passed."""
         if self._at is None:
             return None
         left = self._at - time.monotonic()

@@ -1,8 +1,8 @@
-"""One statement in one call: its parameters go to the gateway, notes and rows come back.
+"""Runs one statement in one call: its parameters go to the gateway, and notes and rows come back.
 
-Notes are JSON, in messages without rows. The first one has the `query_id`, and either `rows_affected` (the statement
-has no rows), or `flight_info` (the rows are fetched elsewhere), or neither (they follow). Then come notes of
-`progress`, if they were asked for, and at the end one with the `statistics`.
+Notes are JSON, in messages without rows. The first note has the `query_id`. It also has `rows_affected` if the
+statement has no rows, or `flight_info` if the rows are fetched from elsewhere. If it has neither, the rows follow in
+this call. Then come notes about the `progress`, if the client asked for them. The last note has the `statistics`.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from .errors import InternalError, InvalidArgumentError
 Note: TypeAlias = dict[str, Any]
 
 _NO_COLUMNS = pa.schema([])
-# pyarrow's own. Without any, it asks the environment for them each time.
+# The write options are created once. Without them, pyarrow reads the environment for its default options at every call.
 _WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
-# The gateway takes larger messages; smaller ones are worked on while the next ones are on their way.
+# The gateway accepts larger messages. With smaller ones, it can process a message while the next one is on its way.
 _MESSAGE_BYTES = 16 << 20
 _MOST_DIFFERENCES = 3
 
 
 class Exchange:
-    """The call. Whoever reads waits; another thread may cancel."""
+    """The call of one statement. The thread that reads is blocked until data arrives; another thread may cancel the
+    call.
+    """
 
     def __init__(self, writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader) -> None:
         self._writer = writer
         self._reader = reader
 
     def send(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema = _NO_COLUMNS) -> None:
-        """Sends the parameters, or the rows to write, and that there are no more of them.
+        """Sends the parameters or the rows to write, and then the end of the stream.
 
-        Raises the gateway's error if it has ended the call meanwhile, `InvalidArgumentError` for a batch that cannot be
-        sent, and what `batches` raises as it is. The call is to be cancelled then: the gateway waits for more rows, and
-        must not take it for their end.
+        Raises the gateway's error if the gateway has ended the call in the meantime, and `InvalidArgumentError` for a
+        batch that cannot be sent. An error that `batches` raises is passed on unchanged. After an error, the caller
+        must cancel the call, because the gateway waits for more rows and must not take the error for the end of the
+        rows.
         """
         with translated():
             self._writer.begin(schema, options=_WRITE_OPTIONS)
@@ -48,7 +51,7 @@ class Exchange:
             if not batch.schema.equals(schema):
                 raise _other_columns(number, batch.schema, schema)
             for part in _cut(batch):
-                # Where the gateway has ended the call, this is what it has ended it with.
+                # If the gateway has ended the call, this raises the error that it ended the call with.
                 with translated():
                     self._writer.write_batch(part)
         with translated():
@@ -57,7 +60,7 @@ class Exchange:
     def begin(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema = _NO_COLUMNS
     ) -> tuple[Note, pa.Schema | None]:
-        """Sends, and returns the first note, and the columns of the rows if they follow."""
+        """Sends the rows. Returns the first note, and the columns of the result if rows follow."""
         self.send(batches, schema)
         note = self.read()
         if not isinstance(note, dict):
@@ -68,8 +71,8 @@ class Exchange:
             return note, self._reader.schema
 
     def read(self) -> pa.RecordBatch | Note | None:
-        """What comes next, or None at the end."""
-        # `translated` would take as long as the rest of this, and each batch is read here.
+        """Returns the next batch or note, or None at the end."""
+        # This runs for every batch. Using `translated` here would take as long as the rest of the method.
         try:
             chunk = self._reader.read_chunk()
         except StopIteration:
@@ -82,11 +85,11 @@ class Exchange:
         return note
 
     def cancel(self) -> None:
-        """Ends the call, whatever it is at."""
+        """Cancels the call, whatever its state."""
         self._reader.cancel()
 
     def close(self) -> None:
-        """Ends the call if it has not ended, and frees what it holds."""
+        """Ends the call if it has not ended, and frees its resources."""
         with suppress(*PYARROW_ERRORS):
             self._reader.cancel()
         with suppress(*PYARROW_ERRORS):
@@ -94,7 +97,8 @@ class Exchange:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """The batch in parts of at most so many bytes, as far as its rows are about equally large."""
+    """Cuts the batch into parts of at most `_MESSAGE_BYTES`. A part may be larger if the sizes of the rows differ much.
+    """
     parts = -(-batch.nbytes // _MESSAGE_BYTES)
     if parts <= 1:
         return [batch]
@@ -103,7 +107,8 @@ def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def _other_columns(number: int, found: pa.Schema, announced: pa.Schema) -> InvalidArgumentError:
-    """Why the batch of this number cannot follow the ones before it."""
+    """Returns the error for a batch whose columns differ from the announced schema. `number` is the batch's position.
+    """
     if len(found) != len(announced):
         differences = [f"it has {len(found)} columns, not {len(announced)}"]
     else:

@@ -1,4 +1,7 @@
-"""The two messages of Flight SQL that are sent. pyarrow has none, and protobuf is a large dependency for two."""
+"""Encodes the two Flight SQL messages that the client sends.
+
+pyarrow has no classes for them, and protobuf would be a large dependency for two messages.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 IngestMode: TypeAlias = Literal["append", "create", "replace", "create_append"]
-"""What becomes of the table: it is to be there, not to be there, replaced in one step, or made if it is not there."""
+"""What happens to the table. "append" needs an existing table. "create" needs that there is none. "replace" replaces
+the table in one step. "create_append" creates the table if it does not exist.
+"""
 
 _TYPE_PREFIX = "type.googleapis.com/arrow.flight.protocol.sql."
 
-# TableNotExistOption and TableExistsOption of FlightSql.proto.
+# The values of TableNotExistOption and TableExistsOption in FlightSql.proto.
 _CREATE, _FAIL_IF_NOT_THERE = 1, 2
 _FAIL_IF_THERE, _APPEND, _REPLACE = 1, 2, 3
 _MODES: dict[IngestMode, tuple[int, int]] = {
@@ -22,12 +27,14 @@ _MODES: dict[IngestMode, tuple[int, int]] = {
 
 
 def get_sql_info(*ids: int) -> bytes:
-    """CommandGetSqlInfo."""
+    """Encodes a CommandGetSqlInfo."""
     return _any("CommandGetSqlInfo", b"".join(_number(1, info) for info in ids))
 
 
 def statement_ingest(table: str, mode: IngestMode, options: Mapping[str, str]) -> bytes:
-    """CommandStatementIngest; `options` are those of CREATE TABLE … WITH. Raises `ValueError` for an unknown mode."""
+    """Encodes a CommandStatementIngest. `options` are those of CREATE TABLE … WITH. Raises `ValueError` for an unknown
+    mode.
+    """
     if mode not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
     if_not_there, if_there = _MODES[mode]

@@ -1,4 +1,4 @@
-"""Rows of Arrow, pandas, polars or files, as one stream of record batches."""
+"""Converts rows from Arrow, pandas, polars or files to one stream of record batches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 _Arrow: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 _Files: TypeAlias = str | Path | Iterable[str | Path]
 IngestData: TypeAlias = "_Arrow | pandas.DataFrame | polars.DataFrame | _Files"
-"""Rows: in memory, as a stream, or in Parquet files (a file, a directory, or several of either)."""
+"""Rows in memory, a stream of rows, or Parquet files (a file, a directory, or several of either)."""
 
 
 def to_reader(data: IngestData) -> pa.RecordBatchReader:
-    """The rows as a stream. Raises `TypeError` for what is none, and what reading files raises."""
+    """Returns the rows as a stream.
+
+    Raises `TypeError` for data of an unsupported type, and the errors of reading files.
+    """
     return _reader_of(data)
 
 
@@ -33,7 +36,7 @@ def _reader_of(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, str | Path):
         return _reader_of_files([data])
     if type(data).__module__.split(".")[0] == "pandas":
-        # An index is a column only where it has a name.
+        # The index becomes a column only if it has a name.
         named = any(name is not None for name in data.index.names)
         return pa.Table.from_pandas(data, preserve_index=named).to_reader()
     if hasattr(data, "__arrow_c_stream__"):
@@ -49,6 +52,6 @@ def _reader_of_files(paths: list[str | Path]) -> pa.RecordBatchReader:
     for path in paths:
         if not isinstance(path, str | Path):
             raise TypeError(f"Parquet files are named by paths, not by {type(path).__name__}")
-    # One directory may be partitioned; of several sources each is a file.
+    # A single path may be a partitioned directory. Of several paths, each must be a file.
     source = str(paths[0]) if len(paths) == 1 else [str(path) for path in paths]
     return ds.dataset(source, format="parquet").scanner().to_reader()

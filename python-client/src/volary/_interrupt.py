@@ -1,9 +1,9 @@
-"""Ctrl-C while pyarrow waits for the server.
+"""Handles Ctrl-C while pyarrow waits for the server.
 
-pyarrow blocks in C++, where Python's signal handlers do not run: a query that takes an hour would hold a notebook for
-an hour. So the main thread, the only one that receives KeyboardInterrupt, is woken by another one (`_wakeup`). Where
-the program has handlers of its own, which may not want the call to end, it hands blocking calls to a helper thread, and
-waits in Python.
+pyarrow blocks in C++, where Python's signal handlers do not run. Without help, a query that takes an hour would block a
+notebook for an hour. Only the main thread receives KeyboardInterrupt, so another thread wakes it (`_wakeup`). If the
+program has signal handlers of its own, these may not want the call to end. Then the main thread gives blocking calls to
+a helper thread and waits in Python.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from .errors import CancelledError
 
 _T = TypeVar("_T")
 
-# A signal that arrives just before the main thread blocks, or in another thread, or on Windows, does not wake it.
+# Interval at which the main thread looks for signals. A signal does not wake the main thread if it arrives just before
+# that thread blocks, if it arrives in another thread, or on Windows.
 _WAKE_SECONDS = 0.05
 
 
 class Cancellation:
-    """Lets one thread cancel the call that another one waits for."""
+    """Lets one thread cancel the call that another thread waits for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +34,7 @@ class Cancellation:
         self._is_cancelled = False
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Does `work`, whose blocking calls can be cancelled meanwhile."""
+        """Runs `work`. Its blocking calls can be cancelled while it runs."""
         _of_thread.cancellation = self
         try:
             return work()
@@ -41,7 +42,7 @@ class Cancellation:
             _of_thread.cancellation = None
 
     def cancel(self) -> None:
-        """Cancels what is waited for, and what would be waited for next."""
+        """Cancels the call that the thread waits for, or else the next one that it would wait for."""
         with self._lock:
             self._is_cancelled = True
             cancel = self._cancel
@@ -50,7 +51,7 @@ class Cancellation:
                 cancel()
 
     def waits(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-        """Returns or raises what `call` does."""
+        """Runs `call` so that `cancel` can end it. Returns the result of `call`, or raises its error."""
         with self._lock:
             if self._is_cancelled:
                 raise CancelledError("the task was cancelled")
@@ -70,13 +71,16 @@ _of_thread = _OfThread()
 
 
 def cancellable(call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-    """Does what waits in Python, where KeyboardInterrupt arrives by itself; this thread's `Cancellation` ends it."""
+    """Runs a call that needs no help against KeyboardInterrupt. The `Cancellation` of this thread can end it."""
     cancellation = _of_thread.cancellation
     return call() if cancellation is None else cancellation.waits(call, cancel)
 
 
 class _Job(Generic[_T]):
-    """A call that another thread makes. A `Future` does as much, and takes longer, twice for each statement."""
+    """A call that another thread makes.
+
+    A `Future` could do the same, but it takes longer, and each statement needs two of them.
+    """
 
     def __init__(self, call: Callable[[], _T], thread: threading.Thread) -> None:
         self.has_ended = False
@@ -88,7 +92,7 @@ class _Job(Generic[_T]):
         self.error: BaseException | None = None
 
     def make(self) -> None:
-        """Makes the call; on that other thread."""
+        """Makes the call. The helper thread runs this method."""
         try:
             self.returned = self._call()
         except BaseException as error:
@@ -98,8 +102,9 @@ class _Job(Generic[_T]):
 
 
 def _result(job: _Job[_T]) -> _T:
-    """Waits; handlers of signals run meanwhile. Raises what the call has raised, or `RuntimeError` after `close`."""
-    # Whoever was interrupted here may have taken the lock.
+    """Waits for the job, while signal handlers can run. Raises the error of the call, or `RuntimeError` after `close`.
+    """
+    # If this thread was interrupted here before, it may already hold the lock, so the loop checks `has_ended`.
     while not job.has_ended:
         job.wake.acquire(timeout=_WAKE_SECONDS)
         if not job.thread.is_alive() and not job.has_ended:
@@ -110,30 +115,32 @@ def _result(job: _Job[_T]) -> _T:
     try:
         raise error
     finally:
-        # It knows this frame.
+        # The error refers to this frame, which would be a reference cycle.
         del error
 
 
 def _make_all(jobs: queue.SimpleQueue[Any]) -> None:
     while (job := jobs.get()) is not None:
         job.make()
-        # What was returned is not to be held until the next job comes.
+        # The returned value must not be held until the next job comes.
         del job
 
 
 class Interruptible:
-    """Runs blocking calls so that KeyboardInterrupt cancels them. Starts its one thread when it first needs it."""
+    """Runs blocking calls so that KeyboardInterrupt cancels them. Starts its helper thread when it first needs it."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        # The thread knows the queue alone, so that one that is forgotten ends, too.
+        # The thread holds a reference to the queue only. It therefore also ends if this object is dropped without
+        # `close`.
         self._end = weakref.finalize(self, self._jobs.put, None)
 
     def run(self, call: Callable[[], _T], cancel: Callable[[], None] | None) -> _T:
-        """Returns or raises what `call` does; on KeyboardInterrupt runs `cancel`, and raises when `call` has ended.
+        """Returns the result of `call`, or raises its error. On KeyboardInterrupt, it runs `cancel`, and raises when
+        `call` has ended.
 
-        What cannot be cancelled is left alone. Raises `RuntimeError` after `close`.
+        Without `cancel`, an interrupted call is left to run on its own. Raises `RuntimeError` after `close`.
         """
         if threading.current_thread() is not threading.main_thread():
             return call() if cancel is None else cancellable(call, cancel)
@@ -155,5 +162,5 @@ class Interruptible:
             raise
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the helper thread."""
         self._end()

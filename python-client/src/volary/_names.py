@@ -1,8 +1,8 @@
-"""Names of tables, columns and queries in statements."""
+"""Quotes names of tables, columns and queries for statements."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """The name as it is, for a statement."""
+    """Returns the name in quotes, so that a statement takes it exactly as it is."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""The values for the `?` of a statement, as the record batches that the driver binds."""
+"""Converts the values for the `?` of a statement to record batches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from ._value import array_of
 from .errors import InvalidArgumentError
 
 Parameters: TypeAlias = Sequence[Any] | pa.RecordBatch | pa.Table
-"""One value per `?`, in order; or Arrow columns in that order, with a row for each run of the statement."""
+"""One value for each `?`, in order, or Arrow columns in that order. Arrow data has one row for each run of the
+statement.
+"""
 
 
 def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
-    """The parameters as record batches, none for an empty sequence; the names of the columns do not matter.
+    """Returns the parameters as record batches. An empty sequence gives no batch. The names of the columns do not
+    matter.
 
-    Raises `TypeError` for what is neither a sequence nor Arrow data, and `InvalidArgumentError` for a value without
-    an Arrow type and for Arrow data without rows.
+    Raises `TypeError` for anything that is neither a sequence nor Arrow data. Raises `InvalidArgumentError` for a value
+    without an Arrow type and for Arrow data without rows.
     """
     if isinstance(parameters, (pa.RecordBatch, pa.Table)):
         if parameters.num_rows == 0:
@@ -36,7 +39,7 @@ def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
 
 
 def _column(position: int, value: Any) -> pa.Array[Any]:
-    # The server has no type for it: it compares the text.
+    # The server has no type for UUIDs. It compares their text.
     if isinstance(value, uuid.UUID):
         value = str(value)
     try:

@@ -1,4 +1,4 @@
-"""Results whose parts are read from the workers themselves."""
+"""Reads results whose parts come directly from the workers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from ._progress import PartBar
 from ._translate import PYARROW_ERRORS, translate
 
 _MOST_THREADS = 16
-# Batches that wait for whoever reads the result, for each thread; one is about a mebibyte.
+# Number of batches for each thread that may wait until they are read. A batch has about one mebibyte.
 _BATCHES_AHEAD = 2
 _LOOK_SECONDS = 0.1
-# So long is waited for threads that were told to end. One that is just connecting to a worker cannot be told.
+# Maximum time to wait for threads that were told to end, in seconds. A thread that is just connecting to a worker
+# cannot be told to end.
 _JOIN_SECONDS = 2.0
 
 ChannelTo = Callable[[str | None], Channel]
-"""The channel to a server; without an address to the gateway. Raises `ValueError` for one that cannot be used."""
+"""Returns the channel to a server, or to the gateway if the address is None. Raises `ValueError` for an address that
+cannot be used.
+"""
 
 
 class PartStream:
-    """Reads the parts of one query, several at a time, in the order in which batches arrive."""
+    """Reads the parts of one query, several at the same time. The batches come in the order of their arrival."""
 
     def __init__(
         self,
@@ -51,7 +54,8 @@ class PartStream:
         count = max(1, min(wanted, len(endpoints)))
         self._unread = len(endpoints)
         self._parts: _Parts | None = _Parts(endpoints, channel_to, count * _BATCHES_AHEAD, deadline)
-        # They hold the parts and not this stream: one that is forgotten ends them.
+        # The threads hold `_parts` and not this stream. If the stream is dropped, `__del__` therefore runs and ends
+        # them.
         self._threads = [
             threading.Thread(target=self._parts.read, name=f"volary-part-{number}", daemon=True)
             for number in range(count)
@@ -60,7 +64,9 @@ class PartStream:
             thread.start()
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its end."""
+        """Returns the next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its
+        end.
+        """
         while self._unread:
             parts = self._parts
             if parts is None:
@@ -82,11 +88,11 @@ class PartStream:
         return None
 
     def read_all(self) -> list[pa.RecordBatch]:
-        """The batches that are left."""
+        """Returns the remaining batches."""
         return list(iter(self.read, None))
 
     def close(self) -> None:
-        """Stops the query if it still runs and frees what the servers hold for it. May be called again."""
+        """Stops the query if it still runs, and frees what the servers hold for it. May be called more than once."""
         if not self._is_open:
             return
         self._is_open = False
@@ -100,19 +106,19 @@ class PartStream:
                     thread.join(timeout=_JOIN_SECONDS)
 
     def __del__(self) -> None:
-        # Not set if __init__ was interrupted at its first lines.
+        # The attribute is missing if __init__ was interrupted at its first lines.
         if hasattr(self, "_threads"):
             self.close()
 
 
 class _Parts:
-    """The parts that are not read yet, and the batches of those that are."""
+    """The parts that are still to be read, and the batches that have arrived."""
 
     def __init__(
         self, endpoints: list[flight.FlightEndpoint], channel_to: ChannelTo, batches_ahead: int, deadline: Deadline
     ) -> None:
         self.closed = threading.Event()
-        # A batch, why a part failed, or the end of a part (None).
+        # Holds batches, the errors of parts that failed, and None for each part that has ended.
         self.arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(batches_ahead)
         self._channel_to = channel_to
         self._deadline = deadline
@@ -123,21 +129,23 @@ class _Parts:
             self._waiting.put(endpoint)
 
     def next(self) -> pa.RecordBatch | BaseException | None:
-        """What arrives next. Raises `RuntimeError` if nothing will, as somebody has closed the stream meanwhile."""
+        """Returns what arrives next. Raises `RuntimeError` if another thread has closed the stream, so that nothing
+        will arrive.
+        """
         while not self.closed.is_set():
             with suppress(queue.Empty):
                 return self.arrived.get(timeout=_LOOK_SECONDS)
         raise RuntimeError("the result was closed while it was read; run the statement again")
 
     def close(self) -> None:
-        """Ends the reading, also where a worker says nothing."""
+        """Ends the reading, even while a worker sends nothing."""
         self.closed.set()
         with self._lock:
             for reader in self._readers:
                 reader.cancel()
 
     def read(self) -> None:
-        """Reads one part after another, on a thread of its own."""
+        """Reads one part after another. Each reading thread runs this method."""
         try:
             while not self.closed.is_set():
                 try:
@@ -148,7 +156,7 @@ class _Parts:
         except PYARROW_ERRORS as error:
             self._put(translate(error))
         except BaseException as error:
-            # Of one that was closed nobody wants to know.
+            # `_put` drops the errors of a stream that was closed.
             self._put(error)
 
     def _read(self, endpoint: flight.FlightEndpoint) -> None:
@@ -172,9 +180,9 @@ class _Parts:
                 self._readers.discard(reader)
 
     def _open(self, endpoint: flight.FlightEndpoint) -> flight.FlightStreamReader:
-        """From the first of its servers that answers."""
+        """Opens a part at the first of its servers that answers."""
         failed: Exception | None = None
-        # The gateway redeems every ticket.
+        # The gateway comes last, because it redeems every ticket.
         for uri in [*map(_uri, endpoint.locations), None]:
             try:
                 channel = self._channel_to(uri)
@@ -192,6 +200,6 @@ class _Parts:
 
 
 def _uri(location: flight.Location) -> str | None:
-    """Where it is; None for the server that told of it."""
+    """Returns the address of a location, or None for the server that named the location."""
     uri = location.uri.decode()
     return None if uri.startswith("arrow-flight-reuse-connection:") else uri

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _METRICS = ", metrics=["
-# Fragments, and what workers have said of them, have no colon behind a name.
+# The title line of a fragment, such as `fragment 1:`. It is not an operator.
 _FRAGMENT = re.compile(r"fragment \d+:$")
 
 
@@ -17,37 +17,38 @@ class PlanNode:
     """An operator of a plan."""
 
     name: str
-    """The operator, such as `GatherExec`."""
+    """The name of the operator, such as `GatherExec`."""
     details: str
-    """What else is said of it: columns, filters, shards."""
+    """Further properties of the operator: columns, filters, shards."""
     metrics: dict[str, str] = field(default_factory=dict)
-    """What it has done, as text with its unit; empty without `analyze`."""
+    """The measured values of the operator, as text with their units. Empty without `analyze`."""
     notes: list[str] = field(default_factory=list)
-    """What the workers of a gather have done: rows, bytes and time of each, and the slowest one."""
+    """What the workers of a gather did: rows, bytes and time of each worker, and the slowest worker."""
     children: list[PlanNode] = field(default_factory=list)
-    """What it reads. The children of a gather run on the workers."""
+    """The operators whose output this operator reads. The children of a gather run on the workers."""
 
     def walk(self) -> Iterator[PlanNode]:
-        """This operator and all below it."""
+        """Yields this operator and all operators below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def find(self, name: str) -> list[PlanNode]:
-        """All operators of this name at and below this one."""
+        """Returns all operators with this name, at and below this one."""
         return [node for node in self.walk() if node.name == name]
 
 
 class Plan:
-    """How a query is run, or was run. `print` shows its text; a notebook shows a tree that folds."""
+    """How a query is run, or was run. `print` shows the plan as text; a notebook shows it as a tree that can be folded.
+    """
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts
-        """All that was answered, by its kind: `logical_plan`, `physical_plan`, or `Plan with Metrics`."""
+        """All texts of the answer by their kind: `logical_plan`, `physical_plan`, or `Plan with Metrics`."""
 
     @property
     def text(self) -> str:
-        """The plan that runs, as text."""
+        """The physical plan, as text."""
         for kind in ("Plan with Metrics", "physical_plan"):
             if kind in self.texts:
                 return self.texts[kind].rstrip()
@@ -55,7 +56,7 @@ class Plan:
 
     @property
     def root(self) -> PlanNode:
-        """The plan that runs, as a tree."""
+        """The physical plan, as a tree."""
         root = PlanNode("", "")
         open_nodes: list[tuple[int, PlanNode]] = [(-1, root)]
         for line in self.text.splitlines():
@@ -69,7 +70,8 @@ class Plan:
             while open_nodes[-1][0] >= depth:
                 open_nodes.pop()
             if _FRAGMENT.match(stripped):
-                # Its operator is deeper than the gather in any case.
+                # The operator of the fragment is indented deeper than the gather, so the line of the fragment can be
+                # skipped.
                 continue
             node = _node(stripped)
             open_nodes[-1][1].children.append(node)
@@ -78,7 +80,7 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, str]:
-        """With `analyze`: the query's id, its rows, and the time that planning and running took."""
+        """The query's id, its number of rows, and the times of planning and running. Empty without `analyze`."""
         last = self.text.splitlines()[-1] if self.text else ""
         if not last.startswith("query: "):
             return {}

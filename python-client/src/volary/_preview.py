@@ -1,4 +1,4 @@
-"""A result as a short text table."""
+"""Shows a result as a short text table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 120
 
 
 def preview(table: pa.Table, rows_known: int | None) -> str:
-    """The first rows of `table`, with the columns that fit; `rows_known` None: more rows may follow on the stream."""
+    """Shows the first rows of `table`, with the columns that fit. `rows_known` is None if more rows may follow."""
     shown = table.slice(0, _ROWS)
     columns: list[list[str]] = []
     width = 0

@@ -1,4 +1,4 @@
-"""Progress bars, which tqdm draws: in a terminal, or in a notebook."""
+"""Progress bars, drawn by tqdm in a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ _STEPS = 100
 
 
 class QueryBar:
-    """Shows how far the workers are with a query, from 0 to 1. It goes away when it is closed."""
+    """Shows how far the workers are with a query, from 0 to 1. The bar disappears when it is closed."""
 
     def __init__(self) -> None:
         self._bar = _bar(_STEPS, "query", "%")
 
     def show(self, done: float) -> None:
-        """Draws the bar anew."""
+        """Redraws the bar."""
         self._bar.update(round(min(max(done, 0.0), 1.0) * _STEPS) - self._bar.n)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self._bar.close()
 
 
 class PartBar:
-    """Shows how many of a result's parts were read. It goes away when it is closed."""
+    """Shows how many parts of a result were read. The bar disappears when it is closed."""
 
     def __init__(self, parts: int) -> None:
         self._bar = _bar(parts, "parts", "part")
 
     def step(self) -> None:
-        """One more of them was."""
+        """Counts one more part that was read."""
         self._bar.update()
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self._bar.close()
 
 

@@ -1,4 +1,4 @@
-"""What a statement answers: the rows of a query, whole or batch by batch, or the number of rows that were changed."""
+"""The result of a statement: the rows of a query, or the number of rows that a statement changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _NO_COLUMNS = pa.schema([])
 class Result:
     """The answer to one statement.
 
-    `to_arrow`, `to_pandas`, `to_polars` and `rows` read everything and may be called again and in any order. `batches`
-    and `reader` hand each batch out once, in bounded memory: after them the result is spent. A result that is not read
-    to its end is to be closed, or used as a context manager: the server works for it until then.
+    `to_arrow`, `to_pandas`, `to_polars` and `rows` read all rows. They may be called several times and in any order.
+    `batches` and `reader` return each batch once and need bounded memory; after that, the result cannot be read again.
+    A result that is not read to its end must be closed, or used as a context manager, because the server works for it
+    until then.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Result:
         rows_affected: int | None = None,
         statistics: Note | None = None,
     ) -> None:
-        """`statistics` are those of a statement without rows; a stream knows its own."""
+        """Creates a result. `statistics` are those of a statement without rows, as a stream has its own."""
         self._stream = stream
         self._query_id = query_id
         self._rows_affected = rows_affected
@@ -48,52 +49,57 @@ class Result:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns; none for a statement without rows."""
+        """The columns of the rows. A statement without rows has no columns."""
         return self._stream.schema if self._stream is not None else _NO_COLUMNS
 
     @property
     def rows_affected(self) -> int | None:
-        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query."""
+        """The number of rows that an INSERT or COPY wrote, 0 for DDL, or None for a query."""
         return self._rows_affected
 
     @property
     def query_id(self) -> str:
-        """By what logs, errors, `system.query_log` and KILL name the statement."""
+        """The id of the statement in logs, errors, `system.query_log` and KILL."""
         return self._query_id
 
     @property
     def statistics(self) -> Statistics | None:
-        """What the statement took: time in the queue, of planning and running; rows, bytes, workers and shards.
+        """What the statement took: the times of queueing, planning and running, and the numbers of rows, bytes, workers
+        and shards.
 
-        None as long as its rows are not read to their end.
+        None until all rows of the statement are read.
         """
         note = self._statistics if self._stream is None else self._stream.statistics
         return None if note is None else Statistics.of(note)
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Returns all rows as an Arrow table."""
         if self._table is None:
             schema = self.schema
             self._table = pa.Table.from_batches(self._read_all(), schema=schema)
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame. For pyarrow's options of the conversion: `to_arrow().to_pandas(…)`."""
+        """Returns all rows as a pandas DataFrame. To pass options of pyarrow's conversion, use
+        `to_arrow().to_pandas(…)`.
+        """
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows as a polars DataFrame."""
+        """Returns all rows as a polars DataFrame."""
         import polars
 
         return polars.DataFrame(self.to_arrow())
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """All rows as tuples of Python values."""
+        """Returns all rows as tuples of Python values."""
         table = self.to_arrow()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches as they arrive, each once. Ends the query on the server when the iterator is closed early."""
+        """Returns the batches as they arrive, each of them once. Closing the iterator early ends the query on the
+        server.
+        """
         if self._table is not None:
             return iter(self._table.to_batches())
         if self._spent is not None:
@@ -102,11 +108,11 @@ class Result:
         return self._read_once()
 
     def reader(self) -> pa.RecordBatchReader:
-        """The batches as they arrive, for libraries that take a reader (duckdb, polars, pyarrow.dataset)."""
+        """Returns the batches as they arrive, for libraries that take a reader (duckdb, polars, pyarrow.dataset)."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def close(self) -> None:
-        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
+        """Stops the query if it still runs, and frees what the server holds for it. May be called more than once."""
         if self._stream is not None:
             self._stream.close()
         if self._table is None and self._spent is None:
@@ -114,7 +120,7 @@ class Result:
         self._head.clear()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The Arrow PyCapsule protocol: `pyarrow.table(result)`, `polars.DataFrame(result)`."""
+        """Implements the Arrow PyCapsule protocol, for `pyarrow.table(result)` and `polars.DataFrame(result)`."""
         return self.reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Result:
@@ -126,7 +132,7 @@ class Result:
         self.close()
 
     def __repr__(self) -> str:
-        """The columns and the first rows, for which the first batch is waited for."""
+        """Shows the columns and the first rows. Waits for the first batch."""
         if self._stream is None:
             return f"<volary.Result: no rows, {self._rows_affected} rows affected>"
         if self._spent is not None:

@@ -1,4 +1,4 @@
-"""What names a session to the gateway with every call, and what the gateway's answers make of that."""
+"""Identifies a session to the gateway with every call, and stores what the gateway's answers change about that."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _AUTHORIZATION = "authorization"
 
 
 class Session(flight.ClientMiddlewareFactory):
-    """A bearer token, and cookies.
+    """The bearer token and the cookies of a session.
 
-    Any answer may replace the token: before it expires, or to name the session of a client that has shown none. A token
-    that many clients share names no session: then a cookie does.
+    Any answer of the gateway may replace the token. The gateway does that before the token expires, and to name the
+    session of a client that has shown no token. A token that many clients share names no session. In this case, a
+    cookie names it.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -30,17 +31,17 @@ class Session(flight.ClientMiddlewareFactory):
         self._answers: deque[Headers] = deque()
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
-        """What a call sends and receives."""
+        """Returns the middleware of one call. It sends the session's headers and collects the headers of the answer."""
         return _Call(self.sent, self._answers.append)
 
     def authorization(self) -> Headers:
-        """The header that shows who this is."""
+        """Returns the header that identifies the user."""
         with self._lock:
             self._read_answers()
             return {} if self._authorization is None else {_AUTHORIZATION: [self._authorization]}
 
     def sent(self) -> Headers:
-        """The headers of a call."""
+        """Returns the headers that a call sends."""
         headers = self.authorization()
         with self._lock:
             if self._cookies:
@@ -48,25 +49,25 @@ class Session(flight.ClientMiddlewareFactory):
         return headers
 
     def _read_answers(self) -> None:
-        """What the headers of answers have said since the last call."""
+        """Takes over the token and the cookies of the answers since the last call."""
         while self._answers:
             headers = self._answers.popleft()
             for value in headers.get(_AUTHORIZATION, ()):
                 self._authorization = str(value)
             for value in headers.get("set-cookie", ()):
-                # One that is no cookie names nothing.
+                # A malformed cookie names no session and is ignored.
                 with suppress(CookieError):
                     self._cookies.load(str(value))
 
 
 class SessionAtWorker(flight.ClientMiddlewareFactory):
-    """Shows a worker who this is. What a worker answers changes nothing."""
+    """Identifies the user to a worker. The answers of a worker change nothing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
-        """What a call sends."""
+        """Returns the middleware of one call, which sends the header that identifies the user."""
         return _Call(self._session.authorization, _nothing.append)
 
 
@@ -77,7 +78,7 @@ class _Call(flight.ClientMiddleware):
     def __init__(self, sent: Callable[[], Headers], received: Callable[[Headers], None]) -> None:
         super().__init__()
         self._sent = sent
-        # No Python function: a KeyboardInterrupt in one that is called by C++ is lost.
+        # This must not be a Python function: a KeyboardInterrupt in a function that C++ calls is lost.
         self.received_headers = received  # type: ignore[method-assign,assignment]
 
     def sending_headers(self) -> Headers:

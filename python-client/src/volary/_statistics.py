@@ -1,4 +1,4 @@
-"""What a query took."""
+"""Statistics of a statement."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from ._exchange import Note
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a statement took, as the gateway counted it. It does not count rows that came from the workers directly."""
+    """What a statement took, as counted by the gateway. Rows that came directly from the workers are not counted."""
 
     planning_us: int
     """Time of planning, in microseconds."""
     queued_us: int
-    """Time in which it waited for a place, in microseconds."""
+    """Time that the statement waited in the queue, in microseconds."""
     running_us: int
-    """Time from its start to its last row, in microseconds."""
+    """Time from the statement's start to its last row, in microseconds."""
     rows: int
-    """Rows that it gave, or wrote."""
+    """Number of rows that the statement returned or wrote."""
     sent_bytes: int
-    """Bytes of the rows, as they were sent."""
+    """Number of bytes of the rows, as they were sent."""
     workers: int
-    """Workers that were asked."""
+    """Number of workers that were asked."""
     shards: int
-    """Shards that were read."""
+    """Number of shards that were read."""
     segments: int
-    """Segments that were open."""
+    """Number of segments that were open."""
     scanned_rows: int
-    """Rows that the workers read."""
+    """Number of rows that the workers read."""
     scanned_bytes: int
-    """Bytes that the workers read from disk."""
+    """Number of bytes that the workers read from disk."""
 
     @classmethod
     def of(cls, note: Note) -> Statistics:
-        """What the gateway says; a newer one may say more."""
+        """Returns the statistics of a note. Unknown values, which a newer gateway may send, are ignored."""
         return cls(**{field.name: int(note.get(field.name, 0)) for field in fields(cls)})

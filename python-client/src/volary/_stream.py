@@ -1,4 +1,4 @@
-"""The stream of a query's record batches."""
+"""Streams of a query's record batches."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ class Stream(Protocol):
 
     schema: pa.Schema
     statistics: Note | None
-    """What it took, once all of it is read."""
+    """The statistics of the query. They are set when all batches are read."""
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its end."""
+        """Returns the next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its
+        end.
+        """
 
     def read_all(self) -> list[pa.RecordBatch]:
-        """The batches that are left."""
+        """Returns the remaining batches."""
 
     def close(self) -> None:
-        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
+        """Stops the query if it still runs, and frees what the server holds for it. May be called more than once."""
 
 
 class BatchStream:
-    """Reads the batches of one query in order; ends it on the server when it is read, closed, failed or forgotten."""
+    """Reads the batches of one query in order. Ends the query on the server when it is read, closed, failed or dropped.
+    """
 
     def __init__(self, exchange: Exchange, schema: pa.Schema, interruptible: Interruptible, bar: Any = None) -> None:
-        """Takes over `exchange`, whose rows come next. `bar` shows how far the query is."""
+        """Takes over `exchange`, whose rows come next. `bar` shows the progress of the query."""
         self.schema = schema
         self.statistics: Note | None = None
         self._exchange = exchange
@@ -41,16 +44,18 @@ class BatchStream:
         self._is_read = False
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its end."""
+        """Returns the next batch, or None after the last one. Raises `RuntimeError` if the stream was closed before its
+        end.
+        """
         batches = self._read_some(at_most=1)
         return batches[0] if batches else None
 
     def read_all(self) -> list[pa.RecordBatch]:
-        """The batches that are left."""
+        """Returns the remaining batches."""
         return self._read_some(at_most=None)
 
     def close(self) -> None:
-        """Stops the query if it still runs and frees what the server holds for it. May be called again."""
+        """Stops the query if it still runs, and frees what the server holds for it. May be called more than once."""
         if not self._is_open:
             return
         self._is_open = False
@@ -59,7 +64,7 @@ class BatchStream:
         self._exchange.close()
 
     def __del__(self) -> None:
-        # Not set if __init__ was interrupted at its first line.
+        # The attribute is missing if __init__ was interrupted at its first line.
         if hasattr(self, "_is_open"):
             self.close()
 
@@ -71,7 +76,7 @@ class BatchStream:
         batches: list[pa.RecordBatch] = []
 
         def read() -> bool:
-            """Whether there may be more."""
+            """Reads into `batches`. Returns whether there may be more batches."""
             while at_most is None or len(batches) < at_most:
                 arrived = self._exchange.read()
                 if arrived is None:

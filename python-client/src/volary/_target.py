@@ -1,4 +1,4 @@
-"""Where a gateway is, and what it is shown: the arguments of `connect`, checked and read."""
+"""The address of a gateway and what is sent to it. Checks and reads the arguments of `connect`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Target:
     password: str | None = field(repr=False)
     token: str | None = field(repr=False)
     timeout: float | None
-    """Of each statement, in seconds."""
+    """Timeout of each statement, in seconds."""
     tls_ca: str | None = field(repr=False)
-    """The authorities to trust, as PEM."""
+    """The certificate authorities to trust, as PEM."""
     tls_certificate: str | None = field(repr=False)
-    """This client's certificate, as PEM."""
+    """The certificate of this client, as PEM."""
     tls_key: str | None = field(repr=False)
-    """The key of that, as PEM."""
+    """The key of the client's certificate, as PEM."""
     headers: dict[str, str] = field(repr=False)
 
     @classmethod
@@ -49,7 +49,9 @@ class Target:
         tls_key: str | os.PathLike[str] | None,
         headers: Mapping[str, str] | None,
     ) -> Target:
-        """Of the arguments of `connect`. Raises `InvalidArgumentError` and `OSError` as that does."""
+        """Creates a target from the arguments of `connect`. Raises `InvalidArgumentError` and `OSError` as `connect`
+        does.
+        """
         uri = uri or os.environ.get(URI_VARIABLE) or DEFAULT_URI
         files = (tls_ca, tls_certificate, tls_key)
         if _scheme(uri) != _TLS_SCHEME and any(file is not None for file in files):
@@ -75,14 +77,14 @@ class Target:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether what is sent cannot be read on its way."""
+        """Whether the connection is encrypted."""
         return _scheme(self.uri) == _TLS_SCHEME
 
 
 def _scheme(uri: str) -> str:
-    """The scheme of an address that is complete.
+    """Returns the scheme of an address. Refuses an incomplete address.
 
-    Drivers take any text for an address and fail later, with words that do not name it.
+    Drivers accept any text as an address and fail later, with messages that do not name it.
     """
     parts = urlsplit(uri)
     try:

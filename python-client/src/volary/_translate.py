@@ -1,6 +1,7 @@
-"""From pyarrow's errors to those of Volary: the only place that knows pyarrow's texts.
+"""Translates pyarrow's errors to Volary's errors. This is the only module that knows pyarrow's texts.
 
-pyarrow wraps what the server says, here `NOT_FOUND: no table t`, and gRPC's own words where the server says nothing:
+pyarrow wraps the server's message, which is `NOT_FOUND: no table t` in this example. If the server says nothing,
+pyarrow wraps gRPC's own message.
 
     Flight returned not found error, with message: NOT_FOUND: no table t. gRPC client debug context:
     NOT_FOUND:NOT_FOUND: no table t. Client context: OK
@@ -17,12 +18,12 @@ from pyarrow import flight
 
 from .errors import ERROR_CLASSES, Error, ErrorCode
 
-# What gRPC says where the server does not: a proxy, or a part of the server below its errors.
+# gRPC's own codes. They come from a proxy, or from a part of the server below its error handling.
 _GRPC = {
     **{str(code): code for code in ErrorCode},
     "FAILED_PRECONDITION": ErrorCode.INTERNAL,
     "ABORTED": ErrorCode.INTERNAL,
-    # A message that is larger than this side or the other one takes.
+    # The message is larger than one of the two sides accepts.
     "OUT_OF_RANGE": ErrorCode.RESOURCE_EXHAUSTED,
     "UNKNOWN": ErrorCode.UNAVAILABLE,
 }
@@ -35,14 +36,14 @@ _CLASSES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (flight.FlightUnavailableError, ErrorCode.UNAVAILABLE),
     (pa.ArrowNotImplementedError, ErrorCode.UNIMPLEMENTED),
     (pa.ArrowKeyError, ErrorCode.NOT_FOUND),
-    # A batch that Arrow's format has no room for.
+    # The batch does not fit into Arrow's format.
     (pa.ArrowCapacityError, ErrorCode.INVALID_ARGUMENT),
     (pa.ArrowInvalid, ErrorCode.INVALID_ARGUMENT),
     (OSError, ErrorCode.UNAVAILABLE),
 )
 
 PYARROW_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
-"""What calls of pyarrow raise."""
+"""The errors that calls of pyarrow raise."""
 
 _PREFIX = re.compile(r"^(?:\w+: )?(?:gRPC|Flight) (?:returned|cancelled) [^,]*, with message: ")
 _SUFFIX = re.compile(r"\. gRPC client debug context: (?P<grpc>[A-Z_]+):.*$", re.DOTALL)
@@ -50,7 +51,7 @@ _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
 TIMEOUT_PASSED = "the timeout given to connect() or sql() passed"
 
-# What is said where this client, not the server, has ended the call.
+# Messages for calls that this client, and not the server, has ended.
 _OWN_WORDS = {
     ErrorCode.DEADLINE_EXCEEDED: TIMEOUT_PASSED,
     ErrorCode.CANCELLED: "the statement was cancelled here, by its client",
@@ -58,7 +59,7 @@ _OWN_WORDS = {
 
 
 class _Translated:
-    # A generator, as of contextlib, takes many times as long.
+    # A generator with contextlib would take many times as long.
     def __enter__(self) -> None:
         pass
 
@@ -73,20 +74,20 @@ _translated = _Translated()
 
 
 def translated() -> AbstractContextManager[None]:
-    """Runs calls of pyarrow so that they raise Volary's errors."""
+    """Returns a context manager that turns the errors of pyarrow's calls into Volary's errors."""
     return _translated
 
 
 def translate(error: Exception) -> Error:
-    """The error of Volary that one of pyarrow stands for."""
-    # A KeyError's own text is quoted.
+    """Returns the Volary error for a pyarrow error."""
+    # str() of a KeyError would put its text in quotes.
     text = str(error.args[0]) if error.args else str(error)
     fallback = next((code for kind, code in _CLASSES if isinstance(error, kind)), ErrorCode.INTERNAL)
     return parse(text, fallback)
 
 
 def parse(text: str, fallback: ErrorCode) -> Error:
-    """Takes pyarrow's words off `text`. The code is the server's, else gRPC's, else `fallback`."""
+    """Removes pyarrow's words from `text`. The code is the server's, or else gRPC's, or else `fallback`."""
     text = _PREFIX.sub("", text, count=1)
     code = fallback
     if (suffix := _SUFFIX.search(text)) is not None:

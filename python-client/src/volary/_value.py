@@ -1,7 +1,8 @@
-"""A value as an Arrow array of one row, as `pa.array` makes it, and for the usual types without it.
+"""Converts a value to an Arrow array of one row, with the same result as `pa.array`, but without calling it for the
+usual types.
 
-`pa.array` imports pandas before it looks at a value, wherever pandas is installed: for its first parameter, a program
-would wait many times as long as for its first query.
+`pa.array` imports pandas before it looks at a value, if pandas is installed. The first parameter of a program would
+then take many times as long as its first query.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _FIRST_INSTANT = datetime(1970, 1, 1)
 
 
 def array_of(value: Any) -> pa.Array[Any]:
-    """Raises what `pa.array` raises for a value without an Arrow type."""
-    # By the very type: what pyarrow makes of a subclass is its own affair.
+    """Returns an array with the one value. Raises what `pa.array` raises for a value without an Arrow type."""
+    # The type must match exactly, because pyarrow may convert a subclass in another way.
     make = _MADE.get(type(value))
-    # What does not fit may fit another type.
+    # A value that does not fit this type may fit another one, so `pa.array` gets it.
     with suppress(struct.error):
         if make is not None and (made := make(value)) is not None:
             return made
@@ -40,7 +41,7 @@ def _variable(kind: pa.DataType, data: bytes) -> pa.Array[Any]:
 
 
 def _timestamp(value: datetime) -> pa.Array[Any] | None:
-    """None for one with a time zone, of which there are many kinds."""
+    """Returns None for a value with a time zone, because there are many kinds of time zones."""
     if value.tzinfo is not None:
         return None
     return _fixed(pa.timestamp("us"), "=q", (value - _FIRST_INSTANT) // timedelta(microseconds=1))

@@ -1,8 +1,8 @@
-"""A thread that learns of Ctrl-C while the main thread is in C++.
+"""A thread that notices Ctrl-C while the main thread runs in C++.
 
-Python's handlers of signals run in the main thread, between its instructions. When a signal comes, a byte is written to
-a socket at once, of which a thread learns that waits there: it cancels the call, and the main thread comes back to its
-handlers.
+Python runs signal handlers in the main thread, between its instructions. But as soon as a signal arrives, a byte is
+written to a socket. A thread waits at that socket and cancels the call. The main thread then returns from C++ and runs
+its handlers.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-# Whose handlers end what a program does: a limit of time, a supervisor.
+# Signals whose handlers may end what a program does, such as a time limit or a supervisor.
 _NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU", "SIGUSR1", "SIGUSR2")
 _SIGNALS = [signal.SIGINT, *(getattr(signal, name) for name in _NAMES if hasattr(signal, name))]
 
-# Each statement asks twice for all of them: the public function makes enums of its answers, which takes many times as
-# long.
+# Each statement asks twice for the handlers of all these signals. The public function converts its answers to enums,
+# which takes many times as long.
 _handler_of: Callable[[int], Any] = signal.getsignal
 with suppress(ImportError, AttributeError):
     _handler_of = importlib.import_module("_signal").getsignal
 
 
 class Wakeup:
-    """Cancels calls of the main thread on SIGINT. There is one in a process; it starts its thread."""
+    """Cancels calls of the main thread on SIGINT. A process has one instance, which starts its own thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,18 +44,22 @@ class Wakeup:
         threading.Thread(target=self._watch, name="volary-signals", daemon=True).start()
 
     def cancels(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-        """Returns or raises what `call` does; `cancel` runs in another thread. For the main thread alone."""
+        """Runs `call`, and runs `cancel` in another thread on SIGINT. Returns the result of `call`, or raises its
+        error.
+
+        Only the main thread may call this method.
+        """
         own = self._tells.fileno()
         others = signal.set_wakeup_fd(own, warn_on_full_buffer=False)
         with self._lock:
-            # It is still set if Ctrl-C came while it was being set back.
+            # The descriptor can still be our own if Ctrl-C came while it was being set back.
             self._others = others if others != own else self._others
             self._cancel = cancel
             self._has_cancelled = False
         try:
             return call()
         except BaseException as error:
-            # A KeyboardInterrupt is lost if the signal's handler was run in a function that C++ has called.
+            # A KeyboardInterrupt is lost if the signal handler runs in a function that C++ has called.
             if self._has_cancelled and not isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise
@@ -75,7 +79,7 @@ class Wakeup:
                     with suppress(Exception):
                         cancel()
             if others >= 0:
-                # Whoever is woken by signals otherwise, such as an event loop, is to know them, too.
+                # Another component, such as an event loop, may also be woken by signals. The bytes are passed on to it.
                 with suppress(OSError):
                     os.write(others, signals)
 
@@ -84,7 +88,7 @@ _wakeup: Wakeup | None = None
 
 
 def _forget() -> None:
-    # Of the parent's threads, a forked process has none.
+    # A forked process does not have the threads of its parent.
     global _wakeup
     _wakeup = None
 
@@ -94,7 +98,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def wakeup() -> Wakeup:
-    """The process's own. For the main thread alone."""
+    """Returns the one instance of the process. Only the main thread may call this function."""
     global _wakeup
     if _wakeup is None:
         _wakeup = Wakeup()
@@ -102,21 +106,23 @@ def wakeup() -> Wakeup:
 
 
 class OnCtrlC(Enum):
-    """What becomes of the main thread when it blocks in C++ and Ctrl-C is pressed."""
+    """What happens to the main thread when Ctrl-C is pressed while it blocks in C++."""
 
     NOTHING = auto()
-    """It goes on, or the process ends: nothing of Python's runs."""
+    """The main thread goes on, or the process ends. No Python code runs."""
     RAISES = auto()
-    """Python's own handler raises KeyboardInterrupt in it: somebody has to wake it."""
+    """Python's own handler raises KeyboardInterrupt in the main thread. Another thread must wake the main thread."""
     RUNS = auto()
-    """A handler of the program's runs in it, or another signal's may have to: it must not block."""
+    """A handler of the program may have to run in the main thread, for SIGINT or for another signal. It must not block
+    in C++.
+    """
 
 
 _known: tuple[tuple[Any, ...], OnCtrlC] = ((), OnCtrlC.NOTHING)
 
 
 def on_ctrl_c() -> OnCtrlC:
-    """As the handlers of signals are now."""
+    """Returns what Ctrl-C does with the signal handlers that are set now."""
     global _known
     handlers = tuple(map(_handler_of, _SIGNALS))
     known, then = _known
@@ -131,6 +137,6 @@ def _with_handlers(of_sigint: Any, *others: Any) -> OnCtrlC:
         return OnCtrlC.RUNS
     if of_sigint in (signal.SIG_IGN, signal.SIG_DFL):
         return OnCtrlC.NOTHING
-    # The sockets of Windows are no files.
+    # The wake-up byte needs a socket that is a file descriptor. Sockets on Windows are not.
     is_pythons = of_sigint is signal.default_int_handler and sys.platform != "win32"
     return OnCtrlC.RAISES if is_pythons else OnCtrlC.RUNS

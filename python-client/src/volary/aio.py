@@ -1,11 +1,11 @@
-"""volary for asyncio: the same statements, of which none holds up the event loop.
+"""volary for asyncio: the same statements, none of which blocks the event loop.
 
     async with await volary.aio.connect() as connection:
         result = await connection.sql("SELECT * FROM flights WHERE carrier = ?", ["UA"])
         async for batch in result:
             ...
 
-Statements of one connection run side by side, each on a thread of its own while it waits. A task that is cancelled
+Statements of one connection run concurrently. Each statement uses a thread of its own while it waits. Cancelling a task
 cancels its statement.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Of statements that wait, and of nothing else; asyncio's own threads are few, and everybody's.
+# Threads that are used only by waiting statements. asyncio's own threads are few, and other code uses them, too.
 _threads = ThreadPoolExecutor(max_workers=256, thread_name_prefix="volary-aio")
 _CANCEL_AGAIN_SECONDS = 0.05
 
@@ -45,14 +45,17 @@ __all__ = ["AsyncConnection", "AsyncResult", "connect"]
 
 
 async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """What `call` returns, from a thread. A task that is cancelled meanwhile cancels what the thread waits for."""
+    """Runs `call` on a thread and returns its result. If the task is cancelled, the thread's blocking call is
+    cancelled.
+    """
     cancellation = Cancellation()
     work = functools.partial(cancellation.run, functools.partial(call, *arguments, **named))
     thread = asyncio.get_running_loop().run_in_executor(_threads, work)
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # What is cancelled just before it waits goes on waiting: again and again, until it has ended.
+        # A call that is cancelled just before it starts to wait does not notice that. So the cancellation is repeated
+        # until the call has ended.
         while not thread.done():
             cancellation.cancel()
             await asyncio.wait([thread], timeout=_CANCEL_AGAIN_SECONDS)
@@ -62,49 +65,49 @@ async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kw
 
 
 class AsyncResult:
-    """The answer to one statement: a `volary.Result` that waits for rows without holding up the event loop."""
+    """The answer to one statement: a `volary.Result` that waits for rows without blocking the event loop."""
 
     def __init__(self, result: Result) -> None:
         self._result = result
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns; none for a statement without rows."""
+        """The columns of the rows. A statement without rows has no columns."""
         return self._result.schema
 
     @property
     def rows_affected(self) -> int | None:
-        """How many rows an INSERT or COPY wrote, 0 for DDL; None for a query."""
+        """The number of rows that an INSERT or COPY wrote, 0 for DDL, or None for a query."""
         return self._result.rows_affected
 
     @property
     def query_id(self) -> str:
-        """By what logs, errors, `system.query_log` and KILL name the statement."""
+        """The id of the statement in logs, errors, `system.query_log` and KILL."""
         return self._result.query_id
 
     @property
     def statistics(self) -> Statistics | None:
-        """What the statement took; None as long as its rows are not read to their end."""
+        """What the statement took. None until all rows of the statement are read."""
         return self._result.statistics
 
     async def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Returns all rows as an Arrow table."""
         return await _on_thread(self._result.to_arrow)
 
     async def to_pandas(self) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame."""
+        """Returns all rows as a pandas DataFrame."""
         return await _on_thread(self._result.to_pandas)
 
     async def to_polars(self) -> polars.DataFrame:
-        """All rows as a polars DataFrame."""
+        """Returns all rows as a polars DataFrame."""
         return await _on_thread(self._result.to_polars)
 
     async def rows(self) -> list[tuple[Any, ...]]:
-        """All rows as tuples of Python values."""
+        """Returns all rows as tuples of Python values."""
         return await _on_thread(self._result.rows)
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        """The batches as they arrive, each once."""
+        """Yields the batches as they arrive, each of them once."""
         batches = self._result.batches()
         try:
             while (batch := await _on_thread(next, batches, None)) is not None:
@@ -113,7 +116,7 @@ class AsyncResult:
             await self.close()
 
     async def close(self) -> None:
-        """Stops the query if it still runs. May be called again."""
+        """Stops the query if it still runs. May be called more than once."""
         await _on_thread(self._result.close)
 
     async def __aenter__(self) -> AsyncResult:
@@ -126,7 +129,9 @@ class AsyncResult:
 
 
 class AsyncConnection:
-    """A session on a gateway; made by `volary.aio.connect`. `connection` is what it waits for on threads."""
+    """A session on a gateway. `volary.aio.connect` creates it. `connection` is the `volary.Connection` that it uses on
+    its threads.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -148,7 +153,7 @@ class AsyncConnection:
         return AsyncResult(await _on_thread(self.connection.call, query, *arguments, **named))
 
     async def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
-        """How a query is run: see `volary.Connection.explain`."""
+        """Returns how a query is run: see `volary.Connection.explain`."""
         return await _on_thread(self.connection.explain, query, parameters, analyze=analyze)
 
     async def ingest(
@@ -163,15 +168,15 @@ class AsyncConnection:
         return await _on_thread(self.connection.ingest, table, data, mode=mode, **layout)
 
     async def read_table(self, table: str, *, columns: list[str] | None = None, threads: int | None = None) -> pa.Table:
-        """A whole table, from its workers: see `volary.Connection.read_table`."""
+        """Returns a whole table, read from its workers: see `volary.Connection.read_table`."""
         return await _on_thread(self.connection.read_table, table, columns=columns, threads=threads)
 
     async def tables(self) -> list[str]:
-        """The names of the tables and views, sorted."""
+        """Returns the names of the tables and views, sorted."""
         return await _on_thread(self.connection.tables)
 
     async def close(self) -> None:
-        """Ends all statements, open results and the session. May be called again."""
+        """Ends all statements, open results and the session. May be called more than once."""
         await _on_thread(self.connection.close)
 
     async def __aenter__(self) -> AsyncConnection:
@@ -190,13 +195,13 @@ async def connect(uri: str | None = None, **arguments: Any) -> AsyncConnection:
     try:
         return AsyncConnection(await asyncio.wrap_future(connecting))
     except asyncio.CancelledError:
-        # Nothing ends a log-in, which may take a minute: its thread is left alone with it.
+        # Nothing can end a login, which may take a minute. Its thread is left to finish alone.
         cancellation.cancel()
         connecting.add_done_callback(_close_unwanted)
         raise
 
 
 def _close_unwanted(connecting: Future[Connection]) -> None:
-    """Ends a connection that nobody waits for any more. The event loop may be what calls this."""
+    """Closes a connection that nobody waits for any more. This may run in the event loop, so it must not block."""
     if not connecting.cancelled() and connecting.exception() is None:
         _threads.submit(connecting.result().close)

@@ -1,4 +1,4 @@
-"""DB-API 2.0 (PEP 249): that of the ADBC driver, with the arguments of `volary.connect`.
+"""DB-API 2.0 (PEP 249): the interface of the ADBC driver, with the arguments of `volary.connect`.
 
     from volary import dbapi
 
@@ -6,8 +6,8 @@
         cursor.execute("SELECT name FROM birds WHERE grams > ?", (600,))
         print(cursor.fetchall())
 
-Each statement commits by itself: `commit` has nothing to do, and `rollback` takes nothing back. Cursors have the
-driver's further methods (`fetch_arrow_table`, `fetch_df`, `fetch_polars`, `adbc_ingest`), and its errors, whose texts
+Each statement commits by itself: `commit` does nothing, and `rollback` undoes nothing. Cursors also have the driver's
+own methods (`fetch_arrow_table`, `fetch_df`, `fetch_polars`, `adbc_ingest`). Errors are the driver's. Their messages
 begin with the server's code.
 """
 
@@ -80,10 +80,10 @@ __all__ = [
     "threadsafety",
 ]
 
-# The driver leaves it out.
+# The driver does not define this name, which PEP 249 asks for.
 Binary = bytes
 
-# The server's batches are about 1 MiB, but one row is never split; the driver's own limit is 16 MiB.
+# The server's batches have about 1 MiB, but a single row is never split. The driver's default limit is 16 MiB.
 _MAX_MESSAGE_BYTES = 1 << 30
 
 
@@ -101,8 +101,8 @@ def connect(
 ) -> Connection:
     """Connects to a gateway. The arguments are those of `volary.connect`.
 
-    Raises `volary.InvalidArgumentError` for arguments that do not fit together, and the driver's errors for all else;
-    that nobody answers at `uri` only with the first statement.
+    Raises `volary.InvalidArgumentError` for arguments that do not fit together, and the driver's errors for everything
+    else. If nobody answers at `uri`, only the first statement raises an error.
     """
     target = Target.of(
         uri,
@@ -119,10 +119,10 @@ def connect(
 
 
 def _options(target: Target) -> dict[str, str]:
-    """The options of the driver."""
+    """Returns the options of the driver."""
     options = {
-        # A token may be shared by many connections: then a cookie names the session. Without credentials the driver
-        # takes over the bearer token of the gateway's first answer.
+        # Many connections may share a token. In this case, a cookie names the session. Without credentials, the driver
+        # takes over the bearer token from the gateway's first answer.
         DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true",
         DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(_MAX_MESSAGE_BYTES),
     }

@@ -1,4 +1,6 @@
-"""The errors of Volary: one class per code of the server, so that a caller catches what it can mend."""
+"""The errors of Volary. Each code of the server has its own class, so that callers can catch the errors that they can
+handle.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import ClassVar
 
 
 class ErrorCode(StrEnum):
-    """Who can mend an error, and whether a retry may help. The server puts it in front of each message."""
+    """The code of an error. It says who can fix the error and whether a retry may help. The server puts it in front of
+    each message.
+    """
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     NOT_FOUND = "NOT_FOUND"
@@ -24,14 +28,14 @@ class ErrorCode(StrEnum):
 
 
 class Error(Exception):
-    """The base of all errors that Volary's server, or the way to it, reports.
+    """The base class of all errors that Volary's server reports, or that occur on the way to it.
 
     `message` is the text without the code; `str()` shows both.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
     retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later without anybody changing it."""
+    """Whether the same call may succeed later although nobody has changed anything."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -42,31 +46,31 @@ class Error(Exception):
 
 
 class InvalidArgumentError(Error):
-    """The statement, a parameter or a file is wrong, or asks for what Volary does not do."""
+    """The statement, a parameter or a file is wrong, or asks for something that Volary does not support."""
 
     code = ErrorCode.INVALID_ARGUMENT
 
 
 class NotFoundError(Error):
-    """A table, column, worker or file that was named does not exist."""
+    """The statement names a table, column, worker or file that does not exist."""
 
     code = ErrorCode.NOT_FOUND
 
 
 class AlreadyExistsError(Error):
-    """What was to be created exists."""
+    """The object that was to be created already exists."""
 
     code = ErrorCode.ALREADY_EXISTS
 
 
 class UnauthenticatedError(Error):
-    """No credentials, wrong ones, or ones that have expired: log in again."""
+    """The credentials are missing, wrong or expired: log in again."""
 
     code = ErrorCode.UNAUTHENTICATED
 
 
 class PermissionDeniedError(Error):
-    """The credentials are right and do not allow this."""
+    """The credentials are valid but do not allow this."""
 
     code = ErrorCode.PERMISSION_DENIED
 
@@ -79,7 +83,7 @@ class ResourceExhaustedError(Error):
 
 
 class UnavailableError(Error):
-    """A node cannot be reached, is shutting down or has not joined: retry."""
+    """A node cannot be reached, is shutting down or has not joined the cluster: retry."""
 
     code = ErrorCode.UNAVAILABLE
     retryable = True
@@ -99,13 +103,13 @@ class CancelledError(Error):
 
 
 class DataLossError(Error):
-    """Stored data is missing or damaged: the operator restores it."""
+    """Stored data is missing or damaged: an operator must restore it."""
 
     code = ErrorCode.DATA_LOSS
 
 
 class UnimplementedError(Error):
-    """The server does not know this feature of the protocol."""
+    """The server does not support this feature of the protocol."""
 
     code = ErrorCode.UNIMPLEMENTED
 

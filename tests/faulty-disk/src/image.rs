@@ -1,4 +1,4 @@
-//! What a power loss would leave.
+//! Models what remains on a disk after a power loss.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -8,22 +8,22 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// Bytes that become dirty, durable and lost together.
+/// Size of a page, in bytes. The bytes of a page become dirty, durable and lost together.
 const PAGE: usize = 4096;
 
-/// Files and directories by the number of their inode, as of their last sync.
+/// The files and directories by inode number, as of their last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     files: HashMap<u64, Content>,
     directories: HashMap<u64, BTreeMap<OsString, Child>>,
-    /// Keeps the inodes of files that were removed, so that their numbers are not given out again.
+    /// Open files that keep the inodes of removed files, so that inode numbers are not reused.
     held: HashMap<u64, File>,
 }
 
 #[derive(Debug, Default)]
 struct Content {
     durable: Vec<u8>,
-    /// Pages that count as clean since a sync of them failed, with what they hold.
+    /// The content of pages that count as clean although a sync of them failed.
     lost: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -34,7 +34,7 @@ struct Child {
 }
 
 impl Image {
-    /// Takes a directory as durable, with all below it.
+    /// Records a directory and everything below it as durable.
     pub(crate) fn take_all(&mut self, directory: &Path) -> io::Result<()> {
         self.sync_directory(directory)?;
         for entry in fs::read_dir(directory)? {
@@ -63,7 +63,7 @@ impl Image {
         Ok(())
     }
 
-    /// A sync of the file has failed: what was dirty counts as clean.
+    /// Records that a sync of the file has failed. Its dirty pages then count as clean.
     pub(crate) fn fail_file(&mut self, file: &File) -> io::Result<()> {
         let (inode, now) = self.read(file)?;
         let content = self.files.entry(inode).or_default();
@@ -94,7 +94,7 @@ impl Image {
         Ok(())
     }
 
-    /// Writes a directory as it was last synced.
+    /// Writes a directory as it was at its last sync.
     pub(crate) fn restore(&self, root: &Path, into: &Path) -> io::Result<()> {
         self.restore_directory(root.metadata()?.ino(), into)
     }
@@ -107,7 +107,7 @@ impl Image {
                 self.restore_directory(child.inode, &path)?;
             } else {
                 let content = self.files.get(&child.inode);
-                // A file of which only the name is durable is empty.
+                // If only the name of a file is durable, the file is empty.
                 fs::write(&path, content.map_or(&[][..], |content| &content.durable))?;
             }
         }
@@ -117,7 +117,7 @@ impl Image {
     fn read(&mut self, file: &File) -> io::Result<(u64, Vec<u8>)> {
         let metadata = file.metadata()?;
         let inode = metadata.ino();
-        // A file that is open for writing alone is opened again for reading.
+        // A file that is open only for writing is opened again for reading.
         let readable = File::open(format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(file)

@@ -1,13 +1,14 @@
-//! A disk for tests of durability. It fails a sync when it is told to, has no room when it is told to, and forgets at a
-//! crash what was not synced.
+//! A disk for tests of durability. On request, it fails a sync or runs out of space. At a crash, it
+//! loses everything that was not synced.
 //!
-//! It stands over a directory of the real file system, which plays the page cache: what a node reads is what is there.
-//! Beside it, [`FaultyDisk`] remembers what a power loss would leave: of a file the content of its last sync, of a
-//! directory the names of its last sync. [`FaultyDisk::crash`] writes that to another directory, from which a test goes
-//! on.
+//! It works on a directory of the real file system, which plays the role of the page cache: nodes
+//! read what is there. In addition, [`FaultyDisk`] records what a power loss would leave, which is
+//! the content of each file at its last sync and the names in each directory at its last sync.
+//! [`FaultyDisk::crash`] writes this state to another directory, which a test can continue with.
 //!
-//! A sync that fails leaves the file as Linux leaves it: its dirty pages count as clean. A later sync succeeds without
-//! them, and a crash loses them, unless they were written again in the meantime.
+//! A failed sync has the same effect as on Linux: the dirty pages of the file count as clean. A
+//! later sync succeeds without them, and a crash loses them unless they were written again in the
+//! meantime.
 
 mod image;
 
@@ -21,7 +22,7 @@ use volary_node::disk::{Disk, LocalDisk};
 
 use image::Image;
 
-/// A disk that fails and forgets. Clones are the same disk.
+/// A disk that fails and forgets on request. Clones share one disk.
 #[derive(Debug, Clone)]
 pub struct FaultyDisk(Arc<Mutex<State>>);
 
@@ -29,17 +30,17 @@ pub struct FaultyDisk(Arc<Mutex<State>>);
 struct State {
     root: PathBuf,
     image: Image,
-    /// Syncs that are still to succeed before one fails; none if no sync is to fail.
+    /// Number of syncs that succeed before one fails. `None` if no sync fails.
     syncs_until_failure: Option<u64>,
-    /// Bytes that whole files may still take; none if there is room for all.
+    /// Number of bytes that whole files may still use. `None` if the space is unlimited.
     room_bytes: Option<u64>,
 }
 
 impl FaultyDisk {
-    /// Stands over `root`, whose content is durable.
+    /// Creates a disk on the directory `root`, whose present content counts as durable.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// The errors of reading the directory.
     pub fn over(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let mut image = Image::default();
@@ -52,12 +53,12 @@ impl FaultyDisk {
         }))))
     }
 
-    /// Fails one sync, after this many that succeed.
+    /// Makes one sync fail, after this number of syncs that succeed.
     pub fn fail_sync_after(&self, syncs: u64) {
         self.0.lock().syncs_until_failure = Some(syncs);
     }
 
-    /// Has room for files of this many bytes from now on; `None`: for all.
+    /// Sets the free space for files, in bytes. `None` means that the space is unlimited.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.0.lock().room_bytes = bytes;
     }
@@ -65,7 +66,7 @@ impl FaultyDisk {
     /// Writes what a power loss would leave to `into`, an empty directory.
     ///
     /// # Errors
-    /// Those of writing it.
+    /// The errors of writing to it.
     pub fn crash(&self, into: &Path) -> io::Result<()> {
         let state = self.0.lock();
         state.image.restore(&state.root, into)
@@ -73,7 +74,7 @@ impl FaultyDisk {
 }
 
 impl State {
-    /// Whether this sync succeeds.
+    /// Returns an error if this sync has to fail.
     fn may_sync(&mut self) -> io::Result<()> {
         match self.syncs_until_failure {
             Some(0) => {

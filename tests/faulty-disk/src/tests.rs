@@ -47,11 +47,11 @@ fn pages_of_a_failed_sync_are_lost_although_a_later_one_succeeds() {
     disk.sync_file(&file, &path).unwrap_err();
     file.write_all_at(&[3; PAGE], PAGE as u64).unwrap();
     disk.sync_file(&file, &path).unwrap();
-    // The page cache shows both, the disk has the second.
+    // The page cache has both changes, but the disk has only the second one.
     assert_eq!(fs::read(&path).unwrap()[0], 2);
     let after = fs::read(after_crash(&disk).path().join("a")).unwrap();
     assert_eq!((after[0], after[PAGE]), (1, 3));
-    // Written again, the page is dirty again.
+    // Writing the page again makes it dirty again.
     file.write_all_at(&[4; PAGE], 0).unwrap();
     disk.sync_file(&file, &path).unwrap();
     let after = fs::read(after_crash(&disk).path().join("a")).unwrap();

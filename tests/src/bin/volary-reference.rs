@@ -1,5 +1,5 @@
-//! Writes what DataFusion alone answers to a directory of queries, for tests in other languages to compare with:
-//! `volary-reference --sql-dir tests/queries/tpch --data DIR --out DIR`.
+//! Writes what DataFusion alone answers to a directory of queries. Tests in other languages compare
+//! their results with it: `volary-reference --sql-dir tests/queries/tpch --data DIR --out DIR`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Without the Arrow schema in the file: what reads it gets plain strings, not views.
+/// Writes rows to a Parquet file and returns their number. The file does not contain the Arrow
+/// schema, so its readers get plain strings instead of string views.
 fn write(file: &Path, batches: &[RecordBatch]) -> Result<usize> {
     let schema = batches
         .first()
@@ -60,7 +61,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `None` if help is asked for.
+    /// Parses the arguments. Returns `None` if the user asks for help.
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
         let (mut sql_dir, mut data, mut out) = (None, None, None);
         while let Some(argument) = arguments.next() {

@@ -1,4 +1,4 @@
-//! Values in a common form, whatever Arrow type carries them.
+//! Converts values of all Arrow types to a common form.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,25 +12,28 @@ use arrow::error::ArrowError;
 use arrow::temporal_conversions::timestamp_ns_to_datetime;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// Largest relative difference of two floats that count as equal: sums are taken in different orders.
+/// Largest relative difference of two floats that count as equal. Sums may be added in different
+/// orders.
 const FLOAT_TOLERANCE: f64 = 1e-9;
 
-/// One value. Text also holds what has one canonical spelling: decimals (without trailing zeros), dates, lists.
+/// One value. Text is also used for types whose values have one canonical text: decimals (without
+/// trailing zeros), dates and lists.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cell {
     Null,
     Boolean(bool),
-    /// Any width, signed or not.
+    /// An integer of any width, signed or unsigned.
     Integer(i128),
     Float(f64),
     Text(String),
     Bytes(Vec<u8>),
-    /// Nanoseconds since 1970-01-01T00:00:00, of any unit.
+    /// Nanoseconds since 1970-01-01T00:00:00. The column may have any time unit.
     Timestamp(i128),
 }
 
 impl Cell {
-    /// Equal as an answer: floats to 1e-9 relative (NaN equals NaN), everything else exactly.
+    /// Returns whether two values count as equal in an answer. Floats may differ by 1e-9 relative,
+    /// and NaN equals NaN. All other values must be exactly equal.
     pub(super) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Float(a), Self::Float(b)) => {
@@ -42,7 +45,7 @@ impl Cell {
         }
     }
 
-    /// A total order, of no meaning beyond sorting equal cells together.
+    /// Returns a total order. Its only purpose is that sorting brings equal cells together.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Boolean(a), Self::Boolean(b)) => a.cmp(b),
@@ -89,7 +92,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The kind of values a type holds. Columns of two kinds are never the same, columns of one kind may be.
+/// Returns the kind of a type's values. Columns of two different kinds are never the same. Columns
+/// of one kind may be.
 pub(super) fn kind(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "null".to_owned(),
@@ -112,7 +116,8 @@ pub(super) fn kind(data_type: &DataType) -> String {
     }
 }
 
-/// The values of a column. Floats inside lists and structs are compared by their text, that is exactly.
+/// Returns the values of a column. Floats inside lists and structs are compared as text, and
+/// therefore exactly.
 pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
     match array.data_type() {
         DataType::Null => Ok(vec![Cell::Null; array.len()]),
@@ -122,7 +127,7 @@ pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
             Ok(Cell::Boolean(array.as_boolean().value(row)))
         }),
         other if other.is_integer() => {
-            // The one Arrow type that all integers, UInt64 too, fit in.
+            // This is the one Arrow type that all integers fit in, including UInt64.
             let wide = cast(array, &DataType::Decimal128(20, 0))?;
             let wide = wide.as_primitive::<Decimal128Type>();
             each(array, |row| Ok(Cell::Integer(wide.value(row))))
@@ -160,7 +165,7 @@ pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
             })
         }
         _ => {
-            // Two values that cannot be shown must not pass for equal, hence no `display_error`.
+            // Two values that cannot be shown must not count as equal, so `display_error` is off.
             let options = FormatOptions::new()
                 .with_display_error(false)
                 .with_null("NULL");

@@ -1,4 +1,4 @@
-//! Comparison of two results, with a message that shows where they differ.
+//! Compares two results, and returns a message that shows where they differ.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -9,13 +9,14 @@ use arrow::datatypes::SchemaRef;
 
 use super::cell::{Cell, cells, kind};
 
-/// Rows of each kind that a message shows.
+/// Number of rows of each kind that a message shows.
 const SHOWN_ROWS: usize = 5;
 
 type Row = Vec<Cell>;
 
-/// Panics, with the first rows that differ, unless both results hold the same rows: in the same order if `ordered`, as bags
-/// (the same rows the same number of times) otherwise. See [`difference`] for what *the same* means.
+/// Panics unless both results have the same rows, and shows the first rows that differ. If
+/// `ordered` is set, the rows must be in the same order. Otherwise, each row must occur the same
+/// number of times. See [`difference`] for when two rows are the same.
 ///
 /// # Panics
 /// If the results differ.
@@ -26,11 +27,12 @@ pub fn assert_same_rows(expected: &[RecordBatch], actual: &[RecordBatch], ordere
     }
 }
 
-/// What tells two results apart, or `None`.
+/// Returns a description of the difference of two results, or `None` if they are the same.
 ///
-/// Columns are matched by position; their names and nullability do not count. Encodings and widths do not count either
-/// (Utf8, LargeUtf8, Utf8View and dictionaries of them; all integers; all decimals; all timestamp units), but an integer is
-/// not a decimal or a float. Floats are equal to 1e-9 relative, everything else exactly.
+/// Columns are matched by position. Their names and nullability do not count. Encodings and widths
+/// do not count either (Utf8, LargeUtf8, Utf8View and dictionaries of them; all integers; all
+/// decimals; all timestamp units), but an integer is not the same as a decimal or a float. Floats
+/// may differ by 1e-9 relative. All other values must be exactly equal.
 pub fn difference(
     expected: &[RecordBatch],
     actual: &[RecordBatch],
@@ -69,7 +71,8 @@ fn same_columns(expected: &SchemaRef, actual: &SchemaRef) -> Result<(), String> 
     }
     for (index, (e, a)) in expected.fields().iter().zip(actual.fields()).enumerate() {
         let (expected_kind, actual_kind) = (kind(e.data_type()), kind(a.data_type()));
-        // A column of nothing but NULLs has no type of its own: clients are sent it as some type they know.
+        // A column with only NULLs has no type of its own. It is sent to clients with a type that
+        // they know.
         let untyped = expected_kind == "null" || actual_kind == "null";
         if expected_kind != actual_kind && !untyped {
             return Err(format!(
@@ -124,10 +127,11 @@ fn same_bag(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), String
     Err(message)
 }
 
-/// The rows of `expected` without a partner in `actual`, and the other way round.
+/// Returns the rows of `expected` without a partner in `actual`, and the rows of `actual` without a
+/// partner in `expected`.
 ///
-/// Rows are sorted by their exact cells, and those that agree there are paired one by one: sorting by floats that differ a
-/// little could pair the wrong ones.
+/// Rows are sorted by their cells that must be exactly equal. Rows that agree in these cells are
+/// paired one by one. A sort by floats that differ slightly could pair the wrong rows.
 fn bag_difference<'a>(expected: &'a [Row], actual: &'a [Row]) -> (Vec<&'a Row>, Vec<&'a Row>) {
     let (expected, actual) = (sorted(expected), sorted(actual));
     let (mut missing, mut unexpected) = (Vec::new(), Vec::new());
@@ -176,7 +180,7 @@ fn sorted(rows: &[Row]) -> Vec<&Row> {
     sorted
 }
 
-/// Order by all cells but floats, for which a float is a float.
+/// Orders rows by all cells except floats. Two floats always count as equal here.
 fn order_exact(a: &Row, b: &Row) -> Ordering {
     a.iter()
         .zip(b)

@@ -1,7 +1,8 @@
-//! What DataFusion alone answers, and whether Volary answers the same.
+//! Gets the answers of DataFusion alone, and compares Volary's answers with them.
 //!
-//! A [`Reference`] is one process of DataFusion over plain Parquet files or batches in memory.
-//! [`assert_same_rows`] compares two results as SQL sees them: a string is a string in whatever Arrow encoding it came.
+//! A [`Reference`] is a DataFusion in this process over plain Parquet files or batches in memory.
+//! [`assert_same_rows`] compares two results as SQL sees them: a string is the same in every Arrow
+//! encoding.
 
 mod cell;
 mod compare;
@@ -23,21 +24,21 @@ use futures::future::BoxFuture;
 
 pub use compare::{assert_same_rows, difference};
 
-/// DataFusion in this process, and some tables.
+/// DataFusion in this process, with some tables.
 pub struct Reference {
     context: SessionContext,
 }
 
 impl Reference {
-    /// Without any table.
+    /// Creates a reference without tables.
     pub fn new() -> Self {
         Self::with_runtime(Arc::default())
     }
 
-    /// Without any table, with so much memory.
+    /// Creates a reference without tables and with this amount of memory.
     ///
     /// # Errors
-    /// If there is no directory for temporary files.
+    /// An error if there is no directory for temporary files.
     pub fn with_memory(bytes: usize) -> Result<Self> {
         let pool = Arc::new(GreedyMemoryPool::new(bytes));
         let runtime = RuntimeEnvBuilder::new()
@@ -47,7 +48,8 @@ impl Reference {
     }
 
     fn with_runtime(runtime: Arc<RuntimeEnv>) -> Self {
-        // DataFusion 55 takes filters down by the names of columns, which joins give twice (apache/datafusion#25244).
+        // DataFusion 55 pushes filters down by column names, which joins can produce twice
+        // (apache/datafusion#25244).
         let rules = PhysicalOptimizer::default().rules.into_iter();
         let rules = rules.filter(|rule| !rule.name().starts_with("FilterPushdown"));
         let state = SessionStateBuilder::new()
@@ -60,10 +62,11 @@ impl Reference {
         }
     }
 
-    /// Over a directory: each `<table>.parquet` in it is the table `<table>`.
+    /// Creates a reference with the tables of a directory. Each `<table>.parquet` is the table
+    /// `<table>`.
     ///
     /// # Errors
-    /// If the directory cannot be read, holds no such file, or a file is not Parquet.
+    /// An error if the directory cannot be read or has no such file, or if a file is not Parquet.
     pub fn over(directory: &Path) -> BoxFuture<'_, Result<Self>> {
         async move {
             let files = files_with_extension(directory, "parquet")?;
@@ -86,10 +89,11 @@ impl Reference {
         .boxed()
     }
 
-    /// Adds a table whose rows are `batches`, all of one schema, at least one of them.
+    /// Adds a table with the rows of `batches`. There must be at least one batch, and all must have
+    /// the same schema.
     ///
     /// # Errors
-    /// If there is no batch, the schemas differ, or the table exists already.
+    /// An error if there is no batch, if the schemas differ, or if the table exists already.
     pub fn register(&self, table: &str, batches: Vec<RecordBatch>) -> Result<()> {
         let schema = batches
             .first()
@@ -105,10 +109,11 @@ impl Reference {
         Ok(())
     }
 
-    /// Runs one statement and collects its rows: at least one batch, so that the schema of an empty answer is known.
+    /// Runs one statement and collects its rows. Returns at least one batch, so that the schema of
+    /// an empty answer is known.
     ///
     /// # Errors
-    /// Whatever DataFusion says, with the statement.
+    /// The errors of DataFusion, together with the statement.
     pub fn query<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<RecordBatch>>> {
         async move {
             self.rows(sql)
@@ -118,15 +123,15 @@ impl Reference {
         .boxed()
     }
 
-    /// The physical plan of a statement.
+    /// Returns the physical plan of a statement.
     ///
     /// # Errors
-    /// Whatever DataFusion says.
+    /// The errors of DataFusion.
     pub fn plan<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move { Ok(self.context.sql(sql).await?.create_physical_plan().await?) }.boxed()
     }
 
-    /// The session underneath, for what a test wants to ask of it besides rows.
+    /// Returns the session of DataFusion, for other uses than queries.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -148,10 +153,11 @@ impl Default for Reference {
     }
 }
 
-/// The queries of a directory as (name, SQL), by name: each `<name>.sql` except the table definitions, `schema*.sql`.
+/// Returns the queries of a directory as pairs of name and SQL, sorted by name. Each `<name>.sql`
+/// is a query, except for the table definitions in `schema*.sql`.
 ///
 /// # Errors
-/// If the directory or a file cannot be read, or there is no query.
+/// An error if the directory or a file cannot be read, or if there is no query.
 pub fn queries(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut queries = Vec::new();
     for file in files_with_extension(directory, "sql")? {

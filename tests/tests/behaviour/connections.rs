@@ -1,4 +1,4 @@
-//! Connections to a node.
+//! Tests connections to a node.
 
 use arrow_flight::Empty;
 use futures::future::try_join_all;
@@ -7,7 +7,8 @@ use volary_flight_proto::Error;
 use volary_node::channel::{ChannelOptions, flight_client};
 use volary_tests::cluster::{Cluster, run};
 
-/// More than HTTP/2's usual limit for what still arrives of streams that are gone: 1024.
+/// Number of concurrent callers. Together, they drop more streams than HTTP/2's usual limit for
+/// dropped streams whose data still arrives, which is 1024.
 const CALLERS: usize = 32;
 const CALLS: usize = 1_500;
 
@@ -23,7 +24,7 @@ fn streams_that_are_dropped_do_not_end_their_connection() {
             tokio::spawn(async move {
                 for _ in 0..CALLS {
                     let mut answers = client.list_actions(Empty {}).await?.into_inner();
-                    // The rest is still under way.
+                    // The other messages of the stream are still on their way when it is dropped.
                     answers.message().await?;
                 }
                 Ok::<_, Error>(())

@@ -1,4 +1,5 @@
-//! What Volary does, asked through its public protocol. One binary, so that it is linked once.
+//! Tests the behaviour of Volary through its public protocol. All tests are one binary, so that
+//! only one has to be linked.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

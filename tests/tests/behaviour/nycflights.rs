@@ -1,4 +1,4 @@
-//! Written questions over real data, with its NULLs and skew.
+//! Tests handwritten queries over real data, which has NULLs and skew.
 
 use volary_tests::cluster::{Clusters, Same, data_directory, queries_directory, run};
 use volary_tests::reference::{Reference, queries};
@@ -29,7 +29,7 @@ fn all_questions_have_the_answers_of_one_process_on_1_3_and_4_workers() {
         for (name, sql) in questions {
             let answer = clusters.each()[0].sql(&sql).await.unwrap();
             assert!(answer.num_rows() > 0, "{name} has no rows to compare");
-            // Each has a total ORDER BY.
+            // Each query has an ORDER BY that orders its rows totally.
             match clusters.difference(&sql, Same::Sequence).await.unwrap() {
                 None => {}
                 Some(difference) => wrong.push(format!("{name}, {difference}")),

@@ -1,12 +1,14 @@
-//! What EXPLAIN shows of plans: which part runs on which workers, and why no more. Rows are judged elsewhere.
+//! Tests the plans that EXPLAIN shows: which part runs on which workers, and why not more. Other
+//! tests check rows.
 //!
-//! After a change that is meant: `INSTA_UPDATE=always cargo test --release --test behaviour plans`, and read the difference.
+//! After an intended change, run `INSTA_UPDATE=always cargo test --release --test behaviour plans`
+//! and read the difference.
 
 use volary_cli::tpch;
 use volary_tests::cluster::{Cluster, queries_directory, run};
 use volary_tests::reference::queries;
 
-/// The smallest TPC-H: sizes decide the order of joins.
+/// Scale factor of the smallest TPC-H data. Sizes decide the order of joins.
 const SCALE: f64 = 0.001;
 
 const QUERIES: [(&str, &str); 18] = [
@@ -112,7 +114,7 @@ async fn assert_plans_of_tpch(prefix: &str, cluster: &mut Cluster) {
     assert_eq!(asked, 22);
 }
 
-/// With TPC-H in tables of that schema.
+/// Starts a cluster with the TPC-H data in tables of this schema.
 async fn cluster(schema: &str) -> Cluster {
     let mut cluster = Cluster::start(3).await.unwrap();
     let schema = queries_directory().join("tpch").join(schema);

@@ -1,4 +1,5 @@
-//! Prepared statements, which are run again and again with other values: the answer is that of the values as literals.
+//! Tests prepared statements that run again and again with other values. Each answer must be the
+//! same as with the values as literals.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use tokio::runtime::Handle;
 use volary_node::channel::{ChannelOptions, Transport, flight_client};
 use volary_tests::cluster::{Cluster, run};
 
-/// Their parameters are numbers.
+/// Statements with numbers as parameters.
 const STATEMENTS: [&str; 12] = [
     "SELECT k, v, s FROM t WHERE k = $1 ORDER BY k, v",
     "SELECT count(*), sum(v) FROM t WHERE k = $1",
@@ -20,15 +21,16 @@ const STATEMENTS: [&str; 12] = [
     "SELECT v FROM t WHERE NOT (k = $1 OR v = $2) ORDER BY v DESC LIMIT 3",
     "SELECT k, max(v) FROM t WHERE k = $1 OR k IS NULL GROUP BY k HAVING max(v) > $2 ORDER BY k",
     "SELECT name FROM r WHERE v = $1 OR v < $2 ORDER BY name",
-    // The gateway keeps the largest, of other values each time.
+    // The gateway keeps only the largest sums. They are different ones for each parameter value.
     "SELECT w, s, sum(v) AS total FROM t WHERE w = $1 GROUP BY w, s ORDER BY total DESC LIMIT 2",
     "SELECT s, array_length(array_agg(v)) FROM t WHERE w = $1 GROUP BY s ORDER BY s LIMIT 3",
-    // A value may be the first or the last, and two may be the same.
+    // The value may be the first or the last one, and both parameters may have the same value.
     "SELECT v FROM t WHERE v >= $1 ORDER BY v LIMIT 10",
     "SELECT v FROM t WHERE k = $1 UNION ALL SELECT v FROM t WHERE k = $2 ORDER BY v",
 ];
 
-/// Of both parameters: some are keys of one row, of several, of none.
+/// Values of both parameters. Some of them are the key of one row, some of several rows, and some
+/// of no row.
 const VALUES: [[Option<i64>; 2]; 9] = [
     [Some(1), Some(3)],
     [Some(17), Some(17)],
@@ -49,7 +51,7 @@ async fn connected(cluster: &Cluster) -> FlightSqlServiceClient<Transport> {
     client
 }
 
-/// The rows of a statement with these values.
+/// Returns the rows of a statement with these values.
 async fn rows(
     client: &mut FlightSqlServiceClient<Transport>,
     statement: &mut PreparedStatement<Transport>,
@@ -69,7 +71,7 @@ async fn rows(
     concat_batches(&schema, &batches).unwrap()
 }
 
-/// The statement with the values in it.
+/// Returns the statement with the values as literals.
 fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
     let mut sql = sql.to_owned();
     for (number, value) in values.iter().enumerate() {
@@ -82,8 +84,9 @@ fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
     sql
 }
 
-/// Checks the statement with all values, of which the one at `first` comes first: what is kept of the statement was made with one of the
-/// first. The text differs, so that it is another statement for the gateway.
+/// Checks a statement with all values, beginning with the value at `first`. The gateway keeps plans
+/// that it made with one of the first values. The text of the statement contains `first`, so that
+/// the gateway takes it as a new statement.
 async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
     let text = format!("{sql} -- {first} first");
     let count = if sql.contains("$2") { 2 } else { 1 };
@@ -102,7 +105,7 @@ async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
     }
 }
 
-/// With every so many of the values first.
+/// Checks all statements, each with every `step`-th value as the first one.
 async fn check_all(cluster: &mut Cluster, step: usize) {
     for first in (0..VALUES.len()).step_by(step) {
         for sql in STATEMENTS {
@@ -122,7 +125,7 @@ fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
             ] {
                 cluster.sql(sql).await.unwrap();
             }
-            // Plans are used again when there are rows.
+            // The plans that are made without rows are used again when there are rows.
             check_all(&mut cluster, VALUES.len()).await;
             for sql in [
                 "INSERT INTO t VALUES (1, 1, 1, 's1')",
@@ -138,7 +141,7 @@ fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
                 cluster.sql(sql).await.unwrap();
             }
             check_all(&mut cluster, step).await;
-            // What was planned before does not know of these rows.
+            // The existing plans were made before these rows were written.
             cluster
                 .sql(
                     "INSERT INTO t VALUES (1, 1000, 1, 'new'), (NULL, 1001, 2, 'new'), (99, 1002, 3, 'new')",

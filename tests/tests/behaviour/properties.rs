@@ -1,4 +1,5 @@
-//! Random tables and random queries: the rows are those of DataFusion alone, on 1, 3 and 7 workers, whoever merges them.
+//! Tests random queries over random tables. The rows must be those of DataFusion alone on 1, 3 and
+//! 7 workers, with and without relays.
 
 mod data;
 mod grammar;
@@ -12,16 +13,17 @@ use volary_tests::reference::Reference;
 use data::{Key, Tables};
 use grammar::{Choices, query, relays};
 
-/// Sets of tables. Each is asked so many queries.
+/// Number of random sets of tables. Each of them is queried `QUERIES` times.
 const CASES: u32 = 24;
 const QUERIES: usize = 12;
-/// Without it, a query that hangs would be tried sixty times.
+/// Maximum time for shrinking a failing case. Without it, a query that hangs would run sixty times.
 const MAX_SHRINK_MILLISECONDS: u32 = 120_000;
-/// The largest number of choices that a query and its relays take.
+/// Maximum number of choices that a query and its relays take.
 const CHOICES: usize = 25;
 
 fn tables() -> impl Strategy<Value = Tables> {
-    // Equal, unequal, fewer than workers, as many as partitions of the gateway (4) or of a worker (3).
+    // The tables may have equal or different numbers of shards. There may be fewer shards than
+    // workers, or as many as the gateway (4) or a worker (3) has partitions.
     let shards = || prop_oneof![Just(1_u32), Just(2), Just(3), Just(4), Just(8), Just(64)];
     let rows = |most| vec((0_u8..24, 0_u8..9, any::<u8>()), 0..most);
     let has_key = || prop_oneof![3 => Just(true), 1 => Just(false)];
@@ -96,14 +98,14 @@ async fn check(
 ) -> anyhow::Result<usize> {
     let loaded = tables.to_load()?;
     let outcome = ask(clusters, tables.key, &loaded, queries).await;
-    // The next case has tables of the same names.
+    // The tables of the next case have the same names.
     for table in &loaded {
         clusters.drop_table(&table.name).await?;
     }
     outcome
 }
 
-/// Returns how many of the queries were answered.
+/// Runs the queries, and returns how many of them DataFusion alone could answer.
 async fn ask(
     clusters: &mut Clusters,
     key: Key,
@@ -122,7 +124,8 @@ async fn ask(
         match clusters.difference(&sql, same).await {
             Ok(Some(difference)) => anyhow::bail!("relays = '{relays}', {difference}"),
             Ok(None) => answered += 1,
-            // What DataFusion alone refuses, such as a comparison of two types, is no question.
+            // Queries that DataFusion alone refuses, such as a comparison of two types, are not
+            // tested.
             Err(_) => {}
         }
     }

@@ -1,4 +1,5 @@
-//! Relays: some workers merge the rows of the others for the gateway. A query has the same rows, whoever merges them.
+//! Tests relays, the workers that merge the rows of other workers for the gateway. A query must
+//! have the same rows with and without relays.
 
 mod faults;
 mod setting;
@@ -10,22 +11,23 @@ use volary_tests::reference::Reference;
 
 use tables::{cluster, set_relays, tables};
 
-/// None, one for all, several, as many as one of the clusters has workers, and more than any has.
+/// Values of the setting `relays`: no relay, one for all workers, several, as many as one of the
+/// clusters has workers, and more than any cluster has.
 const RELAYS: [&str; 5] = ["off", "1", "2", "3", "100"];
 
-/// Who merges the rows of a query's workers, if relays are asked for.
+/// Who must merge the rows of a query's workers if the session asks for relays.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergedBy {
-    /// Relays, of every gather.
+    /// Relays must merge the rows of every gather.
     Relays,
-    /// The gateway alone.
+    /// The gateway alone must merge.
     Gateway,
-    /// What this test has no opinion of, such as a gather from a single worker.
+    /// This test does not check who merges, for example for a gather from a single worker.
     Either,
 }
 
-/// All these queries have the rows of DataFusion alone, with any number of relays, and EXPLAIN shows whether there are some; all that
-/// have not are shown.
+/// Checks that all queries have the rows of DataFusion alone, with any number of relays, and that
+/// EXPLAIN shows relays if it should. Shows all queries for which this fails.
 fn check(merged_by: MergedBy, same: Same, queries: &[&str]) {
     run(async {
         let clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await;
@@ -51,7 +53,7 @@ fn check(merged_by: MergedBy, same: Same, queries: &[&str]) {
     });
 }
 
-/// The plan, if not those merge who should.
+/// Returns the plan of a query if the wrong nodes merge in it.
 async fn other_plan(
     cluster: &mut Cluster,
     sql: &str,
@@ -59,7 +61,7 @@ async fn other_plan(
     merged_by: MergedBy,
 ) -> Option<String> {
     let workers = cluster.workers();
-    // A single worker has all rows: some merges are none then.
+    // A single worker has all rows, so that some plans need no merge.
     if workers == 1 || merged_by == MergedBy::Either {
         return None;
     }
@@ -89,7 +91,7 @@ fn aggregates_without_groups_are_merged_by_relays() {
             "SELECT sum(d), avg(d), stddev(f), var_pop(f) FROM facts WHERE v > -400",
             "SELECT bit_xor(v), bool_or(v > 499), sum(f) FROM facts WHERE g < 900",
             "SELECT sum(v * 3), max(v + 1), count(*) FILTER (WHERE v > 10) FROM facts WHERE g <> 1",
-            // Distinct values are groups, of all shards or of each by itself.
+            // Distinct values are groups. The groups are over all shards, or within each shard.
             "SELECT count(DISTINCT g) FROM facts WHERE v > 0",
             "SELECT count(DISTINCT s) FROM facts WHERE v > 0",
             "SELECT count(DISTINCT id) FROM facts WHERE v > 0",
@@ -128,10 +130,11 @@ fn first_rows_are_merged_by_relays() {
             "SELECT id, v FROM facts ORDER BY v DESC NULLS LAST, id LIMIT 20",
             "SELECT id, g, s FROM facts ORDER BY s NULLS FIRST, g DESC NULLS LAST, id LIMIT 50 OFFSET 13",
             "SELECT id, v % 7 AS m FROM facts WHERE v > -300 ORDER BY m, id DESC LIMIT 10",
-            // More rows than there are on a worker, and than there are at all.
+            // The limits are above the number of rows of a worker, and above the number of all
+            // rows.
             "SELECT id, d FROM facts ORDER BY d DESC, id LIMIT 3000 OFFSET 2900",
             "SELECT id, f FROM facts WHERE v > 0 ORDER BY f NULLS FIRST, id LIMIT 10000",
-            // First the groups are merged, and then there are first ones.
+            // The groups are merged first, and then the first rows are taken from them.
             "SELECT g, sum(v) AS t FROM facts GROUP BY g ORDER BY t DESC NULLS LAST, g NULLS LAST LIMIT 10",
         ],
     );
@@ -150,7 +153,7 @@ fn queries_of_several_merges_have_relays_for_each() {
             "SELECT count(*) FROM facts WHERE v > (SELECT avg(w) FROM others WHERE w > 3)",
             "SELECT m, count(*) FROM (SELECT g, max(v) AS m FROM facts GROUP BY g) GROUP BY m",
             "SELECT count(*), sum(id) FROM (SELECT id, v FROM facts ORDER BY v NULLS LAST, id LIMIT 100)",
-            // Fragments of two scans.
+            // These fragments have two scans.
             "SELECT f.g, count(*), sum(o.w) FROM facts f JOIN others o ON f.id = o.id GROUP BY f.g",
             "SELECT g, count(*) FROM (SELECT g FROM facts UNION ALL SELECT g FROM others) GROUP BY g",
         ],
@@ -192,13 +195,13 @@ fn rows_of_few_workers_or_of_none_are_merged_like_any_others() {
             "SELECT count(*), sum(v) FROM lonely WHERE v > 3",
             "SELECT g, sum(v) FROM lonely GROUP BY g",
             "SELECT g, v FROM lonely ORDER BY g DESC, v LIMIT 9",
-            // Pruned to one worker, to a few, to none.
+            // These queries are pruned to one worker, to a few workers, or to none.
             "SELECT count(*), sum(v) FROM lonely WHERE k = 7",
             "SELECT g, sum(v) FROM facts WHERE id IN (5, 600, 601, 602, 4000) GROUP BY g",
             "SELECT count(*), sum(v) FROM facts WHERE id IN (5, 600, 601, 602, 4000)",
             "SELECT id, v FROM facts WHERE id IN (5, 600, 601, 602, 4000) ORDER BY v, id LIMIT 3",
             "SELECT count(*), sum(v) FROM facts WHERE id = 7 AND id = 8",
-            // One group, of which the planner knows.
+            // The planner knows that there is only one group.
             "SELECT g, count(*) FROM facts WHERE g = 5 GROUP BY g",
             "SELECT count(DISTINCT g), sum(v) FROM facts WHERE v > 0",
             "SELECT o.id, t.n FROM others o JOIN (SELECT g, count(*) AS n FROM facts GROUP BY g) t ON o.g = t.g WHERE o.w = 5",
@@ -234,7 +237,7 @@ fn explain_shows_who_merges_and_how() {
                     "no `{shown}`, or not below what is above it:\n{plan}"
                 );
             }
-            // The gateway is no bottleneck of a few workers.
+            // With a few workers, the gateway is no bottleneck.
             set_relays(&mut cluster, "auto").await;
             let plan = cluster.physical_plan(sql).await.unwrap();
             assert!(!plan.contains("relay"), "{plan}");
@@ -277,7 +280,8 @@ fn explain_analyze_tells_of_the_members_of_all_relays() {
     });
 }
 
-/// The smallest, the median and the largest number over those whom the gateway has asked: of three, all numbers.
+/// Returns the smallest, the median and the largest number over the nodes that the gateway asked.
+/// With three nodes, these are all numbers.
 fn scanned_rows(analysed: &str) -> Vec<u64> {
     let (_, rest) = analysed.split_once(" scanned_rows=").expect(analysed);
     let numbers = rest.split_whitespace().next().expect(analysed).split('/');

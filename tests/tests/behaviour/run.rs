@@ -1,4 +1,4 @@
-//! Plans of DataFusion as Volary runs them.
+//! Tests DataFusion plans as Volary's nodes run them.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use volary_tests::reference::Reference;
 
 static RUNTIMES: LazyLock<OwnedRuntimes> = LazyLock::new(|| OwnedRuntimes::start(Some(2)).unwrap());
 
-/// A join that lets nothing pass of ten thousand million pairs, once by nested loops and once by one hash for all rows.
+/// Joins in which none of ten thousand million pairs match. The first runs as nested loops. In the
+/// second, all rows have the same hash.
 const JOINS: [&str; 2] = [
     "SELECT count(*) FROM generate_series(1, 100000) a(x), generate_series(1, 100000) b(y) WHERE x + y < 0",
     "SELECT count(*) FROM generate_series(1, 100000) a(x) JOIN generate_series(1, 100000) b(y) ON x - x = y - y AND x + y < 0",
@@ -34,7 +35,7 @@ async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
     }
 }
 
-/// The rows of a query that has 4 MiB.
+/// Returns the number of rows of a query that runs with 4 MiB of memory.
 async fn rows(sql: &str) -> Result<usize, DataFusionError> {
     let reference = Reference::with_memory(4 << 20).unwrap();
     let (plan, _running) = runnable(

@@ -1,5 +1,5 @@
-//! The small side of a join on the gateway narrows the scans of its other side. It is seen in what workers send, and not
-//! in what a query answers.
+//! Tests runtime filters: the small side of a join on the gateway narrows the scans of the other
+//! side. The effect shows in the number of rows that workers send, and not in the answer.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use volary_tests::reference::Reference;
 
 const SALES: i64 = 20_000;
 
-/// `sales (id, item, shop, day, price)` sharded by `id`; `items (item, name, day, price)` by `item`; `shops (shop, city)` by
-/// `shop`: no two of them meet on their shard keys. `item` and `shop` of a sale may be NULL.
+/// Starts clusters with the tables `sales (id, item, shop, day, price)`, sharded by `id`, `items
+/// (item, name, day, price)`, sharded by `item`, and `shops (shop, city)`, sharded by `shop`. No
+/// two of them are joined on their shard keys. `item` and `shop` of a sale may be NULL.
 async fn tables() -> Clusters {
     let mut clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await.unwrap();
     let column = |of: &dyn Fn(i64) -> Option<i64>, rows: i64| {
@@ -72,12 +73,12 @@ async fn tables() -> Clusters {
 
 const QUERIES: [&str; 26] = [
     "SELECT s.id, i.name FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'item 7'",
-    // Nothing on the small side: nobody is asked for the other one.
+    // The small side is empty, so no worker is asked for the other side.
     "SELECT s.id FROM sales s JOIN items i ON s.item = i.item WHERE i.name = 'no such item'",
-    // Several keys, and keys of several types.
+    // The join has several keys, and keys of several types.
     "SELECT s.id FROM sales s JOIN items i ON s.item = i.item AND s.day = i.day",
     "SELECT s.id FROM sales s JOIN items i ON s.day = i.day AND s.price = i.price WHERE i.name LIKE 'item 1_'",
-    // One small side, narrowed through another join, an aggregate and a projection.
+    // A small side narrows a scan through another join, an aggregate and a projection.
     "SELECT c.city, count(*) FROM sales s JOIN items i ON s.item = i.item JOIN shops c ON s.shop = c.shop \
      WHERE i.name = 'item 3' AND c.city <> 'city 4' GROUP BY c.city",
     "SELECT t.shop, t.n FROM (SELECT shop, count(*) AS n FROM sales GROUP BY shop) t JOIN shops c ON t.shop = c.shop \
@@ -90,10 +91,11 @@ const QUERIES: [&str; 26] = [
     "SELECT id FROM sales WHERE item IN (SELECT item FROM items WHERE name = 'item 7')",
     "SELECT id FROM sales WHERE item NOT IN (SELECT item FROM items WHERE name <> 'item 7' AND item IS NOT NULL)",
     "SELECT id FROM sales s WHERE NOT EXISTS (SELECT 1 FROM items i WHERE i.item = s.item AND i.name <> 'item 7')",
-    // A limit chooses its rows before they are joined.
+    // The limit chooses its rows before they are joined.
     "SELECT count(*) FROM (SELECT * FROM sales ORDER BY id LIMIT 100) s JOIN items i ON s.item = i.item \
      WHERE i.name LIKE 'item 1%'",
-    // Several keys of which one is computed, or that come from several tables: each narrows what it can.
+    // Joins on several keys, where one key is computed, or where the keys come from several tables.
+    // Each key narrows the scans that it can.
     LEAST_PRICE,
     "SELECT i.item FROM items i WHERE i.name LIKE 'item 1_' AND i.item > (SELECT max(s.shop) + 1 FROM sales s WHERE s.item = i.item)",
     "SELECT i.item, t.n FROM items i JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) t \
@@ -102,7 +104,8 @@ const QUERIES: [&str; 26] = [
      WHERE i.name LIKE 'item 1%'",
     "SELECT i.item, t.n FROM items i LEFT JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) t ON i.item = t.item AND i.item % 9 = t.n \
      WHERE i.name = 'item 7'",
-    // Names that are not those of the same values below a semi join, an aggregate, and the branches of a union.
+    // Below a semi join, an aggregate, or the branches of a union, the same names mean other
+    // values.
     "SELECT t.item FROM (SELECT s.item FROM sales s WHERE EXISTS (SELECT 1 FROM sales r WHERE r.shop = s.item AND r.item > s.shop)) t \
      JOIN items i ON t.item = i.item WHERE i.name = 'item 7'",
     "SELECT t.item FROM (SELECT s.item, count(*) AS n FROM sales s WHERE EXISTS \
@@ -114,13 +117,14 @@ const QUERIES: [&str; 26] = [
        GROUP BY CAST(x AS VARCHAR)) t ON t.k = CAST(i.item AS VARCHAR) WHERE i.name < 'item 2'",
     "SELECT t.id FROM (SELECT id, item, shop FROM sales UNION ALL SELECT id, shop, item FROM sales) t \
      JOIN items i ON t.item = i.item AND t.shop = i.item % 90 WHERE i.name LIKE 'item 1_'",
-    // Keys that cannot be computed for rows that a condition leaves out.
+    // Keys whose computation fails for rows that a condition leaves out.
     "SELECT t.id FROM (SELECT id, 10 / shop AS k FROM sales WHERE shop <> 0) t JOIN shops c ON t.k = c.shop WHERE c.city = 'city 2'",
     "SELECT t.q, t.p FROM (SELECT 10 / shop AS q, min(price) AS p FROM sales WHERE shop <> 0 GROUP BY 1) t \
      JOIN items i ON t.q = i.item AND t.p = i.price WHERE i.name < 'item 2'",
 ];
 
-/// The subquery's rows are compared by a key and by their minimum, and the key alone narrows what it reads.
+/// A query that compares the rows of a subquery by a key and by their minimum. The key alone
+/// narrows what the subquery reads.
 const LEAST_PRICE: &str = "SELECT i.item, s.id FROM items i JOIN sales s ON s.item = i.item WHERE i.name = 'item 7' \
      AND s.price = (SELECT min(other.price) FROM sales other WHERE other.item = i.item)";
 
@@ -147,12 +151,12 @@ fn workers_send_only_rows_with_a_partner() {
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
             assert!(text.contains("narrowed at run time by [item@1]"), "{text}");
             assert!(text.contains("item@1 IN (5 values)"), "{text}");
-            // 25 sales of 20,000 are of one of the five items with that name.
+            // Of the 20,000 sales, 25 are of one of the five items with this name.
             let sent = rows_sent(&text);
             assert!(sent <= 60, "{sent} rows sent:\n{text}");
             let shown = cluster.sql(&analyze(LEAST_PRICE)).await.unwrap();
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
-            // Both gathers of sales are.
+            // Both gathers of sales are narrowed.
             assert_eq!(text.matches("IN (5 values)").count(), 2, "{text}");
             let shown = cluster.sql(&analyze(QUERIES[1])).await.unwrap();
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
@@ -162,7 +166,7 @@ fn workers_send_only_rows_with_a_partner() {
     });
 }
 
-/// The sum of the gathers' output rows.
+/// Returns the sum of the output rows of all gathers.
 fn rows_sent(plan: &str) -> usize {
     plan.lines()
         .filter(|line| line.contains("GatherExec"))

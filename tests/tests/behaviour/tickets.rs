@@ -1,5 +1,6 @@
-//! What tickets bring to a worker: a plan once, and its name from then on. And what a worker does not run: tickets that no gateway of
-//! its cluster sealed for it, and operators that read or write anything but its shards.
+//! Tests the tickets of fragments. A ticket contains a plan only once, and afterwards only its
+//! name. A worker refuses tickets that no gateway of its cluster has sealed for it, and plans with
+//! operators that read or write anything but its shards.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use volary_tests::cluster::{Cluster, Table, run};
 const SECRET: &str = "the secret of the cluster of these tests";
 const LIFETIME: Duration = Duration::from_secs(60);
 
-/// A worker that is spoken to as a gateway would.
+/// A worker that the test calls as a gateway would, with the cluster's secret.
 struct Fixture {
     cluster: Cluster,
     ticket: FragmentTicket,
@@ -58,7 +59,7 @@ impl Fixture {
         Self { cluster, ticket }
     }
 
-    /// What the worker first says to a DoGet.
+    /// Returns the first message of the worker's answer to a DoGet.
     async fn first_message(&self, ticket: impl Into<Bytes>) -> Result<Option<FlightData>> {
         let address = self.cluster.nodes().worker_address(0).unwrap().to_string();
         let options = ChannelOptions::default();
@@ -219,10 +220,11 @@ fn a_worker_asks_for_a_plan_that_it_does_not_know_and_takes_no_other_one() {
     });
 }
 
-/// A ticket that names its plan has fewer bytes.
+/// Upper bound for the size of a ticket that only names its plan, in bytes.
 const NAMED_BYTES: usize = 220;
 
-/// What EXPLAIN ANALYZE says of a query: the bytes of all tickets, and the streams that were opened again.
+/// What EXPLAIN ANALYZE shows for a query: the bytes of all tickets, and the number of streams that
+/// were opened again.
 struct Sent {
     plan_bytes: usize,
     retries: String,
@@ -236,7 +238,7 @@ impl Sent {
             let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("{text}"));
             rest.to_owned()
         };
-        // A number and its unit.
+        // A size is a number and its unit.
         let size = after("plan_bytes=");
         let size: Vec<_> = size.split(' ').take(2).collect();
         let MemorySize::Bytes(bytes) = size.join(" ").parse::<MemorySize>().unwrap() else {
@@ -292,7 +294,7 @@ fn a_plan_is_sent_once_whatever_its_values() {
         }
         let other = sent("SELECT max(id) FROM birds WHERE id >= 100".to_owned()).await;
         assert!(other.plan_bytes > WORKERS * 2 * NAMED_BYTES);
-        // The values are those of each statement.
+        // Each statement gets its own values.
         for (least, name, count) in [(0, "wren", 250), (500, "wren", 125), (996, "gull", 1)] {
             let rows = cluster.sql(&counted(least, name)).await.unwrap();
             let found = rows.column(0).as_primitive::<Int64Type>().value(0);

@@ -1,4 +1,5 @@
-//! The traps of planning over shards, one by one. The property tests find such things; these say what they are.
+//! Tests the known traps of planning over shards, one by one. The property tests may find such
+//! errors, too, but these tests name them.
 
 use std::sync::Arc;
 
@@ -7,15 +8,18 @@ use arrow::datatypes::Int64Type;
 use volary_tests::cluster::{Clusters, Same, Table, run};
 use volary_tests::reference::Reference;
 
-/// Rows of `facts` and `others`.
+/// Number of rows of `facts` and of `others`.
 const ROWS: i64 = 1_000;
 
-/// Two sharded tables and a reference table, on 1, 3 and 7 workers:
+/// Starts clusters of 1, 3 and 7 workers with these tables:
 ///
-/// - `facts (k, o, v)`: sharded by `k` in 64 shards; `k` of 0..250 or NULL, `o` of 0..20 or NULL, `v` different in each row;
-/// - `partners (k, w)`: sharded by `k` in 64 shards, `k` of 200..300 or NULL: co-located with `facts`;
-/// - `others (k, x, v)`: sharded by `x` in 64 shards: not co-located with `facts` on `k`;
-/// - `kinds (o, name)`: a reference table, `o` of 10..30 or NULL.
+/// - `facts (k, o, v)`: sharded by `k` in 64 shards. `k` is in 0..250 or NULL, `o` is in 0..20 or
+///   NULL, and `v` is different in each row.
+/// - `partners (k, w)`: sharded by `k` in 64 shards, and therefore co-located with `facts`. `k` is
+///   in 200..300 or NULL.
+/// - `others (k, x, v)`: sharded by `x` in 64 shards, and therefore not co-located with `facts` on
+///   `k`.
+/// - `kinds (o, name)`: a reference table. `o` is in 10..30 or NULL.
 async fn tables() -> Clusters {
     let clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await;
     let mut clusters = clusters.unwrap();
@@ -78,12 +82,12 @@ fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// All these queries have the rows of DataFusion alone; all that have not are shown.
+/// Checks that all queries have the rows of DataFusion alone. Shows every query whose rows differ.
 fn same_rows(queries: &[&str]) {
     same_after(&[], Same::Rows, queries);
 }
 
-/// They have the same rows in the same order.
+/// Checks that all queries have the rows of DataFusion alone, in the same order.
 fn same_order(queries: &[&str]) {
     same_after(&[], Same::Sequence, queries);
 }
@@ -103,7 +107,8 @@ fn same_after(settings: &[&str], same: Same, queries: &[&str]) {
     });
 }
 
-/// DataFusion takes two hash partitionings of equal count for equal; its own hash function is not that of the shards.
+/// DataFusion treats two hash partitionings with the same number of partitions as equal. But its
+/// hash function is not the one of the shards.
 #[test]
 fn as_many_shards_as_partitions_join_the_right_rows() {
     same_after(
@@ -145,11 +150,11 @@ fn a_reference_table_joined_to_shards_gives_its_unmatched_rows_once() {
             queries.push(format!(
                 "SELECT * FROM {one} WHERE o {not} IN (SELECT o FROM {other} WHERE o IS NOT NULL)"
             ));
-            // With a NULL in the list nothing is NOT IN it.
+            // If the list contains a NULL, no value is NOT IN it.
             queries.push(format!(
                 "SELECT * FROM {one} WHERE o {not} IN (SELECT o FROM {other})"
             ));
-            // Without NULLs, of which DataFusion alone knows nothing within OR.
+            // NULLs are left out, because DataFusion alone does not handle them for IN within OR.
             queries.push(format!(
                 "SELECT * FROM {one} a WHERE a.o > 25 OR (a.o IS NOT NULL AND a.o {not} IN (SELECT o FROM {other} WHERE o < 12))"
             ));
@@ -268,7 +273,8 @@ fn null_keys_are_one_group_and_match_nothing() {
     ]);
 }
 
-/// A cast that gives NULL for what does not fit: such NULLs are not in the shard of NULL keys.
+/// The cast gives NULL for values that do not fit. Rows with such a NULL are not in the shard of
+/// NULL keys.
 #[test]
 fn a_cast_that_gives_null_prunes_no_rows() {
     same_rows(&[
@@ -319,7 +325,7 @@ fn groups_with_and_without_the_key_are_whole() {
     ]);
 }
 
-/// DataFusion's own rule for filters that are known only at run time finds columns by their names.
+/// DataFusion's own rule for runtime filters finds columns by their names.
 #[test]
 fn columns_of_one_name_are_not_taken_for_each_other() {
     same_rows(&[
@@ -328,7 +334,7 @@ fn columns_of_one_name_are_not_taken_for_each_other() {
         "SELECT f.o, g.o, r.x FROM facts f JOIN facts g ON f.k = g.k JOIN others r ON g.o = r.v WHERE r.x = 5",
         "SELECT f.v, g.v, r.x FROM facts f JOIN facts g ON f.k = g.k JOIN others r ON g.v = r.v WHERE r.x IN (5, 6)",
         "SELECT f.v, g.v FROM facts f LEFT JOIN facts g ON f.k = g.k JOIN others r ON g.v = r.v WHERE r.x = 5",
-        // As on the workers, where a reference table is the small side.
+        // This join runs on the workers, with a reference table as the small side.
         "SELECT f.o, g.o, r.name FROM facts f JOIN facts g ON f.k = g.k JOIN kinds r ON g.o = r.o WHERE r.name = 'kind 3'",
     ]);
     same_order(&[
@@ -337,7 +343,8 @@ fn columns_of_one_name_are_not_taken_for_each_other() {
     ]);
 }
 
-/// A constant of a branch is none of the union, whose rows workers mix.
+/// A constant of one branch is no constant of the union, because workers mix the rows of the
+/// branches.
 #[test]
 fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
     same_order(&[
@@ -346,7 +353,7 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
         "SELECT c FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1 AS c, v FROM others) ORDER BY c",
         "SELECT o FROM (SELECT o, v FROM facts WHERE o = 5 UNION ALL SELECT o, v FROM facts WHERE o = 4) ORDER BY o LIMIT 60",
     ]);
-    // DataFusion 55 alone answers with another third row: see planning/branch_limits.rs.
+    // DataFusion 55 alone returns another third row: see planning/branch_limits.rs.
     run(async {
         let mut clusters = tables().await;
         for cluster in clusters.each() {
@@ -367,7 +374,8 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
     ]);
 }
 
-/// The planner knows from the catalog that `o < 1` leaves one value of `o`, and leaves `o` out of a sort; a worker does not know.
+/// The planner knows from the catalog that `o < 1` leaves only one value of `o`, so it leaves `o`
+/// out of a sort. A worker does not know that.
 #[test]
 fn what_only_the_catalog_knows_of_rows_is_not_relied_upon_by_workers() {
     same_rows(&[
@@ -379,7 +387,7 @@ fn what_only_the_catalog_knows_of_rows_is_not_relied_upon_by_workers() {
     same_order(&["SELECT o, v FROM facts WHERE o < 1 ORDER BY o, v LIMIT 7"]);
 }
 
-/// Some casts keep the hash of a key and some do not; what is compared is the same.
+/// Some casts keep the hash of a key, and some do not. The values that are compared are the same.
 #[test]
 fn keys_that_are_compared_through_casts_join_the_right_rows() {
     let mut queries = Vec::new();
@@ -408,7 +416,7 @@ fn keys_that_are_compared_through_casts_join_the_right_rows() {
     same_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// A test of the plan, as the rows are right in either place.
+/// Checks the plan, because the rows would be right wherever the tables meet.
 #[test]
 fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
     run(async {
@@ -427,7 +435,8 @@ fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
     });
 }
 
-/// A partition of the join with `kinds` is not read where the join around it has no partners: the others must not wait for it.
+/// The join with `kinds` is below a join without partners in some partitions, so these partitions
+/// are not read. The others must not wait for them.
 #[test]
 fn joins_whose_rows_are_needed_in_some_partitions_only_end() {
     same_rows(&[
@@ -437,7 +446,8 @@ fn joins_whose_rows_are_needed_in_some_partitions_only_end() {
     ]);
 }
 
-/// Protobuf's reader stops at 100 levels of messages: what is nested deeper runs on the gateway.
+/// Protobuf's decoder stops at 100 levels of messages, so a plan that nests deeper runs on the
+/// gateway.
 #[test]
 fn plans_that_nest_deeper_than_a_ticket_may_have_the_right_rows() {
     let terms: Vec<_> = (0..90)

@@ -1,4 +1,4 @@
-//! A gateway says who a client is, and whether it may redeem a ticket.
+//! Asks a gateway who a client is, and whether the client may redeem a ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use volary_node::tls::ClientTls;
 use crate::config::Config;
 use crate::membership::{Call, Gateway};
 
-/// A connection to the gateway on which nobody is introduced is closed: there are thousands of workers.
+/// Idle time after which the connection to the gateway is closed. A gateway has thousands of
+/// workers, and should not hold an idle connection to each.
 const CLOSED_AFTER: Duration = Duration::from_secs(30);
 
 const INTRODUCE: Call = Call {
@@ -28,7 +29,7 @@ const INTRODUCE: Call = Call {
 pub(super) struct Introductions(Gateway);
 
 impl Introductions {
-    /// `sealer` has the cluster's key.
+    /// Builds a connection to the gateway. `sealer` has the cluster's key.
     pub(super) fn new(
         config: &Config,
         tls: Option<ClientTls>,
@@ -38,17 +39,19 @@ impl Introductions {
         let options = ChannelOptions {
             tls,
             closed_after: Some(CLOSED_AFTER),
-            // A client's ticket may be large.
+            // A client's ticket may be large, and a node must identify itself before it sends a
+            // large message.
             node_header: Some(Arc::new(NodeHeader::new(sealer.clone()))),
             ..ChannelOptions::default()
         };
         Gateway::connected(config, sealer, &options, runtimes.io()).map(Self)
     }
 
-    /// What the gateway answers.
+    /// Returns the gateway's answer.
     ///
     /// # Errors
-    /// Those with which it refuses the client; `UNAVAILABLE` if it cannot be asked.
+    /// Returns the error with which the gateway refuses the client, or `UNAVAILABLE` if the gateway
+    /// cannot be asked.
     pub(super) async fn introduce(&self, introduction: &Introduction) -> Result<Introduced> {
         let answered = self.0.call(INTRODUCE, introduction).await;
         answered.map_err(|error| match error.code() {

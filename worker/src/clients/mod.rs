@@ -1,14 +1,16 @@
-//! Clients that fetch their part of a result here themselves (direct results), instead of through a gateway.
+//! Serves clients that fetch their part of a result from the worker themselves (direct results),
+//! instead of through a gateway.
 //!
-//! A client shows a [`DirectTicket`](volary_flight_proto::direct::DirectTicket) that a gateway has sealed, and what it logs in with. Who that is,
-//! and whether it still may, the worker asks a gateway ([`introduction`]): users are none of its business. Then it runs what the
-//! ticket says and sends rows as a gateway would ([`part`]).
+//! A client shows a [`DirectTicket`](volary_flight_proto::direct::DirectTicket) that a gateway has
+//! sealed, and its credentials. The worker does not manage users. So it asks a gateway who the
+//! client is, and whether the client may still redeem the ticket ([`introduction`]). Then it runs
+//! what the ticket says and sends rows as a gateway would ([`part`]).
 
-/// What a gateway says of a client.
+/// Asks a gateway who a client is.
 mod introduction;
-/// The rows of a ticket.
+/// Produces the rows of a client's ticket.
 mod part;
-/// What clients alone are served.
+/// The Flight service for an address that only clients connect to.
 mod service;
 
 use std::net::SocketAddr;
@@ -39,7 +41,7 @@ const AUTHORIZATION: &str = "authorization";
 /// The responses of a handshake.
 pub type HandshakeMessages = BoxStream<'static, Result<HandshakeResponse, Status>>;
 
-/// What clients are served.
+/// Serves the calls of clients.
 #[derive(Debug, Clone)]
 pub struct Clients {
     context: Arc<WorkerContext>,
@@ -47,10 +49,10 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Over what all calls share.
+    /// Builds the service for clients from what all calls share.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the gateway's address is none.
+    /// Returns `INVALID_ARGUMENT` if the gateway's address is not a valid one.
     pub fn new(context: Arc<WorkerContext>, runtimes: &Runtimes) -> Result<Self> {
         let (tls, sealer) = (context.tls.clone(), context.sealer.clone());
         let introductions = Introductions::new(&context.config, tls, sealer, runtimes)?;
@@ -60,10 +62,12 @@ impl Clients {
         })
     }
 
-    /// The rows of a client's ticket. What may take time is done by the stream: its schema comes at once.
+    /// Returns the rows of a client's ticket. The stream does all work that may take time, so that
+    /// its schema comes at once.
     ///
     /// # Errors
-    /// Those that a gateway answers, of the client and of its ticket: `UNAUTHENTICATED`, `PERMISSION_DENIED`; those of a ticket for another worker.
+    /// Returns the gateway's errors about the client and its ticket: `UNAUTHENTICATED`,
+    /// `PERMISSION_DENIED`. Returns `UNAVAILABLE` for a ticket that is for another worker.
     pub async fn rows(&self, request: Request<Ticket>) -> Result<ClientMessages> {
         let introduction = introduction_of(&request, request.get_ref().ticket.clone())?;
         self.refuse_others(&introduction.ticket)?;
@@ -77,7 +81,8 @@ impl Clients {
         part.messages(Arc::clone(&self.context))
     }
 
-    /// Refuses what does not even say of itself that it is a ticket for a part of the rows: no gateway need be asked about that.
+    /// Refuses a ticket that does not even claim to be a ticket for a part of the rows. No gateway
+    /// need be asked about such a ticket.
     fn refuse_others(&self, ticket: &[u8]) -> Result<()> {
         if Sealer::claims(Purpose::Direct, ticket) {
             return Ok(());
@@ -86,7 +91,8 @@ impl Clients {
         opened.map(drop)
     }
 
-    /// Finds out who sends a large message: a user whom a gateway knows, or nobody.
+    /// Finds out who sends a large message. The future yields a user that a gateway knows, or an
+    /// error.
     pub(crate) fn introduced(
         &self,
         headers: &HeaderMap,
@@ -101,15 +107,16 @@ impl Clients {
         .boxed()
     }
 
-    /// A client logs in. One that shows a password is told a token, with which it goes on.
+    /// Logs a client in. A client that shows a password receives a token for its next calls.
     ///
     /// # Errors
-    /// Those that a gateway answers.
+    /// Returns the errors that the gateway answers with.
     pub async fn shake_hands(
         &self,
         introduction: Introduction,
     ) -> Result<Response<HandshakeMessages>> {
-        // One that shows nothing is served nothing either, and learns nothing.
+        // No gateway is asked about a client that shows no credentials. Such a client learns
+        // nothing here, and gets no rows either.
         let introduced = match introduction.authorization {
             Some(_) => self.introductions.introduce(&introduction).await?,
             None => Default::default(),
@@ -131,10 +138,11 @@ impl Clients {
     }
 }
 
-/// What a client shows, for a gateway; `ticket`: what it wants to redeem, if it does.
+/// Builds the introduction of a client, for a gateway, from what the client shows. `ticket` is what
+/// the client wants to redeem, or empty if it only logs in.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a header that is no text.
+/// Returns `INVALID_ARGUMENT` if the authorization header is not text.
 pub fn introduction_of<T>(request: &Request<T>, ticket: Bytes) -> Result<Introduction> {
     introduction(request.metadata().as_ref(), request.remote_addr(), ticket)
 }

@@ -1,4 +1,4 @@
-//! The rows of a client's ticket.
+//! Produces the rows of a client's ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,24 @@ use volary_node::deadline::Deadline;
 use crate::context::WorkerContext;
 use crate::fragment::run;
 
-/// What a ticket asks for, and until when.
+/// The part of a result that a ticket asks for, and its deadline.
 pub(super) struct Part {
     query_id: QueryId,
     ticket: FragmentTicket,
     announced: SchemaRef,
     deadline: Deadline,
-    /// Whose it is: a client waits for places behind others' calls, and not before them.
+    /// The user of the query. Users get places in turn, so that one client's calls do not delay
+    /// those of others.
     client: String,
 }
 
 impl Part {
-    /// What a ticket for this worker asks for. `asked`: until when the client waits.
+    /// Reads what a ticket for this worker asks for. `asked` is the deadline that the client's call
+    /// has.
     ///
     /// # Errors
-    /// `UNAVAILABLE` for another worker's; `INVALID_ARGUMENT` for one that does not say all.
+    /// Returns `UNAVAILABLE` for a ticket that is for another worker, and `INVALID_ARGUMENT` for a
+    /// ticket with something missing.
     pub(super) fn of(
         context: &WorkerContext,
         ticket: DirectTicket,
@@ -52,7 +55,7 @@ impl Part {
         })
     }
 
-    /// The messages, from the schema on. Dropping the stream ends the work.
+    /// Returns the messages, beginning with the schema. Dropping the stream ends the work.
     pub(super) fn messages(self, context: Arc<WorkerContext>) -> Result<ClientMessages> {
         let Self {
             query_id,
@@ -81,7 +84,7 @@ impl Part {
     }
 }
 
-/// The rows, and an error instead of the others when the deadline passes.
+/// Returns the rows until the deadline passes, and then an error instead of the remaining rows.
 fn until<T>(
     deadline: Deadline,
     rows: impl Stream<Item = Result<T>> + Send + 'static,

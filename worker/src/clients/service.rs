@@ -1,4 +1,5 @@
-//! What clients alone are served: the rows of their tickets, and nothing that nodes say to each other.
+//! The Flight service that only clients use. It serves the rows of their tickets, and nothing that
+//! nodes say to each other.
 
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
@@ -20,7 +21,7 @@ type Messages<T> = BoxStream<'static, Result<T, Status>>;
 pub struct ClientService(Clients);
 
 impl ClientService {
-    /// Of what they are served.
+    /// Builds the service, which answers calls with `clients`.
     pub fn new(clients: Clients) -> Self {
         Self(clients)
     }

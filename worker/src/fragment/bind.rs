@@ -1,4 +1,4 @@
-//! Segments in place of scans, values in place of parameters.
+//! Puts segments in place of scans, and values in place of parameters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,28 +26,30 @@ use super::relay::Relaying;
 use crate::scan::{SegmentReaders, SegmentSource};
 use crate::storage::{Counted, Segment, Storage};
 
-/// Where the writer of segments begins another page of a column: Parquet's defaults.
+/// Number of rows after which the writer of segments begins another page of a column. This is
+/// Parquet's default.
 const PAGE_ROWS: u64 = 20_000;
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// What a fragment is bound to for one ticket.
+/// The shards and values that a fragment is bound to for one ticket.
 #[derive(Debug)]
 pub struct Bindings {
-    /// What is seen.
+    /// The writes that the fragment sees.
     pub snapshot: Snapshot,
-    /// The shards, by scan, and what the catalog has counted of them.
+    /// The shards of each scan, and what the catalog has counted of them.
     pub scans: Vec<ScanShards>,
-    /// The writes that it has counted; none: those of the snapshot.
+    /// The writes that the catalog has counted; `None` if they are those of the snapshot.
     pub counted: Option<Snapshot>,
-    /// The encoded values, by parameter.
+    /// The encoded values, by the ordinal of their parameter.
     pub values: Vec<Bytes>,
 }
 
 impl Bindings {
-    /// Those of the ticket.
+    /// Takes the bindings from a ticket.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if there is no snapshot, or the values cannot be decoded.
+    /// Returns `INVALID_ARGUMENT` if the ticket has no snapshot, or if its values cannot be
+    /// decoded.
     pub fn of(ticket: FragmentTicket) -> Result<Self> {
         let parameters = Parameters::decode(ticket.parameters).map_err(|source| {
             Error::with_source(
@@ -69,8 +71,8 @@ impl Bindings {
 
 /// Binds the scans and parameters of one fragment.
 ///
-/// All sharded scans of a fragment get the same partitions: the shards of all of them, in order, are dealt out, so that equal
-/// shards of co-located tables are in the same partition.
+/// All sharded scans of a fragment have the same partitions. The shards of all scans are dealt out
+/// to the partitions in order. So equal shards of co-located tables are in the same partition.
 #[derive(Debug)]
 pub struct Binder {
     storage: Storage,
@@ -79,16 +81,16 @@ pub struct Binder {
     bindings: Bindings,
     partition_of_shard: BTreeMap<u32, usize>,
     partitions: usize,
-    /// For leaves that are other workers' rows.
+    /// Builds the leaves that read the rows of other workers, if the fragment relays.
     relaying: Option<Relaying>,
     max_partitions: usize,
-    /// Segments of at most this size are compared with their checksums when they are first needed.
+    /// Size up to which a segment is compared with its checksum when it is first needed, in bytes.
     check_bytes: u64,
     segments: Mutex<Vec<Arc<Segment>>>,
 }
 
 impl Binder {
-    /// For a fragment with these bindings, with at most so many partitions.
+    /// Builds a binder for a fragment with these bindings and at most `max_partitions` partitions.
     pub fn new(
         storage: Storage,
         runtime_env: Arc<RuntimeEnv>,
@@ -119,13 +121,14 @@ impl Binder {
         }
     }
 
-    /// The same, for a fragment that merges the rows of other workers.
+    /// Sets the members whose rows the fragment merges, if it relays.
     #[must_use]
     pub fn relaying(self, relaying: Option<Relaying>) -> Self {
         Self { relaying, ..self }
     }
 
-    /// The same, which compares segments of at most so many bytes with their checksums when they are first needed.
+    /// Sets the size, in bytes, up to which a segment is compared with its checksum when it is
+    /// first needed.
     #[must_use]
     pub fn checking(self, check_bytes: usize) -> Self {
         Self {
@@ -134,10 +137,10 @@ impl Binder {
         }
     }
 
-    /// The rows of the ticket's members.
+    /// Returns the leaf that reads the rows of the ticket's members.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the fragment does not say what they run.
+    /// Returns `INVALID_ARGUMENT` if the fragment does not say what the members run.
     pub fn members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
         let relaying = self.relaying.as_ref().ok_or_else(|| {
             Error::invalid("the fragment reads other workers, and does not say what they run")
@@ -145,15 +148,15 @@ impl Binder {
         Ok(Arc::new(relaying.leaf(rows, self.max_partitions)?))
     }
 
-    /// The segments that were bound. Their files exist as long as these live.
+    /// Returns the segments that were bound. Their files exist as long as these values live.
     pub fn into_segments(self) -> Vec<Arc<Segment>> {
         self.segments.into_inner()
     }
 
-    /// The encoded value of a parameter.
+    /// Returns the encoded value of a parameter.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the ticket has none.
+    /// Returns `INVALID_ARGUMENT` if the ticket has no value for the parameter.
     pub fn value(&self, ordinal: u32) -> Result<&Bytes> {
         let values = &self.bindings.values;
         values.get(ordinal as usize).ok_or_else(|| {
@@ -164,10 +167,11 @@ impl Binder {
         })
     }
 
-    /// A Parquet scan of the segments.
+    /// Returns a Parquet scan of the segments.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the scan does not fit its ticket, `NOT_FOUND` if the table was dropped.
+    /// Returns `INVALID_ARGUMENT` if the scan does not fit its ticket, and `NOT_FOUND` if the table
+    /// was dropped.
     pub fn bind(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(ipc::schema_from_bytes(&scan.table_schema)?);
         let Files { groups, have_pages } = self.files(scan)?;
@@ -245,7 +249,7 @@ impl Binder {
             files.have_pages |= segment.rows() > PAGE_ROWS || segment.bytes() > PAGE_BYTES;
             let file = PartitionedFile::new_from_meta(ObjectMeta {
                 location: segment.object_path()?,
-                // A segment never changes, so that a fixed time keeps what is cached of it valid.
+                // A segment never changes. With a fixed time, what is cached of it stays valid.
                 last_modified: DateTime::<Utc>::UNIX_EPOCH,
                 size: segment.bytes(),
                 e_tag: None,
@@ -258,11 +262,12 @@ impl Binder {
     }
 }
 
-/// What a scan reads.
+/// The files that a scan reads.
 struct Files {
-    /// By partition.
+    /// The files of each partition.
     groups: Vec<FileGroup>,
-    /// Whether a segment has several pages in a column, so that the index of its pages is of use.
+    /// Whether a segment may have several pages in a column. Only then is the index of its pages of
+    /// use.
     have_pages: bool,
 }
 

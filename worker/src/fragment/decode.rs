@@ -1,7 +1,8 @@
-//! The plan of a fragment: an allow-list of operators.
+//! Decodes the plan of a fragment, with an allow-list of operators.
 //!
-//! Fragments come in sealed tickets, so that only a node of the cluster can have made them. The list is the second lock: a plan that reads files, or
-//! writes them, is refused whoever sealed it.
+//! Fragments come in sealed tickets, so only a node of the cluster can have made them. The
+//! allow-list is a second protection: a plan that reads or writes files is refused, whoever sealed
+//! it.
 
 use std::sync::Arc;
 
@@ -32,10 +33,12 @@ use super::filtered_scan;
 #[cfg(test)]
 mod tests;
 
-/// Makes an executable plan of a fragment's: its scans and parameters are bound.
+/// Makes an executable plan from the plan of a fragment. The scans and parameters of the executable
+/// plan are bound.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is none, `PERMISSION_DENIED` for an operator that is not allowed, and what binding gives.
+/// Returns `INVALID_ARGUMENT` for an invalid plan, `PERMISSION_DENIED` for an operator that is not
+/// allowed, and the errors of binding.
 pub fn decode(
     plan: &PhysicalPlanNode,
     binder: &Binder,
@@ -103,10 +106,11 @@ impl PhysicalProtoConverterExtension for AllowList {
     }
 }
 
-/// Operators reserve memory for the rows of a batch before there are any.
+/// Refuses batches with too many rows. Operators reserve memory for the rows of a batch before the
+/// rows exist.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for more than any gateway asks for.
+/// Returns `INVALID_ARGUMENT` for more rows than any gateway asks for.
 pub(super) fn check_batch_rows(rows: u32) -> Result<()> {
     if rows <= MAX_BATCH_ROWS {
         return Ok(());
@@ -116,8 +120,9 @@ pub(super) fn check_batch_rows(rows: u32) -> Result<()> {
     )))
 }
 
-/// Operators that work on rows only are allowed; what reads or writes anything else is named. The match has no catch-all: a
-/// new operator of DataFusion has to be judged.
+/// Allows the operators on the list, which work on rows only. Returns the name of any other
+/// operator as an error. The match has no catch-all arm, so that every new operator of DataFusion
+/// has to be judged.
 fn check(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
     match kind {
         PhysicalPlanType::Projection(_)
@@ -136,7 +141,7 @@ fn check(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
         | PhysicalPlanType::Sort(_)
         | PhysicalPlanType::Unnest(_)
         | PhysicalPlanType::Cooperative(_)
-        // Only leaves decode: see Binder.
+        // The only extension nodes that can be decoded are leaves: see Binder.
         | PhysicalPlanType::Extension(_) => Ok(()),
         PhysicalPlanType::ParquetScan(_) => Err("a Parquet scan"),
         PhysicalPlanType::CsvScan(_) => Err("a CSV scan"),
@@ -222,7 +227,7 @@ impl PhysicalExtensionCodec for Binder {
     }
 }
 
-/// The value of a literal.
+/// Decodes the value of a literal.
 fn scalar(encoded: &Bytes) -> Result<ScalarValue> {
     const WHAT: &str = "the value of a parameter cannot be decoded";
     let value = protobuf::ScalarValue::decode(encoded.clone())

@@ -1,7 +1,7 @@
-//! What fragments run in: functions, settings, memory.
+//! Environments that fragments run in: functions, settings and memory.
 //!
-//! DataFusion makes a few hundred functions and rules for each session, which takes longer than many a fragment. Fragments with the
-//! same settings share them.
+//! DataFusion makes a few hundred functions and rules for each session. That takes longer than many
+//! fragments take to run. So fragments with the same settings share an environment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use volary_node::value_limit::{self, ValueLimit};
 
 use super::optimize::session_config;
 
-/// Time zones times batch sizes; gateways mostly use one of each.
+/// Maximum number of environments. There may be one for each combination of time zone and batch
+/// size; gateways mostly use one of each.
 const MOST: usize = 64;
 
-/// Environments by the settings of fragments.
+/// The environments, by the settings of fragments.
 #[derive(Debug)]
 pub struct Environments {
-    /// Of what functions make.
+    /// Limit for the size of values that functions make.
     values: Limit,
     known: Mutex<HashMap<Settings, Arc<TaskContext>>>,
 }
@@ -36,7 +37,8 @@ struct Settings {
 }
 
 impl Environments {
-    /// None yet. `values`: how large a value may be that a function makes.
+    /// Creates an empty set of environments. `values` limits the size of values that functions
+    /// make.
     pub fn new(values: Limit) -> Self {
         Self {
             values,
@@ -44,7 +46,7 @@ impl Environments {
         }
     }
 
-    /// The environment of a fragment.
+    /// Returns the environment of a fragment.
     pub fn of(
         &self,
         fragment: &Fragment,

@@ -1,7 +1,9 @@
-//! Filters that their scans apply.
+//! Decodes filters into the scans that apply them.
 //!
-//! Where columns are read late, a filter ends up in its scan. DataFusion would make an operator of it first, with estimates that nobody reads here,
-//! and then push it down, which makes both again: for a query of one row, a fifth of the worker's time.
+//! Where columns are read late, a filter ends up in its scan. DataFusion would first make an
+//! operator of the filter, with estimates that nobody reads here. Then it would push the filter
+//! down, which makes both the filter and the scan again. For a query of one row, this took a fifth
+//! of the worker's time.
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use datafusion_proto::protobuf::{FilterExecNode, PhysicalPlanNode};
 use prost::Message;
 use volary_flight_proto::fragment::{Leaf, leaf};
 
-/// The scan below a filter, if it reads columns late.
+/// Returns the scan below a filter, if the scan reads columns late.
 pub(super) fn late_scan(filter: &FilterExecNode) -> Option<&PhysicalPlanNode> {
     let input = filter.input.as_deref()?;
     let Some(PhysicalPlanType::Extension(leaf)) = &input.physical_plan_type else {
@@ -32,10 +34,10 @@ pub(super) fn late_scan(filter: &FilterExecNode) -> Option<&PhysicalPlanNode> {
     matches!(leaf.kind, Some(leaf::Kind::Scan(scan)) if scan.late_materialisation).then_some(input)
 }
 
-/// The rows of `scan` that the filter keeps, by the scan itself where it can.
+/// Decodes a filter and its scan. The scan applies the filter itself where it can.
 ///
 /// # Errors
-/// What decoding either of them gives.
+/// Returns the errors of decoding the filter or the scan.
 pub(super) fn decode(
     filter: &FilterExecNode,
     scan: &PhysicalPlanNode,
@@ -63,7 +65,8 @@ pub(super) fn decode(
     Ok(Arc::new(filter))
 }
 
-/// Columns of the rows of `scan` that the predicate accepts; `None` if the scan cannot do all of that.
+/// Returns a scan that applies the predicate itself and returns these columns. Returns `None` if
+/// the scan cannot do all of that.
 pub(crate) fn filtered(
     scan: &Arc<dyn ExecutionPlan>,
     predicate: &Arc<dyn PhysicalExpr>,
@@ -74,14 +77,16 @@ pub(crate) fn filtered(
     let Some(scan) = scan.downcast_ref::<DataSourceExec>() else {
         return Ok(None);
     };
-    // Its rows are those that are read, in an order of its own: an expression that is evaluated differently each time stays above.
+    // The scan evaluates the predicate only on rows that it reads, and in an order of its own. So a
+    // volatile expression, whose value may differ each time, stays above the scan.
     if columns.iter().any(|column| *column >= known)
         || predicate.data_type(&schema)? != DataType::Boolean
         || is_volatile(predicate)
     {
         return Ok(None);
     }
-    // One by one: a scan takes a conjunction of which it can apply only a part.
+    // The conjuncts are pushed one by one, because a scan accepts a conjunction even if it can
+    // apply only a part of it.
     let conjuncts = split_conjunction(predicate).into_iter().map(Arc::clone);
     let source = scan.data_source();
     let pushed = source.try_pushdown_filters(conjuncts.collect(), &ConfigOptions::default())?;

@@ -1,4 +1,4 @@
-//! Small answers in one piece.
+//! Sends small answers in one piece.
 
 use std::time::Duration;
 
@@ -7,17 +7,20 @@ use futures::stream::{self, Stream, StreamExt};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-/// How long an answer waits for its first rows. It is far less than the time after which a gateway takes a worker for dead.
+/// Longest time that an answer waits for its first rows. It is far shorter than the time after
+/// which a gateway considers a worker dead.
 const UNTIL_ROWS: Duration = Duration::from_millis(50);
-/// How long rows wait for the end that may follow them at once.
+/// Longest time that rows wait for the end of the answer, which may follow at once.
 const UNTIL_END: Duration = Duration::from_millis(1);
-/// More than this is not sent in one piece anyway.
+/// Size above which an answer would not be sent in one piece anyway, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// Waits until the answer has come to its end, or is too large or too late for one piece; then it is sent as it comes.
+/// Waits until the answer has ended, or until it is too large or too late for one piece. In the
+/// latter case, the rest is sent as it comes.
 ///
-/// Each piece wakes the gateway. Of an answer of few rows it would be woken for the headers, the schema, the rows and the end, by
-/// thousands of workers at the same time: that costs it more than all that it does with the rows.
+/// Each piece wakes the gateway. For an answer with few rows, thousands of workers at the same time
+/// would wake it for the headers, the schema, the rows and the end. That would cost the gateway
+/// more than everything that it does with the rows.
 pub async fn in_one_piece(
     messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin,
 ) -> impl Stream<Item = Result<FlightData, Status>> + Send {

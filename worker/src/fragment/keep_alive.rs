@@ -1,4 +1,4 @@
-//! Signs of life between the messages of a fragment.
+//! Sends signs of life between the messages of a fragment.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,10 +11,11 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use volary_flight_proto::frame::Frame;
 
-/// However often a gateway wants them: they cost something, too.
+/// Shortest interval between signs of life, whatever a gateway asks for. Signs of life have a cost,
+/// too.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Messages, and a sign of life whenever there was none for so long.
+/// A stream of messages, with a sign of life whenever there was no message for the interval.
 pub struct WithKeepAlive {
     messages: BoxStream<'static, Result<FlightData, Status>>,
     interval: Duration,
@@ -22,7 +23,7 @@ pub struct WithKeepAlive {
 }
 
 impl WithKeepAlive {
-    /// Over `messages`.
+    /// Builds the stream over `messages`.
     pub fn new(
         messages: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
         interval: Duration,
@@ -44,8 +45,9 @@ impl Stream for WithKeepAlive {
             return Poll::Ready(message);
         }
         let interval = self.interval;
-        // A timer belongs to the runtime in which it is made: here that is the one that sends. One that computes would be late exactly
-        // when there is nothing but a sign of life to send.
+        // A timer belongs to the runtime in which it is created: here, the runtime that sends. In a
+        // runtime that computes, the timer would be late exactly when there is only a sign of life
+        // to send.
         let silence = self
             .silence
             .get_or_insert_with(|| Box::pin(sleep(interval)));

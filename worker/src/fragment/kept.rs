@@ -1,6 +1,7 @@
-//! Fragments that are kept from one ticket to the next: they need not be sent again, nor decoded again.
+//! Caches fragments from one ticket to the next, so that they need not be sent or decoded again.
 //!
-//! Nothing gets here but what a node of the cluster sealed, and that only under the id that it has.
+//! Only a fragment that a node of the cluster sealed gets into the cache, and only under its own
+//! id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,30 +17,31 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::decode::check_batch_rows;
 
-/// What a decoded plan takes for each of its bytes: a column of a few letters is a message of some hundred bytes.
+/// Estimated memory of a decoded plan, for each byte of its encoded form. For example, a column
+/// with a name of a few letters is a decoded message of some hundred bytes.
 const DECODED_BYTES_PER_BYTE: usize = 10;
 
 /// A fragment, decoded as far as it is the same for all tickets.
 #[derive(Debug)]
 pub struct KeptFragment {
-    /// Its settings, without the plan.
+    /// The settings of the fragment, without its plan.
     pub settings: Fragment,
-    /// Its plan.
+    /// The plan of the fragment.
     pub plan: PhysicalPlanNode,
-    /// What it takes, by estimate.
+    /// Estimated memory of the fragment, in bytes.
     bytes: u32,
 }
 
-/// What a ticket gives of its fragment.
+/// The fragment of a ticket: a cached one, or one that the ticket contains.
 #[derive(Debug)]
 pub enum Given {
-    /// Its name, and it is known.
+    /// The ticket only names the fragment, and the fragment is cached.
     Kept(Arc<KeptFragment>),
-    /// The fragment itself.
+    /// The ticket contains the fragment.
     Sent(Box<SentFragment>),
 }
 
-/// A fragment that came with a ticket. Its plan may be large, and is not looked at so far.
+/// A fragment that came with a ticket. Its plan may be large and was not decoded yet.
 #[derive(Debug)]
 pub struct SentFragment {
     id: FragmentId,
@@ -48,12 +50,12 @@ pub struct SentFragment {
 }
 
 impl Given {
-    /// How long a stream of it may be silent.
+    /// Returns how long a stream of the fragment may be silent.
     pub fn keep_alive(&self) -> Duration {
         Duration::from_millis(u64::from(self.settings().keep_alive_ms))
     }
 
-    /// Whether its rows are other workers'.
+    /// Returns whether the fragment merges the rows of other workers.
     pub fn relays(&self) -> bool {
         self.settings().relayed.is_some()
     }
@@ -66,12 +68,13 @@ impl Given {
     }
 }
 
-/// The fragments that are kept, by their ids.
+/// Cache of fragments, by their ids.
 #[derive(Debug)]
 pub struct KeptFragments(Cache<FragmentId, Arc<KeptFragment>>);
 
 impl KeptFragments {
-    /// Keeps about so many bytes; the fragment that was not used for the longest time is forgotten first.
+    /// Creates a cache of about `max_bytes` bytes. It forgets the least recently used fragment
+    /// first.
     pub fn new(max_bytes: usize) -> Self {
         Self(
             Cache::builder()
@@ -82,10 +85,12 @@ impl KeptFragments {
         )
     }
 
-    /// The fragment of a ticket; `None` if the ticket only names it, and it is not known.
+    /// Returns the fragment of a ticket. Returns `None` if the ticket only names the fragment, and
+    /// the fragment is not cached.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if its id is none, or the message cannot be decoded.
+    /// Returns `INVALID_ARGUMENT` if the id of the fragment is not valid, or if the message cannot
+    /// be decoded.
     pub fn given(&self, ticket: &FragmentTicket) -> Result<Option<Given>> {
         let id = ticket.fragment_id()?;
         let Some(encoded) = &ticket.fragment else {
@@ -98,10 +103,11 @@ impl KeptFragments {
         }))))
     }
 
-    /// The fragment, decoded. One that came with its ticket is kept.
+    /// Returns the decoded fragment. Keeps a fragment that came with its ticket.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if it has another id than the ticket says, cannot be decoded, or asks for batches that are too large.
+    /// Returns `INVALID_ARGUMENT` if the fragment has another id than the ticket says, cannot be
+    /// decoded, or asks for batches that are too large.
     pub fn decoded(&self, given: Given) -> Result<Arc<KeptFragment>> {
         let SentFragment {
             id,
@@ -216,7 +222,7 @@ mod tests {
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         }
         assert!(kept.given(&named(&encoded)).unwrap().is_none());
-        // Also if the right one is known.
+        // The wrong fragment is refused even if the right one is known.
         decoded(&kept, &sent(&encoded)).unwrap();
         let ticket = FragmentTicket {
             fragment: Some(fragment("CET", &plan())),

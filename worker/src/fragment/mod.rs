@@ -1,31 +1,34 @@
-//! From a ticket to rows.
+//! Turns a ticket into rows.
 //!
-//! [`kept`] has the fragment that the ticket names, or takes the one that it brings; [`decode`] makes a plan of it, and of nothing
-//! that is not on its list of operators; [`bind`] puts the shards' segments in place of the scans, and the ticket's values in place
-//! of the parameters, or the rows of other workers if this one merges them for the gateway ([`relay`]); [`optimize`] runs the rules that need the segments; [`run`] executes the plan and streams its rows, with
-//! signs of life between them ([`keep_alive`]), and what is small in one piece ([`in_one_piece`]).
+//! [`kept`] returns the fragment that the ticket names or contains. [`decode`] makes a plan of it,
+//! and accepts only operators on its list. [`bind`] puts the shards' segments in place of the
+//! scans, and the ticket's values in place of the parameters. If this worker merges the rows of
+//! other workers for the gateway, the plan reads those rows instead of segments ([`relay`]).
+//! [`optimize`] runs the rules that need the segments. [`run`] executes the plan and streams its
+//! rows, with signs of life between them ([`keep_alive`]). Small answers are sent in one piece
+//! ([`in_one_piece`]).
 
-/// Segments in place of scans, values in place of parameters.
+/// Puts segments in place of scans, and values in place of parameters.
 pub mod bind;
-/// Rows in the order of their hash buckets.
+/// Sends rows in the order of their hash buckets.
 pub mod bucket_order;
-/// The plan of a fragment: an allow-list of operators.
+/// Decodes the plan of a fragment, with an allow-list of operators.
 pub mod decode;
-/// What fragments run in.
+/// Environments that fragments run in.
 pub mod environment;
-/// Filters that their scans apply.
+/// Decodes filters into the scans that apply them.
 pub(crate) mod filtered_scan;
-/// Small answers in one piece.
+/// Sends small answers in one piece.
 pub mod in_one_piece;
-/// Signs of life between the messages of a fragment.
+/// Sends signs of life between the messages of a fragment.
 pub mod keep_alive;
-/// Fragments that are kept from one ticket to the next.
+/// Caches fragments from one ticket to the next.
 pub mod kept;
-/// The rules that need to know the segments.
+/// Runs the optimizer rules that need to know the segments.
 pub mod optimize;
-/// Merging the rows of other workers for a gateway.
+/// Merges the rows of other workers for a gateway.
 pub mod relay;
-/// Executing a fragment, and streaming its rows.
+/// Executes a fragment and streams its rows.
 pub mod run;
-/// The fragments that run.
+/// Lists the running fragments.
 pub mod running;

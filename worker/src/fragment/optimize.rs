@@ -1,4 +1,4 @@
-//! The rules that need to know the segments.
+//! Runs the optimizer rules that need to know the segments.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use datafusion::prelude::SessionConfig;
 use volary_flight_proto::Result;
 use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 
-/// Pushes filters into Parquet, and those that are known only while the fragment runs (of joins, top-k and aggregates).
+/// Pushes filters into Parquet scans. They include filters that are known only while the fragment
+/// runs (those of joins and top-k).
 ///
 /// # Errors
-/// Those of the rules.
+/// Returns the errors of the rules.
 pub fn optimize(
     mut plan: Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
@@ -22,7 +23,7 @@ pub fn optimize(
     let rules: [&dyn PhysicalOptimizerRule; 3] = [
         &UnambiguousPushdown(Arc::new(FilterPushdown::new())),
         &EnsureCooperative::new(),
-        // It keeps references into the plan, so it is last.
+        // This rule keeps references into the plan, so it is the last one.
         &UnambiguousPushdown(Arc::new(FilterPushdown::new_post_optimization())),
     ];
     for rule in rules {
@@ -31,7 +32,7 @@ pub fn optimize(
     Ok(plan)
 }
 
-/// The settings that fragments run with.
+/// Returns the settings that fragments run with.
 pub fn session_config(
     batch_rows: usize,
     target_partitions: usize,
@@ -41,12 +42,13 @@ pub fn session_config(
         .with_batch_size(batch_rows.max(1))
         .with_target_partitions(target_partitions.max(1));
     let options = config.options_mut();
-    // A partition is a set of shards: it must not read the files of another one.
+    // A partition is a set of shards, so it must not read the files of another partition.
     options.execution.enable_file_stream_work_stealing = false;
-    // Scans say for themselves whether they filter while they read: see ShardScan::late_materialisation.
+    // Each scan says for itself whether it filters while it reads: see
+    // ShardScan::late_materialisation.
     options.execution.parquet.pushdown_filters = false;
     options.execution.parquet.reorder_filters = true;
-    // It forgets aggregates of expressions (apache/datafusion#24816).
+    // DataFusion forgets aggregates of expressions there (apache/datafusion#24816).
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     if !time_zone.is_empty() {
         options.execution.time_zone = Some(time_zone.to_owned());

@@ -1,4 +1,4 @@
-//! Merging the rows of other workers for a gateway.
+//! Merges the rows of other workers for a gateway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,20 @@ use volary_node::channel::NodeClient;
 
 use crate::context::WorkerContext;
 
-/// The part of the worker's memory that the rows of all relayed fragments may take.
+/// Divisor of the worker's memory. The quotient is the memory that the rows of all relayed
+/// fragments may take.
 const SHARE_OF_MEMORY: usize = 4;
-/// The widest window of a stream from another worker: what is merged is small, or it would not be relayed.
+/// Widest window of a stream from another worker, in bytes. The rows that are merged are small;
+/// otherwise they would not be relayed.
 pub const STREAM_WINDOW_BYTES: usize = 256 << 10;
-/// The largest batch that members are asked for.
+/// Size of the largest batch that members are asked for, in bytes.
 const MAX_BATCH_BYTES: usize = 64 << 20;
-/// How long a member that cannot be had is tried again. The gateway tries longer, with all of the fragment: it learns the new address of a
-/// worker that starts again, and this one does not.
+/// Time for which a member that cannot be reached is tried again. The gateway tries for longer,
+/// with the whole fragment: it learns the new address of a worker that starts again, and this
+/// worker does not.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// The members of a ticket, and what they are to run.
+/// The members of a ticket, and what they run.
 #[derive(Debug)]
 pub struct Relaying {
     context: Arc<WorkerContext>,
@@ -47,10 +50,11 @@ pub struct Relaying {
 }
 
 impl Relaying {
-    /// What the ticket asks for; `None` if its fragment is about the worker's own rows.
+    /// Reads from a ticket what is to be relayed. Returns `None` if the fragment reads the worker's
+    /// own rows.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the ticket does not fit its fragment.
+    /// Returns `INVALID_ARGUMENT` if the ticket does not fit its fragment.
     pub fn of(
         context: &Arc<WorkerContext>,
         fragment: &Fragment,
@@ -89,10 +93,10 @@ impl Relaying {
         }))
     }
 
-    /// The leaf that reads the members, in so many partitions at the most.
+    /// Returns the leaf that reads the members, in at most `partitions` partitions.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the columns cannot be decoded.
+    /// Returns `INVALID_ARGUMENT` if the columns cannot be decoded.
     pub fn leaf(&self, rows: &MemberRows, partitions: usize) -> Result<MembersExec> {
         let context = &self.context;
         let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
@@ -116,7 +120,8 @@ impl Relaying {
             schema: Arc::clone(&schema),
             reports: self.reports.clone(),
         };
-        // Places are bounded, so that the fragments that relay leave others their part.
+        // The memory is divided by the number of fragments that relay now. The places limit this
+        // number, so that each fragment leaves the others their part.
         let memory = context.config.memory.limit.bytes() / SHARE_OF_MEMORY;
         let memory = memory / context.relaying.running().max(1);
         let members = Members::new(self.members.clone(), question, memory);
@@ -127,12 +132,13 @@ impl Relaying {
         ))
     }
 
-    /// What the members said.
+    /// Returns what the members reported.
     pub fn reports(&self) -> &Reports {
         &self.reports
     }
 
-    /// Deadlines are those of the gateway, sizes the worker's own.
+    /// Returns the limits for the streams of the members. The gateway sets the idle timeout and the
+    /// batch size, which is capped here. All other limits are this worker's own.
     fn limits(&self) -> Limits {
         let relayed = &self.relayed;
         let batch_bytes = usize::try_from(relayed.batch_bytes).unwrap_or(usize::MAX);
@@ -147,7 +153,7 @@ impl Relaying {
     }
 }
 
-/// The workers that a ticket names. Nothing is known of others, nor of who lives.
+/// The workers that a ticket names. This worker knows no others, and does not know who lives.
 #[derive(Debug)]
 struct MemberPeers {
     context: Arc<WorkerContext>,
@@ -184,7 +190,8 @@ impl Peers for MemberPeers {
     fn failure(&self, worker: WorkerId, error: Error) -> Error {
         let name = self.name(worker);
         match error.code() {
-            // Where gateways reach all workers and these do not reach each other, every relayed query fails.
+            // If gateways reach all workers, but the workers do not reach each other, every relayed
+            // query fails.
             ErrorCode::Unavailable | ErrorCode::DeadlineExceeded => error.at(format!(
                 "{name}, whose rows it merges (if workers cannot reach each other, SET relays = 'off')"
             )),

@@ -1,4 +1,4 @@
-//! Executing a fragment, and streaming its rows.
+//! Executes a fragment and streams its rows.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,24 +51,31 @@ use crate::config::CLIENT_TIMEOUT;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
 
-/// Larger messages than any batch: batches are sized before they are encoded.
+/// Size at which the encoder splits a message, in bytes. It is larger than any batch, because
+/// batches get their size before they are encoded.
 const NO_SPLIT_BYTES: usize = usize::MAX / 2;
-/// A gateway reads a worker's rows as late as it likes: a merge may take those of other workers first, as long as its query runs. It ends
-/// its queries itself, after `gateway.query.timeout` at the latest, and with them their streams; if it is gone, HTTP/2's
-/// keepalive ends them.
+/// Time that a gateway may take to read rows: as long as it likes. A merge may take the rows of
+/// other workers first, as long as its query runs. The gateway itself ends its queries, after
+/// `gateway.query.timeout` at the latest, and their streams end with them. If the gateway is gone,
+/// HTTP/2's keepalive ends the streams.
 const READER_TIMEOUT: Duration = Duration::MAX;
-/// Buckets of a gateway with as many partitions as it may have.
+/// Maximum number of buckets: those of a gateway with the largest number of partitions that it may
+/// have.
 const MOST_BUCKETS: usize = 1 << 17;
 
-/// The messages of a fragment, from now on: signs of life while it waits for a place, then its schema, its rows, and at the end
-/// what was done; between them signs of life whenever there is nothing else to send. Dropping the stream ends the fragment.
+/// Returns the messages of a fragment. While the fragment waits for a place, signs of life come.
+/// Then come its schema, its rows, and at the end a summary of what was done. Whenever there is
+/// nothing else to send, signs of life come between these messages. Dropping the stream ends the
+/// fragment.
 ///
-/// Whatever takes time is done by the stream, errors included, so that the gateway is answered at once: it gives up a worker
-/// that says nothing, and one that has much to do is not dead. A fragment that is only named and not known is asked for, which needs
-/// no place.
+/// The stream does everything that takes time, and reports its errors, so that the gateway is
+/// answered at once. The gateway gives up a worker that says nothing, but a worker that has much to
+/// do is not dead. If the ticket only names the fragment and the worker does not know it, the
+/// stream asks the gateway for it. That needs no place.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if an id in the ticket is none, or its fragment cannot be decoded.
+/// Returns `INVALID_ARGUMENT` if an id in the ticket is not valid, or if its fragment cannot be
+/// decoded.
 pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<WithKeepAlive> {
     let query_id = ticket.query_id()?;
     let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
@@ -85,7 +92,7 @@ pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<W
     Ok(WithKeepAlive::new(messages, interval))
 }
 
-/// A message without rows.
+/// Builds a message without rows.
 fn without_rows(frame: &Frame) -> FlightData {
     FlightData {
         app_metadata: frame.to_bytes(),
@@ -139,11 +146,13 @@ fn waited(
     })
 }
 
-/// Waits for a place among what clients fetch themselves, and starts the fragment: its rows as they come, in batches of any size. `limit`: how long
-/// all of it may take; a reader that takes no rows for so long has lost it.
+/// Waits for a place among the parts that clients fetch themselves, and starts the fragment. Its
+/// rows come as they are computed, in batches of any size. `limit` is the time that the whole part
+/// may take. The fragment also ends if its reader takes no rows for `limit`, or for
+/// [`CLIENT_TIMEOUT`].
 ///
 /// # Errors
-/// `RESOURCE_EXHAUSTED` if it waits too long; those of the fragment.
+/// Returns `RESOURCE_EXHAUSTED` if the fragment waits too long, and the errors of the fragment.
 pub async fn rows(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
@@ -166,7 +175,8 @@ pub async fn rows(
             _segments: fragment.segments,
             _place: place,
         };
-        // Whoever reads nothing is not asked for more, also when the time of the call has passed: it ends from here.
+        // A client that reads nothing does not poll the stream, so the deadline of its call cannot
+        // end the fragment. This timeout ends it.
         let reader_timeout = limit.min(CLIENT_TIMEOUT);
         Ok(context
             .runtimes
@@ -175,11 +185,12 @@ pub async fn rows(
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-/// The rows of a fragment for a client, and what they hold until they end or are dropped.
+/// The rows of a fragment for a client, and the resources that are held until the rows end or are
+/// dropped.
 struct ClientRows {
     rows: SendableRecordBatchStream,
     _listed: ListedFragment,
-    /// Which are not deleted as long as they are read.
+    /// The segments that are read. Their files are not deleted as long as these values live.
     _segments: Vec<Arc<Segment>>,
     _place: Place,
 }
@@ -206,13 +217,14 @@ struct BoundFragment {
     segments: Vec<Arc<Segment>>,
     with_plan_metrics: bool,
     buckets: Option<Buckets>,
-    /// What other workers said whose rows it merges.
+    /// Reports of the other workers whose rows the fragment merges.
     members: Option<Reports>,
-    /// The schema in which a client is sent its rows, if they are to come so.
+    /// The schema in which a client is sent its rows; `None` if the rows are not sent in a client's
+    /// types.
     announced: Option<SchemaRef>,
 }
 
-/// Decodes, binds and optimises; runs on the CPU runtime.
+/// Decodes, binds and optimises a fragment. Runs on the CPU runtime.
 fn bind(
     context: &Arc<WorkerContext>,
     ticket: FragmentTicket,
@@ -251,7 +263,7 @@ fn bind(
         (Some(_), None) => plan,
     };
     let plan = match &buckets {
-        // All its partitions are read side by side.
+        // All partitions of the plan are read side by side.
         Some(_) => plan,
         None => one_stream(plan, settings.ordered, settings.fetch)?,
     };
@@ -268,7 +280,8 @@ fn bind(
     })
 }
 
-/// The members' rows come by bucket, and are merged as a gateway merges them.
+/// Builds the merge of the members' rows. The rows come by bucket, and are merged as a gateway
+/// merges them.
 fn merged_by_bucket(
     aggregate: Arc<dyn ExecutionPlan>,
     buckets: Buckets,
@@ -285,7 +298,7 @@ fn merged_by_bucket(
     Ok(Arc::new(merge))
 }
 
-/// The buckets that a fragment's rows are to be ordered by.
+/// Returns the buckets that the rows of a fragment are to be ordered by.
 fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
     let Some(asked) = &settings.buckets else {
         return Ok(None);
@@ -306,7 +319,8 @@ fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
     Ok(Some(Buckets::new(hashed, partitions, rounds)))
 }
 
-/// One partition: merged by the plan's ordering, or as rows come.
+/// Reduces a plan to one partition. The rows are merged by the plan's ordering, or taken as they
+/// come.
 fn one_stream(
     plan: Arc<dyn ExecutionPlan>,
     ordered: bool,
@@ -329,30 +343,31 @@ fn one_stream(
     ))
 }
 
-/// What a stream needs to know beside its plan.
+/// What a stream needs to know besides its plan.
 struct Options {
-    /// The query.
+    /// Id of the query.
     query_id: QueryId,
-    /// When the ticket arrived.
+    /// Time at which the ticket arrived.
     arrived: Instant,
-    /// How long it waited for a place.
+    /// How long the fragment waited for a place.
     queued: Duration,
-    /// The size of a batch to aim at.
+    /// Size that a batch should have, in bytes.
     batch_bytes: usize,
-    /// Of rows by bucket: so many bytes come in one round.
+    /// Total size up to which rows by bucket come in one round, in bytes.
     small_bytes: usize,
-    /// Held until the stream ends or is dropped.
+    /// Place of the fragment. It is held until the stream ends or is dropped.
     place: Place,
 }
 
-/// Starts the fragment: the schema comes at once, then rows, and at the end what was done.
+/// Starts the fragment. The schema comes at once, then the rows, and at the end a summary of what
+/// was done.
 fn stream(
     context: &WorkerContext,
     fragment: BoundFragment,
     options: Options,
 ) -> Result<FragmentStream> {
     let (sized, outlines) = {
-        // Operators spawn their tasks where they are started.
+        // Operators spawn their tasks in the runtime in which they are started.
         let _cpu = context.runtimes.cpu().enter();
         fragment.end.start(|| sized_rows(&fragment, &options))?
     };
@@ -390,7 +405,8 @@ fn stream(
     })
 }
 
-/// The fragment's rows in batches of the size that is aimed at; those by bucket with their outlines.
+/// Returns the fragment's rows in batches of the size that is asked for. Rows by bucket come with
+/// their outlines.
 fn sized_rows(
     fragment: &BoundFragment,
     options: &Options,
@@ -423,7 +439,7 @@ fn sized_rows(
     Ok((sized, None))
 }
 
-/// Rows and batches that went out.
+/// Counts the rows and batches that went out.
 #[derive(Debug, Clone, Default)]
 struct Counted(Arc<parking_lot::Mutex<Counts>>);
 
@@ -443,7 +459,7 @@ impl Counted {
     }
 }
 
-/// The messages of a fragment that runs. Dropping it ends the fragment.
+/// The messages of a running fragment. Dropping the stream ends the fragment.
 struct FragmentStream {
     encoder: FlightDataEncoder,
     outlines: Option<Outlines>,
@@ -498,7 +514,8 @@ impl Drop for FragmentStream {
 }
 
 impl FragmentStream {
-    /// With what it holds of which bucket. The encoder sends the schema first, and then a message for each batch.
+    /// Adds the outline of a message: how many rows of which bucket it contains. The encoder sends
+    /// the schema first, and then a message for each batch.
     fn outlined(&mut self, mut message: FlightData) -> FlightData {
         let has_rows = std::mem::replace(&mut self.has_sent_schema, true);
         if has_rows && let Some(outline) = self.outlines.as_ref().and_then(Outlines::next) {
@@ -541,7 +558,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a plan did, from its operators' metrics.
+/// The work that a plan did, from the metrics of its operators.
 #[derive(Default)]
 struct Work {
     compute: Duration,
@@ -560,7 +577,7 @@ impl Work {
         if let Some(metrics) = plan.metrics() {
             let nanos = metrics.elapsed_compute().unwrap_or(0) as u64;
             self.compute += Duration::from_nanos(nanos);
-            // Members say themselves what they have scanned.
+            // The members themselves report what they have scanned.
             if plan.children().is_empty() && !plan.is::<MembersExec>() {
                 self.scanned_rows += metrics.output_rows().unwrap_or(0) as u64;
                 self.scanned_bytes += metrics

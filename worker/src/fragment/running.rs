@@ -1,4 +1,4 @@
-//! The fragments that run on a worker.
+//! Lists the fragments that run on a worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use volary_flight_proto::ids::QueryId;
 use volary_node::memory::LEAST_ENDED_BYTES;
 use volary_node::run::RunningPlan;
 
-/// The fragments that run, so that the largest one can be ended. Clones share them.
+/// The running fragments. They are listed so that the largest one can be ended. Clones share the
+/// list.
 #[derive(Debug, Clone, Default)]
 pub struct RunningFragments(Arc<Mutex<Fragments>>);
 
@@ -18,7 +19,7 @@ struct Fragments {
     by_number: HashMap<u64, (QueryId, RunningPlan)>,
 }
 
-/// A fragment that is listed until this is dropped.
+/// A fragment that is listed until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ListedFragment {
     fragments: RunningFragments,
@@ -26,7 +27,7 @@ pub(super) struct ListedFragment {
 }
 
 impl RunningFragments {
-    /// Lists a fragment of the query.
+    /// Adds a fragment of the query to the list.
     pub(super) fn list(&self, query: QueryId, plan: RunningPlan) -> ListedFragment {
         let mut fragments = self.0.lock();
         fragments.last_number += 1;
@@ -38,8 +39,9 @@ impl RunningFragments {
         }
     }
 
-    /// Ends the fragment whose operators hold most of the worker's memory, if that is worth it. Returns its query and
-    /// the bytes that it held.
+    /// Ends the fragment whose operators hold most of the worker's memory, unless it holds too
+    /// little to be worth it. Returns the query of the fragment, and the bytes that the fragment
+    /// held.
     pub fn end_largest(&self, why: &str) -> Option<(QueryId, usize)> {
         let fragments = self.0.lock();
         let mut largest: Vec<_> = fragments
@@ -105,7 +107,7 @@ mod tests {
             fragments.end_largest("too much"),
             Some((queries[2], 3 * MIB))
         );
-        // It gives no rows, and its reader is told why.
+        // The ended fragment gives no rows, and its reader is told why.
         let rows = RecordBatchStreamAdapter::new(schema, stream::pending());
         let mut rows = runtimes
             .handles()

@@ -22,14 +22,15 @@ use volary_node::tls::ClientTls;
 
 use crate::config::Config;
 
-/// Until one attempt to reach the gateway is given up.
+/// Timeout of one attempt to reach the gateway.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a message may be under way: clocks of two machines differ by seconds.
+/// Time for which a sealed message is valid. It is long because the clocks of two machines may
+/// differ by seconds.
 const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A call of a gateway, and what its two messages are sealed for.
+/// A kind of call to a gateway, and the purposes that its request and its answer are sealed for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) action: &'static str,
@@ -48,7 +49,7 @@ const LEAVE: Call = Call {
     ..JOIN
 };
 
-/// A connection to the gateway, which is closed when this is dropped.
+/// A connection to the gateway. It is closed when this value is dropped.
 pub(crate) struct Gateway {
     address: String,
     client: NodeClient,
@@ -70,7 +71,7 @@ impl fmt::Display for Gateway {
 }
 
 impl Gateway {
-    /// For what a worker says of itself.
+    /// Builds a connection for what a worker says about itself.
     pub(super) fn new(
         config: &Config,
         tls: Option<ClientTls>,
@@ -82,11 +83,11 @@ impl Gateway {
             tls,
             ..ChannelOptions::default()
         };
-        // That does not wait behind rows.
+        // On the health runtime, these messages do not wait behind rows.
         Self::connected(config, sealer, &options, runtimes.health())
     }
 
-    /// Connected to on `runtime` when it is first asked.
+    /// Builds a connection that is opened on `runtime` when the gateway is first called.
     pub(crate) fn connected(
         config: &Config,
         sealer: Sealer,
@@ -100,7 +101,7 @@ impl Gateway {
         })
     }
 
-    /// Joins as soon as the gateway is there.
+    /// Joins as soon as the gateway can be reached.
     pub(super) async fn join(&self, request: &JoinRequest) -> Result<JoinResponse> {
         let backoff = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
@@ -132,7 +133,7 @@ impl Gateway {
         self.call(JOIN, request).await
     }
 
-    /// Tells it that this start of the worker is going to stop.
+    /// Tells the gateway that this start of the worker is about to stop.
     pub(super) async fn leave(&self, worker: WorkerId, instance: &str) -> Result<LeaveResponse> {
         let request = LeaveRequest {
             worker_id: worker.0,
@@ -179,7 +180,8 @@ impl Gateway {
     }
 }
 
-/// What the gateway says, or that nobody speaks there as it does.
+/// Converts a failed call into an error. It is the gateway's own error, or one that says what to
+/// check if no gateway answered.
 fn said_or_broken(status: Status) -> Error {
     if std::error::Error::source(&status).is_none() {
         return status.into();

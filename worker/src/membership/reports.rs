@@ -1,4 +1,4 @@
-//! What a worker answers to gateways that ask for its report, and what it deletes because they say so.
+//! Answers gateways that ask for the worker's report, and deletes what they say is garbage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,11 @@ use crate::storage::Collected;
 
 use super::trouble::Trouble;
 
-/// How long an answer may be under way: clocks of two machines differ by seconds.
+/// Time for which a sealed answer is valid. It is long because the clocks of two machines may
+/// differ by seconds.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What a worker reports, and how often it is asked to.
+/// What a worker reports, and how often it is asked to report.
 #[derive(Debug)]
 pub struct Reports {
     context: Arc<WorkerContext>,
@@ -38,16 +39,17 @@ struct Questions {
     trouble: Trouble,
 }
 
-/// Questions for reports, so far.
+/// The questions for reports that have come so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) times: u64,
-    /// How often they are said to come.
+    /// Interval at which questions are said to come.
     pub(super) every: Duration,
 }
 
 impl Reports {
-    /// Of the worker whose start is `instance`, and which has learnt from a gateway how often it will be asked.
+    /// Builds the reports of the worker whose start is `instance`. `asked_every` is how often a
+    /// gateway has said that it will ask.
     pub fn new(context: Arc<WorkerContext>, instance: String, asked_every: Duration) -> Self {
         Self {
             context,
@@ -64,8 +66,9 @@ impl Reports {
         }
     }
 
-    /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what it says is garbage.
-    /// What it says is garbage is deleted only if it is of the history that the rows here belong to.
+    /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what
+    /// the gateway says is garbage. The garbage is deleted only if the gateway's catalog is of the
+    /// history that the rows here belong to.
     pub async fn answer(&self, question: Report, lineage: Option<Lineage>) -> Bytes {
         {
             let mut questions = self.questions.lock();
@@ -111,7 +114,7 @@ impl Reports {
         garbage.collected.clone()
     }
 
-    /// Which start of the worker this is.
+    /// Returns the id of this start of the worker.
     pub(crate) fn instance(&self) -> &str {
         &self.instance
     }
@@ -120,17 +123,17 @@ impl Reports {
         self.questions.lock().asked
     }
 
-    /// A gateway has said how often it will ask.
+    /// Notes how often a gateway has said that it will ask.
     pub(super) fn expect_questions(&self, every: Duration) {
         self.questions.lock().asked.every = every;
     }
 
-    /// No gateway asks, and none lets the worker join again.
+    /// Notes that no gateway asks, and that none lets the worker join again.
     pub(super) fn no_gateway(&self, error: &Error) {
         self.questions.lock().trouble.note(Some(error));
     }
 
-    /// From here on, reports say that the worker is going to stop.
+    /// Makes all later reports say that the worker is about to stop.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -138,10 +141,12 @@ impl Reports {
 
 #[derive(Debug)]
 struct Garbage {
-    /// Deleting runs beside the answers: it may take longer than a gateway waits for them.
+    /// The running deletion. It runs beside the answers, because it may take longer than a gateway
+    /// waits for an answer.
     collecting: Option<JoinHandle<Collected>>,
-    /// The outcome of the last list that was done with. It is said until the next one is: an answer may be lost, and the gateway's lists
-    /// have a write in them until it has heard of it.
+    /// The writes that were deleted with the last completed list of garbage. They are reported
+    /// until the next list is completed. An answer may be lost, and a gateway keeps a write in its
+    /// lists until it has heard that the write was deleted.
     collected: Vec<WriteId>,
     trouble: Trouble,
 }
@@ -179,7 +184,7 @@ impl Garbage {
         let (storage, history) = (context.storage.clone(), Arc::clone(&context.history));
         let work = move || match agree(&history, &question, lineage.as_ref()) {
             Ok(()) => storage.collect(&question),
-            // Not the worker's trouble: the gateway says what it is.
+            // The worker is not at fault here: the gateway says what is wrong.
             Err(error) if error.code() == ErrorCode::Unavailable => Collected::default(),
             Err(error) => Collected {
                 failure: Some(error),
@@ -190,8 +195,8 @@ impl Garbage {
     }
 }
 
-/// Whether the question is of the history that the rows here belong to; what is not of the question's is set aside first, if it
-/// says so.
+/// Checks that the question comes from the history that the rows here belong to. If the question
+/// says so, the rows that its catalog does not have are set aside first.
 fn agree(history: &History, question: &Report, lineage: Option<&Lineage>) -> Result<()> {
     match lineage {
         Some(lineage) if question.set_aside => history.set_aside(lineage),

@@ -1,9 +1,9 @@
-//! What fails again and again is said once.
+//! Logs a repeated failure once.
 
 use volary_flight_proto::{Error, ErrorCode};
 
-/// Something that is done again and again: it is logged when it begins to fail, or to fail in another way, and when it works
-/// again, not each time.
+/// Something that is done again and again. It is logged when it begins to fail, when it begins to
+/// fail in another way, and when it works again. Repetitions of the same failure are not logged.
 #[derive(Debug)]
 pub(super) struct Trouble {
     what: &'static str,

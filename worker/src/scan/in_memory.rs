@@ -1,4 +1,4 @@
-//! Parts of a segment's file that were read.
+//! Parts of a segment's file that were read into memory.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::page_checksums::PageChecksums;
 pub(super) struct InMemory<'a> {
     pub(super) metadata: &'a ParquetMetaData,
     pub(super) row_group: &'a RowGroupMetaData,
-    /// Columns of the file, ascending.
+    /// The leaf columns of the file that are read, in ascending order.
     pub(super) leaves: &'a [usize],
-    /// By leaf.
+    /// The column chunks, in the order of `leaves`.
     pub(super) chunks: Vec<Arc<Chunk>>,
     pub(super) rows: usize,
 }
@@ -104,7 +104,8 @@ impl ChunkReader for Chunk {
     }
 }
 
-/// The bloom filter of a column. `None` if it is not in memory, or damaged: then nothing is excluded by it.
+/// Reads the bloom filter of a column. Returns `None` if the system does not have it in memory, or
+/// if it is damaged. Then the bloom filter excludes nothing.
 pub(super) fn bloom_filter(
     column: &ColumnChunkMetaData,
     file: &File,

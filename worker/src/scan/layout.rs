@@ -1,4 +1,4 @@
-//! What the files of segments have.
+//! How the columns of segments' files are read.
 
 use std::sync::Arc;
 
@@ -8,11 +8,13 @@ use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels}
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 
-/// What a file has for a scan: the same for all that were written alike.
+/// What a scan needs to know about the schema of a file. It is the same for all files that were
+/// written alike.
 #[derive(Debug)]
 pub(super) struct Layout {
     file_schema: TypePtr,
-    /// How columns are read; none if the file's are not the table's, of its types.
+    /// How the columns are read; `None` if the file has other columns than the table, or if a
+    /// column cannot be read in the table's type.
     pub(super) columns: Option<Columns>,
 }
 
@@ -20,12 +22,12 @@ pub(super) struct Layout {
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) levels: FieldLevels,
-    /// Columns of the file, ascending.
+    /// The leaf columns of the file that are read, in ascending order.
     pub(super) leaves: Vec<usize>,
 }
 
 impl Layout {
-    /// Of these columns of the table.
+    /// Builds the layout for these columns of the table.
     pub(super) fn new(
         metadata: &Arc<ParquetMetaData>,
         table_schema: &SchemaRef,
@@ -38,7 +40,7 @@ impl Layout {
         }
     }
 
-    /// Whether it is that of this file, too.
+    /// Returns whether the layout fits another file, too.
     pub(super) fn is_of(&self, file: &SchemaDescriptor) -> bool {
         let file = file.root_schema_ptr();
         Arc::ptr_eq(&self.file_schema, &file) || self.file_schema == file
@@ -60,7 +62,7 @@ impl Columns {
         {
             return None;
         }
-        // It is an error where the table's types are not made without casts.
+        // This fails if the table's types cannot be made without casts.
         let options = ArrowReaderOptions::new().with_schema(Arc::clone(table_schema));
         ArrowReaderMetadata::try_new(Arc::clone(metadata), options).ok()?;
         let mask = ProjectionMask::roots(file, columns.iter().copied());

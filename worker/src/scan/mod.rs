@@ -1,21 +1,23 @@
-//! Scans of segments.
+//! Scans segments.
 //!
-//! A table has a segment for each of its shards and writes: many, and most of them small. DataFusion's Parquet source is made for few large files. What it
-//! prepares for each of them (pruning predicates, metrics, the file's Arrow schema) takes longer than a small segment's
-//! rows, so [`source`] has it read only the large ones. What is the same for all small ones of a scan is prepared once: [`pruning`] tells by their
+//! A table has a segment for each of its shards and writes. There are many segments, and most of
+//! them are small. DataFusion's Parquet source is made for few large files. For each file, it
+//! prepares pruning predicates, metrics and the file's Arrow schema. That takes longer than reading
+//! the rows of a small segment. So [`source`] lets DataFusion read only the large segments. What is
+//! the same for all small segments of a scan is prepared once. [`pruning`] tells from their
 //! statistics which of them have no row of interest, and [`small`] reads the others in one go.
 
-/// Parts of a segment's file that were read.
+/// Parts of a segment's file that were read into memory.
 mod in_memory;
-/// What the files of segments have.
+/// How the columns of segments' files are read.
 mod layout;
-/// Segments without a row of interest.
+/// Tells which segments have no row of interest.
 mod pruning;
-/// Reads of segments.
+/// Reads the files of segments.
 mod reads;
-/// Small segments, in one go.
+/// Reads small segments in one go.
 mod small;
-/// Which segments are read how.
+/// Decides how each segment is read.
 mod source;
 
 #[cfg(test)]

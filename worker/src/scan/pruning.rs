@@ -1,4 +1,4 @@
-//! Segments without a row of interest.
+//! Tells which segments have no row of interest.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::bloom_filter::Sbbf;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
-/// What a scan's predicate says of segments by their statistics. It is made once for all of them; filters that change while the query
-/// runs (of joins and top-k) are followed.
+/// What a scan's predicate says about segments by their statistics. It is prepared once for all
+/// segments. It is prepared again when a filter changes while the query runs (filters of joins and
+/// top-k).
 #[derive(Debug)]
 pub(super) struct Pruning {
     predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -27,7 +28,7 @@ pub(super) struct Pruning {
 
 #[derive(Debug, Default)]
 struct Made {
-    /// Of the predicate; none if nothing was made yet.
+    /// Generation of the predicate that `pruning` was made of; `None` if nothing was made yet.
     generation: Option<u64>,
     pruning: Option<Arc<PruningPredicate>>,
 }
@@ -46,7 +47,8 @@ impl Pruning {
         }
     }
 
-    /// The predicate as it is now; `None` if it excludes nothing.
+    /// Returns the pruning predicate for the current state of the predicate. Returns `None` if it
+    /// excludes nothing.
     pub(super) fn current(&self) -> Option<Arc<PruningPredicate>> {
         let predicate = self.predicate.as_ref()?;
         let generation = Some(snapshot_generation(predicate));
@@ -62,13 +64,13 @@ impl Pruning {
     }
 }
 
-/// Whether statistics leave room for a row that the predicate accepts.
+/// Returns whether the statistics allow for a row that the predicate accepts.
 pub(super) fn may_match(predicate: &PruningPredicate, statistics: &impl PruningStatistics) -> bool {
     let matches = predicate.prune(statistics);
     matches.map_or(true, |matches| matches.into_iter().any(|matches| matches))
 }
 
-/// Bounds and numbers of the only row group of a segment.
+/// Bounds and counts of the only row group of a segment.
 pub(super) struct RowGroupStatistics<'a> {
     pub(super) metadata: &'a ParquetMetaData,
     pub(super) row_group: &'a RowGroupMetaData,
@@ -122,7 +124,8 @@ impl PruningStatistics for RowGroupStatistics<'_> {
     }
 }
 
-/// The bloom filters of the columns that the predicate compares with values, where there are any.
+/// Returns the bloom filters of the columns that the predicate compares with values, if there are
+/// any.
 pub(super) fn bloom_filters(
     predicate: &PruningPredicate,
     segment: &RowGroupStatistics<'_>,

@@ -1,11 +1,11 @@
-//! Reads of segments.
+//! Reads the files of segments.
 //!
-//! An object store leaves each read to a thread that may block, and wakes up again when it is done: for the few pages of a small
-//! answer, that takes longer than the reading. What the system has in memory is read here, at once; all else goes
-//! its way.
+//! An object store hands each read to a thread that may block, and wakes the reader when the read
+//! is done. For the few pages of a small answer, that takes longer than the read itself. What the
+//! system has in memory is read here, at once. Everything else is read through the object store.
 //!
-//! What was read is compared with its checksums before it is used: pages and bloom filters with those in the file's metadata,
-//! the metadata with that in the shard's manifest.
+//! What was read is compared with its checksums before it is used. The checksums of pages and bloom
+//! filters are in the file's metadata. The checksum of the metadata is in the shard's manifest.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -37,7 +37,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use crate::page_checksums::{Damaged, PageChecksums};
 use crate::storage::Segment;
 
-/// More than this is worth a thread of its own.
+/// Maximum number of bytes that are read at once. A larger read is worth a thread of its own.
 pub(super) const MOST_AT_ONCE: u64 = 512 << 10;
 
 /// Makes the readers of segments, which are files of the local file system.
@@ -49,7 +49,8 @@ pub struct SegmentReaders {
 }
 
 impl SegmentReaders {
-    /// `store` has the same files, and `metadata` what is known of them.
+    /// Builds the factory of readers. `store` has the same files, and `metadata` caches the
+    /// metadata of files.
     pub fn new(store: Arc<dyn ObjectStore>, metadata: Arc<FileMetadataCache>) -> Self {
         Self {
             store,
@@ -58,7 +59,7 @@ impl SegmentReaders {
         }
     }
 
-    /// What is known of the file; `None` if it was not read yet.
+    /// Returns the cached metadata of the file, or `None` if it was not read yet.
     pub(super) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
         metadata_at_hand(self.metadata.as_ref(), file)
     }
@@ -104,16 +105,17 @@ struct SegmentReader {
     metadata_size_hint: Option<usize>,
     file: ObjectMeta,
     path: PathBuf,
-    /// Whose file it is.
+    /// The segment that the file belongs to.
     segment: Option<Arc<Segment>>,
-    /// Once they were looked for; none in a file of a release that took none.
+    /// The checksums of the pages. The outer `None` means that they were not looked for yet. The
+    /// inner `None` means that the release that wrote the file took none.
     page_checksums: Option<Option<PageChecksums>>,
     opened: Option<File>,
     scanned: Count,
 }
 
 impl SegmentReader {
-    /// The bytes of these ranges, if they are few and in memory.
+    /// Returns the bytes of these ranges, if they are few and the system has them in memory.
     fn at_hand(&mut self, ranges: &[Range<u64>]) -> Option<Vec<Bytes>> {
         let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         self.scanned
@@ -169,7 +171,7 @@ impl SegmentReader {
         })
     }
 
-    /// Whether the metadata is in memory, so that nothing of the file is read for it.
+    /// Returns whether the metadata is in memory, so that nothing of the file is read for it.
     fn is_at_hand(&self, page_index: Option<PageIndexPolicy>) -> bool {
         let known = metadata_at_hand(self.metadata.as_ref(), &self.file);
         known.is_some_and(|known| {
@@ -178,7 +180,8 @@ impl SegmentReader {
         })
     }
 
-    /// Compares the file's metadata and indexes with their checksum, before anything believes them.
+    /// Compares the file's metadata and indexes with their checksum, before anything relies on
+    /// them.
     async fn check_tail(&self) -> Result<()> {
         let checksums = self
             .segment
@@ -213,7 +216,8 @@ impl SegmentReader {
     }
 }
 
-/// The error for a segment whose file is not as it was written; no later query reads it.
+/// Returns the error for a segment whose file is not as it was written. No later query reads the
+/// segment.
 pub(super) fn damaged_segment(segment: Option<&Arc<Segment>>, damaged: Damaged) -> ParquetError {
     match segment {
         Some(segment) => ParquetError::External(Box::new(segment.note_damage(damaged.0))),
@@ -234,7 +238,8 @@ fn metadata_at_hand(
     Some(Arc::clone(known.parquet_metadata()))
 }
 
-/// `None` if a part of it would have to be waited for, or cannot be read.
+/// Reads a range of the file that the system has in memory. Returns `None` if the read would have
+/// to wait for a part of it, or if the range cannot be read.
 pub(super) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     let mut bytes = vec![0; length];
@@ -250,7 +255,8 @@ pub(super) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
     Some(bytes.into())
 }
 
-/// A reader that never waits would keep others waiting, and not notice that its query has ended.
+/// Returns what was read, and gives other tasks their turn before if necessary. A reader that never
+/// waits would keep them waiting, and would not notice that its query has ended.
 async fn at_its_turn<T>(read: T) -> Result<T> {
     tokio::task::coop::consume_budget().await;
     Ok(read)
@@ -293,7 +299,7 @@ mod tests {
         file.write_all(b"a segment of a shard").unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        // A file system that cannot tell is one whose reads block.
+        // Some file systems cannot tell whether a read would block. There, nothing is read at once.
         if let Some(read) = read_cached(&file, &(2..9)) {
             assert_eq!(read, "segment");
         }

@@ -1,4 +1,4 @@
-//! Small segments, in one go.
+//! Reads small segments in one go.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,13 +30,16 @@ use super::reads::{self, MOST_AT_ONCE, SegmentReaders, read_cached};
 use crate::page_checksums::{Damaged, PageChecksums};
 use crate::storage;
 
-/// In larger segments it may pay to read some pages only, or some columns only for some rows.
+/// Maximum number of rows of a small segment. In a larger segment, it may pay to read only some
+/// pages, or to read some columns only for some rows.
 const MOST_ROWS: i64 = 32 << 10;
-/// Fewer rows are read sooner than a bloom filter that excludes them.
+/// Number of rows below which a segment is tiny. Reading its rows takes less time than reading a
+/// bloom filter that excludes them.
 const TINY_ROWS: i64 = 1 << 10;
-/// So many of them are read sooner than it is prepared to tell which have no row of interest.
+/// Number of tiny segments that a scan reads without looking at their statistics. Reading so few of
+/// them takes less time than preparing the check of their statistics.
 const FEW_TINY: usize = 2;
-/// A scan that reads nothing for so long lets others have their turn.
+/// Number of excluded segments after which a scan lets other tasks have their turn.
 const EXCLUDED_AT_A_TIME: usize = 64;
 
 /// What a scan does with its small segments.
@@ -44,29 +47,30 @@ const EXCLUDED_AT_A_TIME: usize = 64;
 pub(super) struct SmallSegments {
     readers: Arc<SegmentReaders>,
     table_schema: SchemaRef,
-    /// The table's columns that are read, ascending.
+    /// The columns of the table that are read, in ascending order.
     columns: Vec<usize>,
-    /// What holds of the rows that are wanted; nothing where the plan above the scan says so. One after another: what is not wanted for one
-    /// reason is not asked for the next, which may be an error for it.
+    /// The conditions that the scan applies to rows; empty if the plan above the scan applies them.
+    /// They are applied one after another. A row that one condition excludes is not passed to the
+    /// next condition, which may be an error for that row.
     filters: Vec<Arc<dyn PhysicalExpr>>,
     projector: Projector,
     pruning: Pruning,
     batch_rows: usize,
     layout: Mutex<Option<Arc<Layout>>>,
-    /// Tiny segments that were looked at.
+    /// Number of tiny segments that were looked at.
     tiny: AtomicUsize,
     excluded: AtomicUsize,
     metrics: Metrics,
 }
 
-/// What was asked of a scan.
+/// What is asked of a scan.
 pub(super) struct Asked<'a> {
     pub(super) table_schema: SchemaRef,
-    /// Over the table's columns.
+    /// The projection, over the table's columns.
     pub(super) projection: &'a ProjectionExprs,
-    /// Over the table's columns.
+    /// The predicate, over the table's columns.
     pub(super) predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Whether the predicate is the scan's to apply, to each row.
+    /// Whether the scan itself must apply the predicate to each row.
     pub(super) filters_rows: bool,
     pub(super) max_in_list: usize,
     pub(super) batch_rows: usize,
@@ -80,19 +84,22 @@ struct Metrics {
     by_bloom_filter: PruningMetrics,
 }
 
-/// What becomes of a segment.
+/// What the scan does with one segment.
 pub(super) enum Segment {
-    /// It has no row of interest. `rest`: it was one of many, and others should have their turn.
+    /// The segment has no row of interest. If `rest` is true, many segments were excluded, and
+    /// other tasks should have their turn.
     Excluded { rest: bool },
-    /// These are its rows.
+    /// The rows of the segment.
     Rows(Rows),
-    /// It is not small, or not in memory.
+    /// The segment is not small, or the system does not have it in memory.
     Large,
 }
 
 impl SmallSegments {
+    /// Prepares what is the same for all small segments of a scan.
+    ///
     /// # Errors
-    /// If the projection is not one of the table's.
+    /// Returns an error if the projection does not fit the table.
     pub(super) fn new(
         asked: Asked<'_>,
         readers: Arc<SegmentReaders>,
@@ -134,10 +141,10 @@ impl SmallSegments {
         })
     }
 
-    /// What becomes of the segment of this file.
+    /// Decides how the segment of this file is read, and reads it if it is small.
     ///
     /// # Errors
-    /// If the file is damaged.
+    /// Returns an error if the file is damaged.
     pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<Segment> {
         let segment = file.extension::<Arc<storage::Segment>>();
         let file = &file.object_meta;
@@ -224,7 +231,7 @@ impl SmallSegments {
         }))
     }
 
-    /// What excludes a segment with these rows, if it is worth asking.
+    /// Returns the predicate that may exclude a segment with this row group, if it is worth trying.
     fn pruning_of(&self, row_group: &RowGroupMetaData) -> Option<Arc<PruningPredicate>> {
         let is_tiny = row_group.num_rows() < TINY_ROWS;
         if is_tiny && self.tiny.fetch_add(1, Ordering::Relaxed) < FEW_TINY {

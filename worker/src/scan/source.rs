@@ -1,4 +1,4 @@
-//! Which segments are read how.
+//! Decides how each segment is read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use object_store::ObjectStore;
 use super::reads::SegmentReaders;
 use super::small::{Asked, Rows, Segment, SmallSegments};
 
-/// A Parquet source that reads small segments by itself, and leaves the large ones, and all that plans are made with, to DataFusion's.
+/// A Parquet source that reads small segments by itself. It leaves large segments, and everything
+/// that plans are made with, to DataFusion's Parquet source.
 #[derive(Clone)]
 pub struct SegmentSource {
     parquet: Arc<dyn FileSource>,
@@ -34,7 +35,7 @@ pub struct SegmentSource {
 }
 
 impl SegmentSource {
-    /// Of a source that reads with `readers`.
+    /// Builds the source over DataFusion's Parquet source, which reads with `readers`.
     pub fn new(parquet: ParquetSource, readers: Arc<SegmentReaders>) -> Self {
         Self {
             parquet: Arc::new(parquet),
@@ -184,7 +185,7 @@ struct Unopened {
 
 impl MorselPlanner for Unopened {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
-        // A part of a file is none of ours.
+        // A range of a file is left to DataFusion's source.
         let segment = match &self.file.range {
             None => self.small.open(&self.file)?,
             Some(_) => Segment::Large,
@@ -209,7 +210,7 @@ impl MorselPlanner for Unopened {
     }
 }
 
-/// A segment without rows of interest.
+/// Plans nothing, for a segment without rows of interest.
 #[derive(Debug)]
 struct Nothing;
 

@@ -47,7 +47,7 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-/// Rows of the even keys from `first` on.
+/// Builds `count` rows, with every second key from `first` on.
 fn rows(first: i64, count: i64) -> RecordBatch {
     let keys: Vec<i64> = (0..count).map(|row| first + 2 * row).collect();
     let some = |modulus: i64| move |key: &i64| (key % modulus != 0).then_some(*key);
@@ -78,7 +78,7 @@ fn rows(first: i64, count: i64) -> RecordBatch {
     RecordBatch::try_new(schema(), columns).unwrap()
 }
 
-/// As segments are written: the view is text to the file.
+/// Writes a batch to a file, as segments are written: the file stores views as plain text or bytes.
 fn write(
     directory: &Path,
     name: &str,
@@ -113,7 +113,7 @@ fn write(
     })
 }
 
-/// Segments, and what reads them.
+/// Segments, and what is needed to read them.
 struct Fixture {
     schema: SchemaRef,
     files: Vec<PartitionedFile>,
@@ -121,7 +121,7 @@ struct Fixture {
     directory: tempfile::TempDir,
 }
 
-/// A query of the segments.
+/// A query over the segments.
 #[derive(Debug, Clone)]
 struct Query {
     projection: Vec<usize>,
@@ -179,7 +179,7 @@ impl Fixture {
         DataSourceExec::from_data_source(config)
     }
 
-    /// The schema and the rows.
+    /// Runs a plan, and returns its schema and its rows.
     async fn run(&self, plan: Arc<dyn ExecutionPlan>) -> (SchemaRef, String) {
         let schema = plan.schema();
         let batches = collect(plan, Arc::clone(&self.task)).await.unwrap();
@@ -188,8 +188,9 @@ impl Fixture {
         (schema, format!("{} rows\n{shown}", all.num_rows()))
     }
 
-    /// The same rows as DataFusion's own source, the first time and when what there is to know of the files is known, also where the filter
-    /// is decoded into the scan; gives the plan of the second time.
+    /// Checks that the scan returns the same rows as DataFusion's own source. The scan runs twice:
+    /// the second time, the metadata of the files is cached. If the filter can be decoded into the
+    /// scan, that scan is checked, too. Returns the plan of the second run.
     async fn check(&self, query: &Query) -> Arc<dyn ExecutionPlan> {
         let expected = self.run(self.plan(query, false)).await;
         let first = self.run(self.plan(query, true)).await;
@@ -210,7 +211,7 @@ impl Fixture {
     }
 }
 
-/// What the scan below counted.
+/// Returns the sum of a metric over the plan and everything below it.
 fn counted(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let own = plan.metrics().and_then(|metrics| metrics.sum_by_name(name));
     let own = own.map_or(0, |value| value.as_usize());
@@ -235,7 +236,7 @@ fn key_is(key: i64) -> Arc<dyn PhysicalExpr> {
     compared("key", 0, Operator::Eq, ScalarValue::Int64(Some(key)))
 }
 
-/// Two small segments, a large one, and one of several row groups.
+/// Writes two small segments, a large one, and one with several row groups.
 fn of_all_sizes(directory: &Path) -> Vec<PartitionedFile> {
     vec![
         write(directory, "a", &rows(0, 10), 100_000),
@@ -288,7 +289,7 @@ async fn rows_are_those_of_the_parquet_source() {
             }
         }
     }
-    // No column at all, and nested ones alone.
+    // These queries read no column at all, or only a nested one.
     for projection in [vec![], vec![4]] {
         let query = Query {
             projection,
@@ -314,7 +315,8 @@ async fn small_segments_without_a_row_of_interest_are_not_read() {
             filter: Some(key_is(key)),
             late_materialisation,
         };
-        // The first by their bounds, and then by bloom filters.
+        // For the first key, bounds exclude both segments. For each odd key, a bloom filter
+        // excludes the segment that bounds do not exclude.
         for (key, read) in [(-2, 0), (1_000, 1), (4_008, 1), (1_001, 0), (4_009, 0)] {
             let plan = fixture.check(&of(key)).await;
             assert_eq!(counted(&plan, "small_segments"), read, "{key}");
@@ -335,11 +337,12 @@ async fn a_few_tiny_segments_are_read_without_a_look_at_their_statistics() {
         late_materialisation: true,
     };
     let plan = fixture.check(&query).await;
-    // The first two, and the one that has the row.
+    // The scan reads the first two segments, and the one that has the row.
     assert_eq!(counted(&plan, "small_segments"), 3);
 }
 
-/// The whole of it can be pushed into a Parquet scan, and a part of it cannot: an element of a list is no column.
+/// A Parquet scan accepts the whole filter, but cannot apply a part of it: an element of a list is
+/// not a column.
 #[tokio::test]
 async fn no_part_of_a_filter_is_lost() {
     let fixture = Fixture::new(of_all_sizes);
@@ -364,14 +367,14 @@ async fn no_part_of_a_filter_is_lost() {
     }
 }
 
-/// What one conjunct excludes is not asked the next one.
+/// A row that one conjunct excludes is not passed to the next conjunct.
 #[tokio::test]
 async fn conjuncts_are_asked_one_after_another() {
     let fixture = Fixture::new(of_all_sizes);
     let schema = schema();
     let integer = |value| lit(ScalarValue::Int64(Some(value)));
     let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("key", 0));
-    // The key 0 is there.
+    // The key 0 exists.
     let quotient = binary(integer(1_000), Operator::Divide, Arc::clone(&key), &schema).unwrap();
     let divided = binary(quotient, Operator::Gt, integer(10), &schema).unwrap();
     let not_zero = binary(key, Operator::NotEq, integer(0), &schema).unwrap();
@@ -391,7 +394,8 @@ async fn conjuncts_are_asked_one_after_another() {
     fixture.check(&query).await;
 }
 
-/// As tables may have them. Each of them is read in one go, and comes as the Parquet source gives it.
+/// Tests the types that columns of tables may have. Each column is read in one go, and comes as the
+/// Parquet source returns it.
 #[tokio::test]
 async fn all_types_of_columns_are_read() {
     let unit = [
@@ -476,7 +480,8 @@ fn filters_that_change_while_a_query_runs_are_followed() {
 #[tokio::test]
 async fn a_segment_of_other_types_is_left_to_the_parquet_source() {
     let fixture = Fixture::new(|directory| {
-        // Enough rows for bloom filters to be asked: they are of other bytes.
+        // The segments have enough rows for bloom filters to be asked. The bloom filter of the
+        // narrow column is made of other bytes.
         let batch = rows(0, 2_000);
         let narrow: Int32Array = (0..2_000).map(|row| Some(2 * row)).collect();
         let mut columns = batch.columns().to_vec();

@@ -27,9 +27,9 @@ use crate::history::History;
 use crate::storage::{ChecksummedFile, Storage};
 
 const TABLE: TableId = TableId(5);
-/// Which start of the worker it is.
+/// Id of this start of the worker.
 const INSTANCE: &str = "the first start";
-/// How long a test waits for what must come.
+/// Time that a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const CONNECTIONS: ConnectionOptions = ConnectionOptions {
@@ -48,7 +48,7 @@ fn worker() -> Worker {
     worker_with(Execution::default())
 }
 
-/// With one thread for computing, and one place for fragments.
+/// Builds a worker with one thread for computing and one place for fragments.
 fn worker_with(execution: Execution) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
@@ -105,7 +105,8 @@ impl Worker {
         sealed.to_vec()
     }
 
-    /// A ticket with a fragment, and without a snapshot: that it is refused shows when the worker begins to look at it.
+    /// Builds a ticket with a fragment, and without a snapshot. The refusal of the ticket shows
+    /// when the worker begins to look at it.
     fn ticket(&self) -> FragmentTicket {
         let fragment = fragment("UTC");
         FragmentTicket {
@@ -118,7 +119,7 @@ impl Worker {
         }
     }
 
-    /// The same that only names its fragment.
+    /// Builds the same ticket without the fragment itself. The ticket only names the fragment.
     fn ticket_with_handle(&self) -> FragmentTicket {
         FragmentTicket {
             fragment: None,
@@ -159,7 +160,7 @@ impl Worker {
         self.service.control(&body).await
     }
 
-    /// What the worker reports to a gateway that says that these writes have failed.
+    /// Returns the worker's report to a gateway that says that these writes have failed.
     async fn report(&self, aborted: &[WriteId]) -> WorkerReport {
         let question = Report {
             live_tables: vec![TABLE.0],
@@ -175,7 +176,8 @@ impl Worker {
         sealer.open(Purpose::Membership, &answer).unwrap()
     }
 
-    /// The same as soon as it says that it has deleted the rows of exactly these writes.
+    /// Asks for reports until one says that the rows of exactly these writes are deleted. Returns
+    /// that report.
     async fn report_that_has_collected(&self, aborted: &[WriteId]) -> WorkerReport {
         let writes: Vec<u64> = aborted.iter().map(|write| write.0).collect();
         let asking = async {
@@ -190,7 +192,7 @@ impl Worker {
         timeout(PATIENCE, asking).await.unwrap()
     }
 
-    /// Keeps a segment of a table, of a row.
+    /// Adds a segment with one row to a table.
     fn keep(&self, table: TableId, write: WriteId) {
         let storage = &self.context().storage;
         let (segment, file) = storage.create(table, 0, write).unwrap();
@@ -219,7 +221,7 @@ async fn next(
     timeout(PATIENCE, stream.next()).await.unwrap().unwrap()
 }
 
-/// The worker has looked at the ticket, and found no snapshot in it.
+/// Checks that the worker has looked at the ticket, and has found no snapshot in it.
 async fn assert_refused_in_the_end(mut stream: <WorkerService as FlightService>::DoGetStream) {
     loop {
         match next(&mut stream).await {
@@ -297,7 +299,7 @@ async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
     assert_refused_in_the_end(stream).await;
 }
 
-/// The worker asks for the fragment itself, and says no more.
+/// Checks that the worker asks for the fragment, and says nothing else.
 async fn assert_asks(mut stream: <WorkerService as FlightService>::DoGetStream) {
     let message = next(&mut stream).await.unwrap();
     assert_eq!(message.app_metadata, Frame::send_fragment().to_bytes());
@@ -432,7 +434,7 @@ async fn a_worker_deletes_what_a_gateway_says_is_garbage_and_says_so_until_the_g
     worker.keep(TableId(4), kept);
     worker.report_that_has_collected(&[failed]).await;
     assert_eq!(worker.context().storage.totals().rows, 1);
-    // The answer may be lost: it is the same as long as the gateway has not heard of it.
+    // The answer may be lost. So it stays the same as long as the gateway has not heard of it.
     for _ in 0..3 {
         let report = worker.report(&[failed]).await;
         assert_eq!(report.collected_writes, [failed.0]);
@@ -498,6 +500,6 @@ async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
     assert!(!report.adopted);
     assert_eq!(report.incarnations[0].id, 10);
     assert_eq!((report.max_write, report.rows), (5, 1));
-    // That of its own history is.
+    // The worker obeys a catalog of its own history.
     worker.report_that_has_collected(&[WriteId(5)]).await;
 }

@@ -1,4 +1,4 @@
-//! What tells whether the file of a segment is as it was written.
+//! Checksums that tell whether the file of a segment is as it was written.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,26 +6,27 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are hashed at a time: as many as fit into a core's cache.
+/// Number of bytes that are hashed at a time. They fit into a core's cache.
 const STEP_BYTES: usize = 128 << 10;
 
-/// The checksums of a segment's file, taken when it was written. The pages have checksums of their own, in the file's
-/// metadata ([`crate::scan`] compares them when it reads).
+/// The checksums of a segment's file, taken when the file was written. The pages have checksums of
+/// their own, in the file's metadata; [`crate::scan`] compares these when it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checksums {
     /// The BLAKE3 hash of the whole file, in hexadecimal.
     pub blake3: String,
-    /// Bytes of the file's end that hold Parquet's indexes and metadata.
+    /// Size of the end of the file that holds Parquet's indexes and metadata, in bytes.
     pub tail_bytes: u64,
-    /// CRC-32 (as zlib has it) of that end.
+    /// CRC-32 (as in zlib) of that end of the file.
     pub tail_crc32: u32,
 }
 
 impl Checksums {
-    /// Compares the whole file with its hash. `pace` is told of each step's bytes, and may wait. May block.
+    /// Compares the whole file with its hash. `pace` is told the number of bytes of each step, and
+    /// may wait. May block.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Returns the errors of reading the file.
     pub fn are_those_of(&self, path: &Path, mut pace: impl FnMut(usize)) -> io::Result<bool> {
         let mut file = File::open(path)?;
         let mut hasher = blake3::Hasher::new();
@@ -41,23 +42,24 @@ impl Checksums {
         Ok(hasher.finalize().to_hex().as_str() == self.blake3)
     }
 
-    /// Whether `tail` is the file's end, as it was written.
+    /// Returns whether `tail` is the end of the file, as it was written.
     pub fn are_those_of_tail(&self, tail: &[u8]) -> bool {
         tail.len() as u64 == self.tail_bytes && crc32fast::hash(tail) == self.tail_crc32
     }
 }
 
-/// A file that is written from its beginning to its end, and whose checksums are taken on the way.
+/// A file that is written from its beginning to its end. Its checksums are taken while it is
+/// written.
 #[derive(Debug)]
 pub struct ChecksummedFile {
     file: File,
     whole: blake3::Hasher,
-    /// Of what was written since the tail began.
+    /// Length and CRC-32 of what was written since the tail began.
     tail: Option<(u64, crc32fast::Hasher)>,
 }
 
 impl ChecksummedFile {
-    /// A file that is empty.
+    /// Builds the writer of an empty file.
     pub fn new(file: File) -> Self {
         Self {
             file,
@@ -66,12 +68,12 @@ impl ChecksummedFile {
         }
     }
 
-    /// What is written from here on is the tail.
+    /// Begins the tail: whatever is written from here on belongs to it.
     pub fn begin_tail(&mut self) {
         self.tail = Some((0, crc32fast::Hasher::new()));
     }
 
-    /// The checksums of what was written.
+    /// Returns the checksums of what was written.
     pub fn checksums(&self) -> Checksums {
         let (tail_bytes, tail) = self.tail.clone().unwrap_or_default();
         Checksums {

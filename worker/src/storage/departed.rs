@@ -1,4 +1,5 @@
-//! Tables and writes that are gone, so that rows that are still on their way are not added to them.
+//! Remembers dropped tables and aborted writes, so that rows that arrive late are not added to
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,41 +10,45 @@ use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::write::DESCRIPTOR_LIFETIME;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// For how long an aborted write is remembered at least. Rows of it that come later are refused by their descriptor, which
-/// has expired even if the gateway's clock is ahead by its lifetime.
+/// Shortest time for which an aborted write is remembered. Rows that come later are refused because
+/// their descriptor has expired. It has expired even if the gateway's clock is ahead by the
+/// lifetime of a descriptor.
 const REMEMBERED_FOR: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
 
-/// Aborted writes that are remembered at the most: some 100 bytes each.
+/// Maximum number of aborted writes that are remembered. Each takes some 100 bytes.
 const MOST_REMEMBERED: usize = 1 << 20;
 
-/// What was dropped and aborted since the worker started, and what the gateway said of it.
+/// What was dropped and aborted since the worker started, and what the gateway said about it.
 #[derive(Debug, Default)]
 pub(super) struct Departed(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tables that were dropped and that `live_tables` does not tell of yet.
+    /// Dropped tables that are not covered by `live_tables` yet.
     dropped_tables: BTreeSet<TableId>,
-    /// What exists of the tables up to `last_table`.
+    /// The tables that exist, of those up to `last_table`.
     live_tables: BTreeSet<TableId>,
-    /// None before the gateway's first answer. Ids begin with 1.
+    /// The last table that `live_tables` covers; `None` before a gateway has sent its first list.
+    /// Ids begin with 1.
     last_table: Option<TableId>,
     aborted: Aborted,
-    /// Streams of rows that are being kept, by their write.
+    /// Number of streams of rows that are being kept, for each write.
     running: BTreeMap<WriteId, usize>,
 }
 
-/// Aborted writes, in the order in which they were aborted. A write that began long ago has a small number, and may be
-/// aborted last: so the number says nothing about which one to forget.
+/// Aborted writes, in the order in which they were aborted. A write that began long ago has a small
+/// number, and may be aborted last. So the number does not tell which write to forget first.
 #[derive(Debug, Default)]
 struct Aborted {
     known: BTreeSet<WriteId>,
     by_time: VecDeque<(Instant, WriteId)>,
-    /// Every write up to this one counts as aborted: it, or a later one, had to be forgotten too early.
+    /// The highest write that had to be forgotten too early. Every write up to this one counts as
+    /// aborted.
     floor: Option<WriteId>,
 }
 
-/// A stream of rows that is being kept. As long as it lives, an abort of its write is not forgotten.
+/// A stream of rows that is being kept. As long as this value lives, an abort of its write is not
+/// forgotten.
 #[derive(Debug)]
 pub struct RunningWrite {
     write: WriteId,
@@ -67,7 +72,7 @@ impl State {
         self.last_table.is_some_and(|last| table <= last) && !self.live_tables.contains(&table)
     }
 
-    /// Forgets aborted writes that are old, and the oldest if they are too many.
+    /// Forgets aborted writes that are old, and the oldest ones if there are too many.
     fn forget_aborted(&mut self, now: Instant, most: usize) {
         let mut unchecked = self.aborted.by_time.len();
         while let Some((time, write)) = self.aborted.by_time.front().copied() {
@@ -94,7 +99,7 @@ impl Departed {
     /// Begins to keep rows of a write.
     ///
     /// # Errors
-    /// `CANCELLED` if the write was aborted.
+    /// Returns `CANCELLED` if the write was aborted.
     pub(super) fn begin(self: &Arc<Self>, write: WriteId) -> Result<RunningWrite> {
         let mut state = self.0.lock();
         check_write(&state, write)?;
@@ -105,8 +110,10 @@ impl Departed {
         })
     }
 
+    /// Refuses a table that was dropped.
+    ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped.
+    /// Returns `NOT_FOUND` if the table was dropped.
     pub(super) fn check_table(&self, table: TableId) -> Result<()> {
         let state = self.0.lock();
         if state.dropped_tables.contains(&table) || state.tells_of(table) {
@@ -117,8 +124,10 @@ impl Departed {
         Ok(())
     }
 
+    /// Refuses a write that was aborted.
+    ///
     /// # Errors
-    /// `CANCELLED` if the write was aborted.
+    /// Returns `CANCELLED` if the write was aborted.
     pub(super) fn check_write(&self, write: WriteId) -> Result<()> {
         check_write(&self.0.lock(), write)
     }
@@ -210,7 +219,7 @@ mod tests {
         let departed = Arc::new(Departed::default());
         let open = departed.begin(WriteId(3)).unwrap();
         departed.abort_writes_at(&writes(10..25), Instant::now(), 10);
-        // 10 to 14 were forgotten.
+        // The writes 10 to 14 were forgotten.
         for write in [2, 10, 14, 20] {
             assert!(departed.begin(WriteId(write)).is_err(), "{write}");
         }

@@ -12,13 +12,15 @@ use volary_flight_proto::{Error, Result};
 use volary_node::disk::{Disk, SharedDisk};
 use volary_node::{durable, private};
 
-/// The directory of all tables, in the data directory.
+/// Name of the directory of all tables, in the data directory.
 pub(super) const TABLES: &str = "tables";
 
-/// The file that says that a table is dropped. What is left of such a table is deleted when a gateway says so, too.
+/// Name of the file that marks a table as dropped. What is left of a dropped table is deleted when
+/// a gateway says that the table was dropped.
 pub(super) const DROPPED_FILE: &str = "dropped";
 
-/// The directory of a table. Its segments hold it, so that the directory of a dropped table goes with the last of them.
+/// The directory of a table. The table's segments hold a reference to this value. So the directory
+/// of a dropped table is deleted with the last segment.
 #[derive(Debug)]
 pub(super) struct TableDirectory {
     table: TableId,
@@ -54,7 +56,7 @@ impl TableDirectory {
         self.disk.as_ref()
     }
 
-    /// The path of a file of a shard, relative to the data directory.
+    /// Returns the path of a file of a shard, relative to the data directory.
     pub(super) fn relative_path(&self, shard: u32, file: &str) -> String {
         format!("{TABLES}/{}/{shard}/{file}", self.table.0)
     }
@@ -63,7 +65,8 @@ impl TableDirectory {
         self.path.join(shard.to_string())
     }
 
-    /// Creates the directory of a shard, and returns it. It is [made durable](Self::sync_shards) before anything counts on it.
+    /// Creates the directory of a shard, and returns its path. The directory is
+    /// [made durable](Self::sync_shards) before anything relies on it.
     pub(super) fn create_shard(&self, shard: u32) -> Result<PathBuf> {
         let path = self.shard_path(shard);
         for directory in [&self.path, &path] {
@@ -78,8 +81,9 @@ impl TableDirectory {
         Ok(path)
     }
 
-    /// Makes the directories of shards durable, once in the life of the process: that they are there does not say that whoever
-    /// created them, who may have been killed, came to sync their names.
+    /// Makes the directories of shards durable, once in the life of the process. A directory that
+    /// exists may not be durable: the process that created it may have been killed before it synced
+    /// the directory's name.
     pub(super) fn sync_shards(&self, shards: impl Iterator<Item = u32>) -> Result<()> {
         let mut synced = self.synced.lock();
         let new: Vec<_> = shards.filter(|shard| !synced.contains(shard)).collect();
@@ -92,7 +96,8 @@ impl TableDirectory {
         Ok(())
     }
 
-    /// Marks it as garbage, durably. It is deleted when the last one who holds this lets go.
+    /// Marks the directory as garbage, durably. The directory is deleted when nobody holds this
+    /// value any more.
     pub(super) fn mark_dropped(&self) -> Result<()> {
         self.dropped.store(true, Ordering::Release);
         if !self.path.exists() {

@@ -1,11 +1,13 @@
-//! Where rows go that belong to another history of writes than the catalog's.
+//! Directory for rows that belong to another history of writes than the catalog's. The paths are
+//! relative to the data directory:
 //!
 //! ```text
-//! <data directory>/lost/<incarnation>/tables/<table id>/<shard>/manifest.json   names the files beside it
-//!                                                              /<write id>-<uuid>.parquet
+//! lost/<incarnation>/tables/<table id>/<shard>/manifest.json              names the segments
+//! lost/<incarnation>/tables/<table id>/<shard>/<write id>-<uuid>.parquet
 //! ```
 //!
-//! Nothing reads or deletes this directory. Any tool reads the files in it, and an operator removes it.
+//! Nothing reads or deletes this directory. Any tool can read the files in it, and an operator
+//! removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,17 +26,18 @@ pub(super) struct LostDirectory {
 }
 
 impl LostDirectory {
-    /// `data_dir`: the worker's.
+    /// Builds the path of the directory. `data_dir` is the worker's data directory.
     pub(super) fn new(data_dir: &Path, incarnation: u32) -> Self {
         Self {
             path: data_dir.join("lost").join(format!("{incarnation:08x}")),
         }
     }
 
-    /// Gives files of a shard a second name here, durably; the caller removes the first ones.
+    /// Gives files of a shard a second name in this directory, durably. The caller removes the
+    /// first names.
     ///
     /// # Errors
-    /// Those of the file system, with the file.
+    /// Returns the errors of the file system, with the file.
     pub(super) fn take(
         &self,
         from: &TableDirectory,
@@ -60,7 +63,7 @@ impl LostDirectory {
             let name = file.file_name().unwrap_or_default();
             let link = directory.join(name);
             match fs::hard_link(file, &link) {
-                // It was set aside before a crash, or is gone already.
+                // The file was set aside before a crash, or is gone already.
                 Err(source)
                     if matches!(
                         source.kind(),
@@ -71,7 +74,7 @@ impl LostDirectory {
                 })?,
             }
         }
-        // What was set aside before a crash stays named.
+        // Segments that were set aside before a crash stay in the manifest.
         let before = Manifest::read(&directory, table, shard)?;
         let mut entries = before.map(|before| before.segments).unwrap_or_default();
         for segment in segments {

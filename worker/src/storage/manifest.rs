@@ -1,4 +1,4 @@
-//! The file that names the segments of a shard.
+//! The manifest: the file that names the segments of a shard.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,32 @@ use volary_node::durable;
 
 use super::checksums::Checksums;
 
-/// The format of manifests. A worker refuses a newer one. Manifests of format 1 have no checksum, and no checksums of
-/// segments.
+/// The format of manifests. A worker refuses a newer format. Manifests of format 1 have no checksum
+/// of their own, and no checksums of segments.
 const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
 pub(super) const FILE: &str = "manifest.json";
 
-/// The segments of a shard.
+/// The manifest of a shard, with its segments.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
-    /// Says where the file belongs, to people and against a file that was copied to another place.
+    /// The table that the manifest belongs to. The table and the shard tell people where the file
+    /// belongs, and reveal a file that was copied to another place.
     table_id: TableId,
     shard: u32,
-    /// By write.
+    /// The segments, ordered by write.
     pub(super) segments: Vec<Entry>,
 }
 
-/// A segment.
+/// A segment, as the manifest describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Its file, in the directory of the manifest.
+    /// Name of the segment's file, in the directory of the manifest.
     pub(super) file: String,
     pub(super) write_id: WriteId,
     pub(super) rows: u64,
     pub(super) bytes: u64,
-    /// None if a release wrote it that took no checksums.
+    /// Checksums of the file; `None` if the release that wrote it took none.
     #[serde(flatten)]
     pub(super) checksums: Option<Checksums>,
 }
@@ -50,10 +51,11 @@ impl Manifest {
         }
     }
 
-    /// Reads the manifest in a shard's directory; none if there is none.
+    /// Reads the manifest in a shard's directory. Returns `None` if there is no manifest.
     ///
     /// # Errors
-    /// `DATA_LOSS` if it is damaged, `INVALID_ARGUMENT` if its format is newer.
+    /// Returns `DATA_LOSS` if the manifest is damaged, and `INVALID_ARGUMENT` if its format is
+    /// newer.
     pub(super) fn read(directory: &Path, table_id: TableId, shard: u32) -> Result<Option<Self>> {
         let path = path(directory);
         let Some(manifest) = durable::read_json::<Self>(&path, FORMAT)? else {
@@ -90,23 +92,26 @@ impl Manifest {
     /// Replaces the manifest in a shard's directory, durably.
     ///
     /// # Errors
-    /// Those of the file system. The manifest may have been replaced nevertheless: see [`Self::is_on_disk`].
+    /// Returns the errors of the file system. The manifest may have been replaced nevertheless: see
+    /// [`Self::is_on_disk`].
     pub(super) fn write(&self, disk: &dyn Disk, directory: &Path) -> Result<()> {
         durable::replace_file(disk, &path(directory), &durable::to_json(self)?)
     }
 
-    /// Whether the manifest in a shard's directory is this one, so that its files must be kept.
+    /// Returns whether the manifest in a shard's directory is this one. If it is, the files that it
+    /// names must be kept.
     pub(super) fn is_on_disk(&self, directory: &Path) -> bool {
         match (fs::read(path(directory)), durable::to_json(self)) {
             (Ok(found), Ok(ours)) => found == ours,
             (Err(source), _) if source.kind() == std::io::ErrorKind::NotFound => false,
-            // Garbage is better than a manifest that names what is not there.
+            // In doubt, the files are kept. Garbage is better than a manifest that names files that
+            // do not exist.
             _ => true,
         }
     }
 }
 
-/// The manifest in a shard's directory.
+/// Returns the path of the manifest in a shard's directory.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE)
 }

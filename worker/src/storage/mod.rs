@@ -1,18 +1,21 @@
-//! Shards on disk.
+//! Shards on disk. The paths are relative to the data directory:
 //!
 //! ```text
-//! <data directory>/tables/<table id>/<shard>/manifest.json            names the shard's segments; replaced atomically
-//!                                           /<write id>-<uuid>.parquet a segment; never changed
-//!                        /<table id>/dropped                           the table is being deleted
-//!                 /lost/                                               rows that the catalog does not have any more
+//! tables/<table id>/<shard>/manifest.json              names the segments; replaced atomically
+//! tables/<table id>/<shard>/<write id>-<uuid>.parquet  a segment; never changed
+//! tables/<table id>/dropped                            the table is being deleted
+//! lost/                                                rows that the catalog no longer has
 //! ```
 //!
-//! A query reads what the manifests name. A write first makes its files and their directories durable and then the manifests
-//! that name them; a removal first replaces the manifest and then deletes files; a crash in between leaves files that no
-//! manifest names. So does a manifest that is lost, or that an older one has replaced. Which of the two it is, the catalog
-//! tells: it has counted the acknowledged rows of each shard ([`Counted`]). A query of a shard that does not hold exactly
-//! these rows fails, and a file that no manifest names is deleted only where the shard has all of them without it. The file
-//! of a segment that a scan still uses is deleted when the scan ends.
+//! A query reads what the manifests name. A write first makes its files and their directories
+//! durable, and then the manifests that name them. A removal first replaces the manifest and then
+//! deletes files; only if the disk is full, it deletes the files of an aborted write first. A crash
+//! between these steps leaves files that no manifest names. A manifest that was lost, or replaced
+//! by an older one, leaves such files, too. The catalog tells which of the two cases it is, because
+//! it has counted the acknowledged rows of each shard ([`Counted`]). A query of a shard that does
+//! not hold exactly these rows fails. A file that no manifest names is deleted only if the shard
+//! has all of these rows without it. If a scan still uses a segment, the segment's file is deleted
+//! when the scan ends.
 
 mod checksums;
 mod departed;
@@ -53,7 +56,7 @@ use directory::{TABLES, TableDirectory};
 use lost::LostDirectory;
 use table::Table;
 
-/// Shards that a report asks about at the most: the others wait for the next one.
+/// Maximum number of shards that a report asks about. The others wait for the next report.
 const MOST_UNPROVEN: usize = 1000;
 
 /// All shards of this worker. Clones are the same shards.
@@ -62,41 +65,43 @@ pub struct Storage(Arc<Shards>);
 
 #[derive(Debug)]
 struct Shards {
-    /// Absolute.
+    /// The data directory, as an absolute path.
     data_dir: PathBuf,
     disk: SharedDisk,
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     departed: Arc<Departed>,
 }
 
-/// What there is on disk, of all tables.
+/// Totals of what is on disk, over all tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Rows, seen or not.
+    /// Number of rows, whether queries see them or not.
     pub rows: u64,
-    /// Bytes of the segments' files.
+    /// Size of the segments' files, in bytes.
     pub bytes: u64,
-    /// The highest write of which there is a file; none if there is no file.
+    /// The highest write that has a file; `None` if there is no file.
     pub max_write: Option<WriteId>,
 }
 
-/// What became of a gateway's list of garbage.
+/// Result of processing a gateway's list of garbage.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// The aborted writes of the list of which no row is here now.
+    /// The aborted writes of the list that have no rows here now.
     pub writes: Vec<WriteId>,
-    /// Why something could not be deleted; it is tried again with the next list.
+    /// The reason why something could not be deleted. The deletion is tried again with the next
+    /// list.
     pub failure: Option<Error>,
 }
 
 impl Storage {
-    /// Opens the shards of a data directory on this disk. A manifest or a segment that is missing or damaged is logged; the
-    /// queries that need it fail, others do not. May block.
+    /// Opens the shards of a data directory on this disk. A manifest or a segment that is missing
+    /// or damaged is logged. Queries that need it fail, and other queries do not. May block.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a manifest of a newer release, and those of the file system; each names the file.
+    /// Returns `INVALID_ARGUMENT` for a manifest of a newer release, and the errors of the file
+    /// system. Each error names the file.
     pub fn open(data_dir: &Path, disk: SharedDisk) -> Result<Self> {
         let data_dir = data_dir
             .canonicalize()
@@ -113,12 +118,14 @@ impl Storage {
         })))
     }
 
-    /// The segments of a shard whose rows the snapshot sees, by write. A shard that nobody wrote to has none. The shard of a
-    /// reference table is 0. `counted`: what the catalog says of the shard.
+    /// Returns the segments of a shard whose rows the snapshot sees, ordered by write. A shard that
+    /// nobody wrote to has no segments. The shard of a reference table is 0. `counted` is what the
+    /// catalog says about the shard.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped; `DATA_LOSS`, with the file, if one of the segments is missing or damaged, or the
-    /// shard does not hold the rows that were counted.
+    /// Returns `NOT_FOUND` if the table was dropped. Returns `DATA_LOSS`, with the file, if one of
+    /// the segments is missing or damaged, or if the shard does not hold the rows that were
+    /// counted.
     pub fn segments(
         &self,
         table: TableId,
@@ -131,7 +138,7 @@ impl Storage {
         match (known, counted) {
             (Some(known), _) => known.segments(shard, snapshot, counted),
             (None, Some(counted)) if counted.differs(&[]).is_some() => {
-                // It may have been dropped meanwhile.
+                // The table may have been dropped meanwhile.
                 self.0.departed.check_table(table)?;
                 Err(table::other_rows(
                     &format!("shard {shard} of table {table}"),
@@ -145,52 +152,59 @@ impl Storage {
         }
     }
 
-    /// Begins to keep rows of a write: as long as the guard lives, an abort of the write is not forgotten.
+    /// Begins to keep rows of a write. As long as the returned guard lives, an abort of the write
+    /// is not forgotten.
     ///
     /// # Errors
-    /// `CANCELLED` if the write was aborted.
+    /// Returns `CANCELLED` if the write was aborted.
     pub fn begin(&self, write: WriteId) -> Result<RunningWrite> {
         self.0.departed.begin(write)
     }
 
-    /// Creates the file of a new segment. It is deleted again unless the segment is [added](Self::add). May block.
+    /// Creates the file of a new segment. The file is deleted again unless the segment is
+    /// [added](Self::add). May block.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped, and those of the file system.
+    /// Returns `NOT_FOUND` if the table was dropped, and the errors of the file system.
     pub fn create(&self, table: TableId, shard: u32, write: WriteId) -> Result<(NewSegment, File)> {
         let directory = Arc::clone(self.table_to_write(table)?.directory());
         NewSegment::create(directory, shard, write)
     }
 
-    /// Adds segments, whose files are complete and synced, to the shards they were created in: durable when this returns. May
-    /// block.
+    /// Adds segments to the shards that they were created in. Their files must be complete and
+    /// synced. The segments are durable when this function returns. May block.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table was dropped, `CANCELLED` if the write was aborted, and those of the file system. Segments of some of
-    /// the shards may have been added then: aborting the write removes them.
+    /// Returns `NOT_FOUND` if the table was dropped, `CANCELLED` if the write was aborted, and the
+    /// errors of the file system. After an error, the segments of some shards may have been added.
+    /// Aborting the write removes them.
     pub fn add(&self, table: TableId, segments: Vec<Segment>) -> Result<()> {
         self.table_to_write(table)?.add(segments)
     }
 
-    /// Deletes a table's rows, now or when the last scan of them ends, and refuses later ones. May block.
+    /// Deletes a table's rows, now or when the last scan of them ends, and refuses rows that come
+    /// later. May block.
     ///
     /// # Errors
-    /// Those of the file system. The table is gone also then; what is left of its files goes at the next start.
+    /// Returns the errors of the file system. The table is gone even then. What is left of its
+    /// files is deleted after the next start, when a gateway says that the table was dropped.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
         self.0.departed.drop_table(table);
         let removed = self.0.tables.write().remove(&table);
         removed.map_or(Ok(()), |table| table.delete())
     }
 
-    /// Deletes the rows of a failed write, and refuses later ones. May block.
+    /// Deletes the rows of a failed write, and refuses rows that come later. May block.
     ///
     /// # Errors
-    /// Those of the file system: some of the rows are still there.
+    /// Returns the errors of the file system. Some of the rows are then still there.
     pub fn abort_write(&self, write: WriteId) -> Result<()> {
         self.remove_writes(&BTreeSet::from([write]))
     }
 
-    /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes. May block.
+    /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes.
+    /// Also deletes files that no manifest names, if their shard has all counted rows without them.
+    /// May block.
     pub fn collect(&self, question: &Report) -> Collected {
         let live = question.live_tables.iter().copied().map(TableId).collect();
         let last = TableId(question.last_table);
@@ -225,7 +239,7 @@ impl Storage {
         collected
     }
 
-    /// The shards with files that no manifest names, and that may or may not be garbage.
+    /// Returns the shards with files that no manifest names. These files may or may not be garbage.
     pub fn unproven(&self) -> Vec<ShardName> {
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
         let unproven = tables.iter().flat_map(|table| {
@@ -236,11 +250,12 @@ impl Storage {
         unproven.take(MOST_UNPROVEN).collect()
     }
 
-    /// Moves the rows of writes from `from` on to where nobody reads them: their number. `incarnation`: that of the catalog
-    /// which does not have them. May block.
+    /// Moves the rows of the writes from `from` on to a directory that nobody reads, and returns
+    /// the number of rows. `incarnation` is the incarnation of the catalog that does not have these
+    /// rows. May block.
     ///
     /// # Errors
-    /// Those of the file system: some of the rows are still there.
+    /// Returns the errors of the file system. Some of the rows are then still there.
     pub fn set_aside(&self, from: WriteId, incarnation: u32) -> Result<u64> {
         let lost = LostDirectory::new(&self.0.data_dir, incarnation);
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
@@ -267,7 +282,7 @@ impl Storage {
         table.prove(shard, counted)
     }
 
-    /// All segments, by table, shard and write.
+    /// Returns a list of all segments, ordered by table, shard and write.
     pub fn list(&self) -> SegmentList {
         let mut list = SegmentList::default();
         self.for_each(|segment| {
@@ -284,7 +299,7 @@ impl Storage {
         list
     }
 
-    /// How much there is.
+    /// Returns how much is on disk.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         self.for_each(|segment| {
@@ -297,7 +312,7 @@ impl Storage {
         totals
     }
 
-    /// All segments, as of now.
+    /// Returns all segments that exist now.
     pub fn all_segments(&self) -> Vec<Arc<Segment>> {
         let mut all = Vec::new();
         self.for_each(|segment| all.push(Arc::clone(segment)));
@@ -315,7 +330,7 @@ impl Storage {
         if writes.is_empty() {
             return Ok(());
         }
-        // Noted first: what a write that still runs adds is refused from here on.
+        // The abort is noted first. From here on, what a running write adds is refused.
         self.0.departed.abort_writes(writes);
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
         let mut result = Ok(());
@@ -325,9 +340,10 @@ impl Storage {
         result
     }
 
-    /// The table, which need not be known yet: its first rows make it known.
+    /// Returns the table. A table that is not known yet becomes known with its first rows.
     fn table_to_write(&self, id: TableId) -> Result<Arc<Table>> {
-        // Under the lock: a table that is dropped meanwhile is either refused here or removed from the map after this.
+        // The lock is held for this. A table that is dropped meanwhile is either refused here, or
+        // removed from the map after this.
         let mut tables = self.0.tables.write();
         self.0.departed.check_table(id)?;
         let table = tables.entry(id).or_insert_with(|| {

@@ -1,8 +1,8 @@
-//! What a worker finds when it starts.
+//! Reads what a worker finds on disk when it starts.
 //!
-//! Nothing is deleted here but temporary files: a manifest that is missing, damaged or too old makes files look like garbage
-//! that are the only copy of acknowledged rows. What no manifest names is kept as an orphan, until the gateway says what the
-//! shard holds.
+//! Nothing is deleted here but temporary files. If a manifest is missing, damaged or too old, files
+//! that are the only copy of acknowledged rows look like garbage. A file that no manifest names is
+//! kept as an orphan, until the gateway says what the shard holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,7 +23,8 @@ use super::segment::{Segment, write_of};
 use super::shard::{Fault, Orphan, Shard};
 use super::table::Table;
 
-/// What `durable::replace_file` writes a manifest into before it takes its place.
+/// Name of the file that `durable::replace_file` writes first, and that then takes the place of the
+/// manifest.
 const TEMPORARY_FILE: &str = "manifest.tmp";
 
 /// Reads the tables below `root`.
@@ -56,7 +57,8 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
             let damaged = Fault::Damaged(error.message().to_owned());
             (Vec::new(), Some(damaged))
         }
-        // A newer release wrote it, or the disk fails: starting without it would not end well.
+        // Either a newer release wrote the manifest, or the disk fails. The worker must not start
+        // without the manifest.
         Err(error) => return Err(error),
     };
     let named: BTreeSet<OsString> = entries
@@ -92,7 +94,8 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
     })
 }
 
-/// The directories whose name is a number. Others are not ours, and stay.
+/// Returns the numbers of the directories whose name is a number. Other entries are not Volary's,
+/// and stay. `others` are names that are expected, too.
 fn numbered_directories<T: FromStr + ToString + Ord>(
     path: &Path,
     others: &[&str],

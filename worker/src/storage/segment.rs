@@ -14,7 +14,7 @@ use super::checksums::Checksums;
 use super::directory::TableDirectory;
 use super::manifest::Entry;
 
-/// One immutable Parquet file of a shard. The file exists as long as this does.
+/// One immutable Parquet file of a shard. The file exists as long as this value lives.
 #[derive(Debug)]
 pub struct Segment {
     file: SegmentFile,
@@ -22,11 +22,11 @@ pub struct Segment {
     write: WriteId,
     rows: u64,
     bytes: u64,
-    /// None if a release wrote it that took none.
+    /// Checksums of the file; `None` if the release that wrote it took none.
     checksums: Option<Checksums>,
-    /// What is wrong with the file, once it is found out.
+    /// What is wrong with the file, once that is known.
     damage: OnceLock<String>,
-    /// Whether the file was compared with its checksum, or written, since the worker started.
+    /// Whether the file was written, or compared with its checksum, since the worker started.
     is_checked: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ pub struct NewSegment {
     write: WriteId,
 }
 
-/// A file that is deleted when it is dropped, unless a manifest names it.
+/// A file that is deleted when this value is dropped, unless a manifest names the file.
 #[derive(Debug)]
 struct SegmentFile {
     directory: Arc<TableDirectory>,
@@ -74,15 +74,16 @@ impl NewSegment {
         Ok((segment, file))
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
 
-    /// The segment, once its file is complete, with so many rows and these checksums. Makes the file durable. May block.
+    /// Makes a segment of the file, once the file is complete. `rows` and `checksums` describe the
+    /// file. Makes the file durable. May block.
     ///
     /// # Errors
-    /// Those of the file system, with the file.
+    /// Returns the errors of the file system, with the file.
     pub fn complete(self, file: &File, rows: u64, checksums: Checksums) -> Result<Segment> {
         let disk = self.file.directory.disk();
         let synced = disk.sync_file(file, &self.file.path);
@@ -103,12 +104,13 @@ impl NewSegment {
     }
 }
 
-/// What the file of a segment of this write is called.
+/// Returns a name for the file of a segment of this write.
 fn file_name(write: WriteId) -> String {
     format!("{}-{}.parquet", write.0, Uuid::now_v7().simple())
 }
 
-/// The write of a segment's file, by its name; none if it is no segment's.
+/// Returns the write of a segment's file, by the name of the file. Returns `None` if the file is
+/// not a segment's.
 pub(super) fn write_of(file_name: &str) -> Option<WriteId> {
     let (write, id) = file_name.strip_suffix(".parquet")?.split_once('-')?;
     Uuid::try_parse(id).ok()?;
@@ -116,7 +118,7 @@ pub(super) fn write_of(file_name: &str) -> Option<WriteId> {
 }
 
 impl Segment {
-    /// A segment that a manifest names.
+    /// Builds a segment that a manifest names.
     pub(super) fn open(directory: &Arc<TableDirectory>, shard: u32, entry: Entry) -> Self {
         let path = directory.shard_path(shard).join(&entry.file);
         let damage = OnceLock::new();
@@ -151,58 +153,60 @@ impl Segment {
         segment
     }
 
-    /// The table.
+    /// Returns the table of the segment.
     pub fn table(&self) -> TableId {
         self.file.directory.table()
     }
 
-    /// The shard.
+    /// Returns the shard of the segment.
     pub fn shard(&self) -> u32 {
         self.shard
     }
 
-    /// The write that made it.
+    /// Returns the write that made the segment.
     pub fn write(&self) -> WriteId {
         self.write
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The file; absolute.
+    /// Returns the absolute path of the file.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
 
-    /// The file, relative to the data directory.
+    /// Returns the path of the file, relative to the data directory.
     pub fn relative_path(&self) -> String {
         self.file
             .directory
             .relative_path(self.shard, &self.file.name)
     }
 
-    /// The checksums of the file; none if a release wrote it that took none.
+    /// Returns the checksums of the file, or `None` if the release that wrote it took none.
     pub fn checksums(&self) -> Option<&Checksums> {
         self.checksums.as_ref()
     }
 
-    /// What is known to be wrong with the file.
+    /// Returns what is known to be wrong with the file.
     pub fn damage(&self) -> Option<&str> {
         self.damage.get().map(String::as_str)
     }
 
-    /// Compares the file with its checksum, if that was not done since the worker started and the file has at most
-    /// `most_bytes`. May block.
+    /// Compares the file with its checksum, if it has at most `most_bytes` bytes and was not
+    /// compared since the worker started. May block.
     ///
     /// # Errors
-    /// `DATA_LOSS`, with the file, if it has another content than when it was written, or cannot be read.
+    /// Returns `DATA_LOSS`, with the file, if the file is missing, or has another content than when
+    /// it was written. Returns the errors of the file system if the file cannot be read for another
+    /// reason.
     pub fn check_once(&self, most_bytes: u64) -> Result<()> {
         if self.bytes > most_bytes || self.is_checked.load(Ordering::Acquire) {
             return self.check();
@@ -210,10 +214,11 @@ impl Segment {
         self.check_content(|_| ())
     }
 
-    /// Compares the file with its checksum. `pace` is told of each step's bytes, and may wait. May block.
+    /// Compares the file with its checksum. `pace` is told the number of bytes of each step, and
+    /// may wait. May block.
     ///
     /// # Errors
-    /// As [`Self::check_once`].
+    /// Returns the same errors as [`Self::check_once`].
     pub fn check_content(&self, pace: impl FnMut(usize)) -> Result<()> {
         self.check()?;
         let Some(checksums) = &self.checksums else {
@@ -225,12 +230,13 @@ impl Segment {
                 return Ok(());
             }
             Ok(false) => "it does not have its BLAKE3 hash".to_owned(),
-            // Its table was dropped while it was read.
+            // The segment became garbage while it was read, for example because its table was
+            // dropped.
             Err(_) if !self.file.is_named.load(Ordering::Acquire) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 format!("it cannot be opened: {error}")
             }
-            // Too many open files, for example: that says nothing about this one.
+            // Another error, for example too many open files, says nothing about this file.
             Err(error) => {
                 let what = format!("cannot read segment {}", self.relative_path());
                 return Err(Error::io(what, error));
@@ -239,7 +245,8 @@ impl Segment {
         Err(self.note_damage(damage))
     }
 
-    /// Notes that the file is not as it was written, and returns the error that all queries of it get from here on.
+    /// Notes that the file is not as it was written. Returns the error that all queries of it get
+    /// from here on.
     pub fn note_damage(&self, damage: String) -> Error {
         let is_news = self.damage.set(damage).is_ok();
         let error = self.check().err();
@@ -250,10 +257,11 @@ impl Segment {
         error
     }
 
-    /// The file, as the object store of the local file system names it.
+    /// Returns the path of the file in the form that the object store of the local file system
+    /// uses.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the data directory has a name that object stores do not have.
+    /// Returns `INVALID_ARGUMENT` if the data directory has a name that object stores do not allow.
     pub fn object_path(&self) -> Result<object_store::path::Path> {
         object_store::path::Path::from_absolute_path(&self.file.path).map_err(|source| {
             Error::with_source(
@@ -267,8 +275,10 @@ impl Segment {
         })
     }
 
+    /// Refuses a segment with known damage.
+    ///
     /// # Errors
-    /// `DATA_LOSS` if the file is known to be missing or damaged.
+    /// Returns `DATA_LOSS` if the file is known to be missing or damaged.
     pub(super) fn check(&self) -> Result<()> {
         self.damage.get().map_or(Ok(()), |damage| {
             Err(Error::new(
@@ -283,7 +293,7 @@ impl Segment {
         })
     }
 
-    /// As the manifest has it.
+    /// Returns the entry of the segment in a manifest.
     pub(super) fn entry(&self) -> Entry {
         Entry {
             file: self.file.name.clone(),
@@ -294,8 +304,9 @@ impl Segment {
         }
     }
 
-    /// Deletes the file of an aborted write before a manifest without it is there: the room of a full disk may be needed for the
-    /// manifest. No query reads rows of the write, so that a manifest that still names the file does no harm.
+    /// Deletes the file of an aborted write before a manifest without it is there. On a full disk,
+    /// the manifest may need the space. No query reads rows of the write. So a manifest that still
+    /// names the file does no harm.
     pub(super) fn delete_early(&self) {
         self.mark_garbage();
         if let Err(error) = self.file.remove() {
@@ -303,12 +314,12 @@ impl Segment {
         }
     }
 
-    /// Keeps the file: a manifest names it.
+    /// Keeps the file, because a manifest names it.
     pub(super) fn mark_named(&self) {
         self.file.is_named.store(true, Ordering::Release);
     }
 
-    /// Lets the file be deleted when nobody uses it any more: no manifest names it.
+    /// Lets the file be deleted when nobody uses it any more, because no manifest names it.
     pub(super) fn mark_garbage(&self) {
         self.file.is_named.store(false, Ordering::Release);
     }

@@ -10,29 +10,29 @@ use volary_flight_proto::tally::Tally;
 
 use super::segment::Segment;
 
-/// Segments by write.
+/// Segments, ordered by write.
 pub(super) type Segments = Vec<Arc<Segment>>;
 
 /// What the worker has of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// What the manifest names.
+    /// The segments that the manifest names.
     pub(super) segments: Segments,
-    /// Files of segments that no manifest names. They were found when the worker started: what a crash left, or what a
-    /// manifest named that is lost.
+    /// Files of segments that no manifest names. They were found when the worker started. Either a
+    /// crash left them, or they were named by a manifest that is lost.
     pub(super) orphans: Vec<Orphan>,
-    /// Why nothing of the shard can be used.
+    /// The reason why nothing of the shard can be used; `None` if there is no such reason.
     pub(super) fault: Option<Fault>,
 }
 
-/// Why nothing of a shard can be used.
+/// The reason why nothing of a shard can be used.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
-    /// The manifest cannot be read: the error's text.
+    /// The manifest cannot be read. The text is that of the error.
     Damaged(String),
-    /// There are files of segments and no manifest.
+    /// There are files of segments, but no manifest.
     NoManifest,
-    /// What is here was found to be other rows than those that the catalog has counted.
+    /// The rows here are not those that the catalog has counted. The text is that of the error.
     OtherRows(String),
 }
 
@@ -46,14 +46,15 @@ pub(super) struct Orphan {
 /// The committed rows of a shard, as the catalog has counted them.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted<'a> {
-    /// What it has counted.
+    /// The number or the tally of the rows.
     pub expected: Expected,
-    /// Of these writes.
+    /// The writes whose rows were counted.
     pub by: &'a Snapshot,
 }
 
 impl Counted<'_> {
-    /// The rows among these segments that the catalog counts, if they are not those that it has counted.
+    /// Compares the segments with the rows that the catalog has counted. If they differ, returns
+    /// how many rows the segments have of the counted writes.
     pub(super) fn differs(&self, segments: &[Arc<Segment>]) -> Option<u64> {
         let seen = segments
             .iter()

@@ -17,16 +17,17 @@ use super::manifest::{self, Manifest};
 use super::segment::Segment;
 use super::shard::{Counted, Fault, Orphan, Segments, Shard};
 
-/// Manifests that are replaced at the same time: each waits for the disk, which makes several durable at once.
+/// Number of manifests that are replaced at the same time. Each replacement waits for the disk, and
+/// the disk makes several durable at once.
 const MANIFESTS_AT_ONCE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Table {
     directory: Arc<TableDirectory>,
     departed: Arc<Departed>,
-    /// Held by who replaces manifests.
+    /// Lock that is held while manifests are replaced.
     writer: Mutex<()>,
-    /// Held for moments only.
+    /// The shards. Their lock is held for moments only.
     shards: RwLock<BTreeMap<u32, Shard>>,
 }
 
@@ -78,7 +79,7 @@ impl Table {
         match seen {
             Ok(segments) => Ok(segments),
             Err((counted, rows)) => {
-                // It may have been dropped meanwhile.
+                // The table may have been dropped meanwhile.
                 self.departed.check_table(self.directory.table())?;
                 Err(self.note_other_rows(shard, counted, rows))
             }
@@ -91,7 +92,7 @@ impl Table {
         }
     }
 
-    /// The highest write of which there is a file.
+    /// Returns the highest write that has a file.
     pub(super) fn max_write(&self) -> Option<WriteId> {
         let shards = self.shards.read();
         let writes = shards.values().flat_map(|shard| {
@@ -101,7 +102,7 @@ impl Table {
         writes.max()
     }
 
-    /// Shards with files that may be garbage.
+    /// Returns the shards with files that may be garbage.
     pub(super) fn unproven(&self) -> Vec<u32> {
         let shards = self.shards.read();
         let unproven = shards.iter().filter(|(_, shard)| !shard.orphans.is_empty());
@@ -128,7 +129,7 @@ impl Table {
                     self.refuse_fault(shard, known)?;
                     new.extend(known.segments.iter().cloned());
                 }
-                // Stable: the segments of a write keep their order.
+                // The sort is stable: the segments of a write keep their order.
                 new.sort_by_key(|segment| segment.write());
                 Ok((shard, new))
             };
@@ -158,7 +159,8 @@ impl Table {
         let deleted = self.delete_orphans(&orphans);
         let replace = |(shard, segments): &(u32, Segments)| self.replace(*shard, segments);
         let replaced = match for_each_at_once(&changes, replace) {
-            // A full disk has no room for the manifests that give room back.
+            // A full disk has no room for the manifests that would free space. So the files are
+            // deleted first.
             Err(error) if error.code() == ErrorCode::ResourceExhausted => {
                 removed.iter().for_each(|segment| segment.delete_early());
                 for_each_at_once(&changes, replace)
@@ -168,8 +170,9 @@ impl Table {
         deleted.and(replaced)
     }
 
-    /// Compares a shard with what the catalog has counted. If they are equal, files that no manifest names, of writes that
-    /// were counted or would have been, are garbage, and are deleted.
+    /// Compares a shard with what the catalog has counted. If they are equal, the files that no
+    /// manifest names are garbage, and are deleted. This holds only for files of writes that the
+    /// catalog has counted, or would have counted.
     pub(super) fn prove(&self, shard: u32, counted: Counted<'_>) -> Result<()> {
         let _writer = self.writer.lock();
         let (differs, garbage) = {
@@ -197,13 +200,15 @@ impl Table {
         if garbage.is_empty() {
             return Ok(());
         }
-        // The manifest may have been replaced just before a crash: an older one must not come back when the files are gone.
+        // The manifest may have been replaced just before a crash. An older manifest must not come
+        // back when the files are gone.
         let path = self.directory.shard_path(shard);
         durable::sync_directory(self.directory.disk(), &path)?;
         self.delete_orphans(&garbage)
     }
 
-    /// Moves the rows of writes from `from` on to a directory where nobody reads them: their number.
+    /// Moves the rows of the writes from `from` on to a directory that nobody reads, and returns
+    /// the number of rows.
     pub(super) fn set_aside(&self, from: WriteId, lost: &LostDirectory) -> Result<u64> {
         let _writer = self.writer.lock();
         let mut found = Vec::new();
@@ -235,14 +240,15 @@ impl Table {
         Ok(rows)
     }
 
-    /// Deletes all, now or when the last scan of it ends.
+    /// Deletes all rows, now or when the last scan of them ends.
     pub(super) fn delete(&self) -> Result<()> {
         let _writer = self.writer.lock();
         let marked = self.directory.mark_dropped();
         let shards = std::mem::take(&mut *self.shards.write());
         let mut result = marked;
         for shard in shards.keys() {
-            // Also where the mark could not be made, because the disk is full for example.
+            // The manifests are deleted even if the mark could not be made, for example because the
+            // disk is full.
             let path = manifest::path(&self.directory.shard_path(*shard));
             result = result.and(durable::remove_file(self.directory.disk(), &path));
         }
@@ -252,7 +258,7 @@ impl Table {
         result
     }
 
-    /// Deletes files of which no row was acknowledged.
+    /// Deletes files that have no acknowledged rows.
     fn delete_orphans(&self, orphans: &[Orphan]) -> Result<()> {
         let mut result = Ok(());
         for Orphan { path, .. } in orphans {
@@ -285,7 +291,7 @@ impl Table {
         )
     }
 
-    /// The shard holds the rows that were counted, by now.
+    /// Notes that the shard now holds the rows that were counted.
     fn note_right_rows(&self, shard: u32) {
         if let Some(known) = self.shards.write().get_mut(&shard)
             && matches!(known.fault, Some(Fault::OtherRows(_)))
@@ -294,7 +300,8 @@ impl Table {
         }
     }
 
-    /// Refuses rows that are written to the shard from now on: they could be lost with it.
+    /// Notes that the shard does not hold the rows that were counted, and returns the error. From
+    /// now on, rows that are written to the shard are refused: they could be lost with it.
     fn note_other_rows(&self, shard: u32, counted: Counted<'_>, rows: u64) -> Error {
         let path = self.directory.shard_path(shard);
         let file = self.directory.relative_path(shard, manifest::FILE);
@@ -314,14 +321,15 @@ impl Table {
         error
     }
 
-    /// Makes these the segments of a shard, on disk and then here.
+    /// Replaces the segments of a shard, first on disk and then in memory.
     fn replace(&self, shard: u32, segments: &[Arc<Segment>]) -> Result<()> {
         let id = self.directory.table();
         let at = |error: Error| error.at(format!("shard {shard} of table {id}"));
         let directory = self.directory.shard_path(shard);
         let entries = segments.iter().map(|segment| segment.entry()).collect();
         let manifest = Manifest::new(id, shard, entries);
-        // The files' names first: a manifest that survives a crash must not name what does not.
+        // The names of the files are synced first. A manifest that survives a crash must not name a
+        // file that does not survive it.
         let disk = self.directory.disk();
         let written = durable::sync_directory(disk, &directory)
             .and_then(|()| manifest.write(disk, &directory));
@@ -333,7 +341,7 @@ impl Table {
         written.map_err(at)
     }
 
-    /// The manifest names these, for sure: others are garbage.
+    /// Takes over these segments, which the manifest certainly names. Other segments are garbage.
     fn settle(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let replaced = {
@@ -349,8 +357,10 @@ impl Table {
         }
     }
 
-    /// The manifest names these now, but a crash may bring the old one back: what either names is kept. So a write of which rows
-    /// were added is found when it is aborted, and one of which rows were removed is not forgotten before they are gone for good.
+    /// Keeps these segments and the former ones. The manifest on disk names these segments, but a
+    /// crash may bring the old manifest back. So what either of them names is kept. A write whose
+    /// rows were added is then found when it is aborted. A write whose rows were removed is not
+    /// forgotten before they are gone for good.
     fn keep_both(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let mut shards = self.shards.write();
@@ -364,7 +374,7 @@ impl Table {
     }
 }
 
-/// The error for a shard that holds other rows than the catalog has counted.
+/// Returns the error for a shard that holds other rows than the catalog has counted.
 pub(super) fn other_rows(
     what: &str,
     manifest: &str,
@@ -389,7 +399,8 @@ pub(super) fn other_rows(
     )
 }
 
-/// Does something that waits for the disk with all items, a few at a time, and returns the first error.
+/// Does something that waits for the disk with all items, a few at a time, and returns the first
+/// error.
 fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let in_turn = &|items: &[T]| {
         let mut result = Ok(());
@@ -410,7 +421,7 @@ fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync
                 .spawn_scoped(scope, move || in_turn(chunk));
             match thread {
                 Ok(thread) => threads.push(thread),
-                // The system gives no more threads: then this one does it.
+                // The system gives no more threads. So this thread does the work.
                 Err(_) => result = result.and(in_turn(chunk)),
             }
         }

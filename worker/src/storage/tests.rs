@@ -23,7 +23,7 @@ fn reopen(dir: &TempDir) -> Result<Storage> {
     Storage::open(dir.path(), Arc::new(LocalDisk))
 }
 
-/// A segment of some bytes: storage does not look into files.
+/// Creates a segment of a few bytes. Storage does not look into files.
 fn segment(storage: &Storage, table: TableId, shard: u32, write: u64) -> Segment {
     segment_of(storage, table, shard, write, b"rows")
 }
@@ -106,7 +106,7 @@ fn a_segment_that_is_not_added_leaves_no_file() {
     assert_eq!(files(&dir), 0);
 }
 
-/// What a gateway says of a shard whose committed rows are those of these writes.
+/// Builds what a gateway says of a shard whose committed rows are those of these writes.
 fn question(shard: u32, writes: &[u64]) -> Report {
     let writes = writes.iter().map(|write| (WriteId(*write), 2));
     let tally: Tally = writes.collect();
@@ -140,7 +140,7 @@ fn what_a_crash_leaves_is_deleted_when_the_gateway_says_that_nothing_is_missing(
     add(&storage, SHARD, 1);
     // The process is killed before the manifest names the segment.
     std::mem::forget(segment(&storage, TABLE, SHARD, 2));
-    // And before the first manifest of another shard is written.
+    // It is also killed before the first manifest of another shard is written.
     std::mem::forget(segment(&storage, TABLE, SHARD + 1, 2));
     fs::write(shard_dir(&dir).join("manifest.tmp"), "{").unwrap();
     assert_eq!(files(&dir), 4);
@@ -151,7 +151,7 @@ fn what_a_crash_leaves_is_deleted_when_the_gateway_says_that_nothing_is_missing(
     let unproven: Vec<_> = storage.unproven().iter().map(|name| name.shard).collect();
     assert_eq!(unproven, [SHARD, SHARD + 1]);
     assert_eq!(storage.totals().max_write, Some(WriteId(2)));
-    // Whether the other shard had rows is not known yet.
+    // It is not known yet whether the other shard had rows.
     let early = segment(&storage, TABLE, SHARD + 1, 3);
     let refused = storage.add(TABLE, vec![early]).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Unavailable, "{refused}");
@@ -208,7 +208,7 @@ fn an_older_manifest_is_found_out_and_the_files_that_it_does_not_name_are_kept()
     assert!(error.message().contains("is not the newest one"), "{error}");
     storage.collect(&question(SHARD, &[1, 2]));
     assert_eq!(files(&dir), 3);
-    // A query of an older snapshot is told what is missing now, too.
+    // A query of an older snapshot is also told what is missing now.
     let before = snapshot(1, &[]);
     let error = storage
         .segments(TABLE, SHARD, &before, Some(counted(&[1, 2], &now)))
@@ -270,12 +270,12 @@ fn the_rows_of_an_aborted_write_are_deleted_from_a_full_disk() {
     for write in [1, 2] {
         add(&storage, SHARD, write);
     }
-    // The rows of the aborted write do not take as much as the manifest needs.
+    // The rows of the aborted write take less space than the manifest needs.
     let bytes: u64 = fs::read(manifest::path(&shard_dir(&dir))).unwrap().len() as u64;
     disk.set_room(Some(bytes / 2));
     let full = storage.abort_write(WriteId(2)).unwrap_err();
     assert_eq!(full.code(), ErrorCode::ResourceExhausted, "{full}");
-    // Their file is gone all the same.
+    // The file of these rows is gone all the same.
     assert_eq!(files(&dir), 2);
     disk.set_room(Some(bytes));
     let collected = storage.collect(&Report {
@@ -309,7 +309,7 @@ fn after_a_power_loss_every_write_is_there_that_was_durable_whichever_sync_fails
             {
                 durable.push(write);
             } else {
-                // As the gateway does.
+                // The gateway does the same.
                 storage.abort_write(WriteId(write)).unwrap();
             }
         }
@@ -341,7 +341,8 @@ fn an_aborted_write_is_gone_for_good() {
     assert_eq!(seen(&storage, &snapshot(9, &[])), [1]);
 }
 
-/// Makes replacing the shard's manifest fail, as if it had got only so far that `manifest` is there, and not for sure.
+/// Makes the replacement of the shard's manifest fail. It fails at a point where `manifest` is
+/// there, but may not be durable.
 fn interrupted<T>(dir: &TempDir, manifest: &Manifest, replacing: impl FnOnce() -> T) -> T {
     manifest.write(&LocalDisk, &shard_dir(dir)).unwrap();
     let obstacle = shard_dir(dir).join("manifest.tmp");
@@ -383,7 +384,7 @@ fn an_aborted_write_that_a_crash_may_bring_back_is_not_forgotten() {
     };
     let collected = interrupted(&dir, &manifest, || storage.collect(&question));
     assert!(collected.failure.is_some() && collected.writes.is_empty());
-    // The crash that did not come would have left this.
+    // A crash at this point would have left this manifest.
     fs::write(manifest::path(&shard_dir(&dir)), with_both).unwrap();
     let collected = storage.collect(&question);
     assert_eq!(collected.writes, [WriteId(2)]);

@@ -1,9 +1,10 @@
-//! Sorting rows that fit into memory: each shard by itself, and every row is copied once.
+//! Sorts rows that fit into memory. Each shard is sorted by itself, and every row is copied once.
 //!
-//! DataFusion's sort knows neither that the shards are apart nor that rows often arrive in order: it sorts every batch, copies it,
-//! and merges the copies with comparisons of all rows. It also spills early: for each column of strings it counts the whole message
-//! that the strings came in. Here a row is a position until it is written, and sorting positions is quick where runs of them are
-//! in order already.
+//! DataFusion's sort does not know that the shards are separate, or that rows often arrive in
+//! order. It sorts every batch, copies it, and merges the copies with comparisons of all rows. It
+//! also spills early, because for each column of strings it counts the whole message that the
+//! strings came in. Here, a row is a position until it is written. Sorting positions is quick where
+//! runs of them are in order already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,41 +21,45 @@ use volary_flight_proto::Result;
 
 use super::layout::{Layout, ORDER, REFERENCE_SHARD};
 
-/// Rows that are copied together: few enough that a file ends near the size that it shall have.
+/// Number of rows that are copied together. They are few enough that a file ends near the size that
+/// it should have.
 const COPIED_ROWS: usize = 8 * 1024;
-/// The part of all memory above which DataFusion's sort takes over, which spills: it needs the rest to begin with.
+/// Divisor of all memory. If the buffer needs more than the quotient, DataFusion's sort takes over,
+/// which spills. That sort needs the rest of the memory to begin with.
 const MEMORY_SHARE: usize = 2;
-/// What a row's position takes, and its place in a sort with the half of it that merging needs.
+/// Memory that sorting needs for each row, in bytes: its position, its place, and half a place for
+/// merging.
 const POSITION_BYTES: usize = size_of::<Position>() + size_of::<Place>() / 2 * 3;
 
-/// The batch of a row, and the row in it.
+/// The position of a row: the number of its batch, and the row in the batch.
 type Position = (u32, u32);
 
-/// A row's position and the beginning of its key, which decides most comparisons without a look at the key.
+/// The beginning of a row's key, and the row's position. The beginning decides most comparisons
+/// without a look at the key.
 type Place = (u128, Position);
 
-/// Rows that wait in memory until all have arrived.
+/// Rows that wait in memory until all rows have arrived.
 #[derive(Debug)]
 pub(super) struct Buffer {
     layout: Arc<Layout>,
     converter: RowConverter,
     arrived: Arrived,
     limit_bytes: usize,
-    /// By shard, in the order of their arrival.
+    /// The positions of the rows of each shard, in the order of their arrival.
     positions: BTreeMap<u32, Vec<Position>>,
 }
 
-/// The rows themselves, and the memory that they take.
+/// The rows that have arrived, and the memory that they take.
 #[derive(Debug)]
 struct Arrived {
     batches: Vec<RecordBatch>,
-    /// The sort keys of each batch's rows as bytes that compare as the rows do.
+    /// The sort keys of each batch's rows, as bytes that compare as the rows do.
     keys: Vec<Rows>,
     reservation: MemoryReservation,
 }
 
 impl Buffer {
-    /// None if the sort key has a type that does not become bytes.
+    /// Creates an empty buffer. Returns `None` if the sort key has a type that cannot become bytes.
     pub(super) fn new(layout: &Arc<Layout>, runtime_env: &RuntimeEnv) -> Result<Option<Self>> {
         let schema = layout.schema();
         let fields: Vec<_> = layout
@@ -75,7 +80,7 @@ impl Buffer {
         let arrived = Arrived {
             batches: Vec::new(),
             keys: Vec::new(),
-            // It gives way like what spills: the sort that takes over does.
+            // The buffer counts as something that spills, because the sort that takes over does.
             reservation: MemoryConsumer::new("rows of a write")
                 .with_can_spill(true)
                 .register(pool),
@@ -89,7 +94,7 @@ impl Buffer {
         }))
     }
 
-    /// Takes checked rows, unless there is no memory for them: false.
+    /// Takes checked rows. Returns false, and takes none, if there is no memory for them.
     pub(super) fn push(&mut self, batch: &RecordBatch) -> Result<bool> {
         let key_columns: Vec<_> = self
             .layout
@@ -111,7 +116,7 @@ impl Buffer {
         {
             return Ok(false);
         }
-        // A message is never so small that there could be 2³² of them in memory.
+        // A message is never so small that 2³² of them could be in memory.
         let position = u32::try_from(arrived.batches.len()).unwrap_or(u32::MAX);
         match self.layout.shard_column() {
             Some(column) => {
@@ -132,16 +137,18 @@ impl Buffer {
         Ok(true)
     }
 
-    /// What was taken, for another sort. The memory is not reserved any more: who takes the batches does that.
+    /// Returns the batches that were taken, for another sort. Their memory is not reserved any
+    /// more: whoever takes the batches must reserve it.
     pub(super) fn into_batches(self) -> Vec<RecordBatch> {
         self.arrived.batches
     }
 
-    /// The rows in so many parts of about equal size that are written at the same time; a shard is in one of them.
+    /// Divides the rows into at most `count` parts of about equal size, which are written at the
+    /// same time. Each shard is in one of them.
     pub(super) fn into_parts(mut self, count: usize) -> Result<Vec<Part>> {
         let columns: Vec<usize> = (0..self.layout.schema().fields().len()).collect();
         for batch in &mut self.arrived.batches {
-            // The shard's column is not written.
+            // The shard column is not written.
             *batch = batch.project(&columns).map_err(DataFusionError::from)?;
         }
         let arrived = Arc::new(self.arrived);
@@ -172,7 +179,8 @@ impl Arrived {
     fn sorted(&self, positions: Vec<Position>) -> Vec<Position> {
         let place = |position| (beginning(self.key(position).as_ref()), position);
         let mut places: Vec<Place> = positions.into_iter().map(place).collect();
-        // A stable sort: it finds runs that are in order, of which there are few where rows arrive in order.
+        // A stable sort finds runs that are in order already. If rows arrive in order, there are
+        // few runs.
         places.sort_by(|(left_key, left), (right_key, right)| {
             let keys = left_key.cmp(right_key);
             keys.then_with(|| self.key(*left).cmp(&self.key(*right)))
@@ -185,7 +193,7 @@ impl Arrived {
     }
 }
 
-/// The first bytes of a key as a number that compares as they do.
+/// Returns the first bytes of a key as a number. Such numbers compare as the bytes do.
 fn beginning(key: &[u8]) -> u128 {
     let mut bytes = [0; size_of::<u128>()];
     let length = key.len().min(bytes.len());
@@ -197,16 +205,17 @@ fn beginning(key: &[u8]) -> u128 {
 #[derive(Debug)]
 pub(super) struct Part {
     arrived: Arc<Arrived>,
-    /// The last one is written first.
+    /// The shards with the positions of their rows. The last shard is written first.
     shards: Vec<(u32, Vec<Position>)>,
     rows: usize,
-    /// Where the rows of the current shard begin that are still to be written.
+    /// Index of the next row of the current shard that is to be written.
     next: usize,
     current: Option<(u32, Vec<Position>)>,
 }
 
 impl Part {
-    /// The next rows and their shard: shards ascend, and a shard's rows are sorted. Sorts a shard when its first rows are asked for.
+    /// Returns the next rows and their shard. Shards come in ascending order, and the rows of a
+    /// shard are sorted. A shard is sorted when its first rows are asked for.
     pub(super) fn next_rows(&mut self) -> Result<Option<(u32, RecordBatch)>> {
         if self.current.is_none() {
             let Some((shard, mut positions)) = self.shards.pop() else {

@@ -1,4 +1,4 @@
-//! What the columns of a write hold: the catalog's statistics grow by it.
+//! Collects statistics of the columns of a write. They are added to the catalog's statistics.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use datafusion::logical_expr::Accumulator;
 use volary_flight_proto::write::ColumnWritten;
 use volary_flight_proto::{Result, ipc};
 
-/// Bounds that are longer are not kept: they are of little use and every plan would carry them.
+/// Length above which a text bound is not kept, in bytes. Longer bounds are of little use, and
+/// every plan would carry them.
 const MAX_BOUND_BYTES: usize = 64;
 
-/// NULLs and bounds of a table's columns. Bounds are those of SQL's MIN and MAX, in which NaN is the largest number; Parquet's
-/// own leave NaN out, and cut long strings.
+/// Number of NULLs and bounds of a table's columns. The bounds are those of SQL's MIN and MAX,
+/// where NaN is the largest number. Parquet's own bounds leave NaN out, and cut long strings.
 #[derive(Debug)]
 pub(super) struct Columns {
     schema: SchemaRef,
@@ -47,7 +48,7 @@ impl Columns {
         })
     }
 
-    /// Takes rows in; columns beyond the table's are not looked at.
+    /// Adds rows. Columns beyond those of the table are ignored.
     pub(super) fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
             column.nulls += array.logical_null_count() as u64;
@@ -59,7 +60,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Adds what other rows of the same table hold.
+    /// Adds the statistics of other rows of the same table.
     pub(super) fn merge(&mut self, other: Self) -> Result<()> {
         for (column, other) in self.columns.iter_mut().zip(other.columns) {
             column.nulls += other.nulls;
@@ -73,7 +74,7 @@ impl Columns {
         Ok(())
     }
 
-    /// In the table's order.
+    /// Returns the statistics, in the order of the table's columns.
     pub(super) fn finish(self) -> Result<Vec<ColumnWritten>> {
         let fields = self.schema.fields().iter();
         let columns = self.columns.into_iter().zip(fields).map(|(column, field)| {

@@ -1,7 +1,8 @@
-//! The Parquet files that segments are.
+//! The format of the Parquet files of segments.
 //!
-//! Any tool reads them. What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
-//! `ARROW:schema` entry, except for views, which are a layout in memory and which older readers do not know.
+//! Any Parquet tool can read these files. What Arrow knows beyond Parquet's types (seconds,
+//! durations, dictionaries) is in the usual `ARROW:schema` entry. Views are not recorded there:
+//! they are only a layout in memory, and older readers do not know them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +24,14 @@ use super::layout::{Layout, ORDER};
 use crate::config;
 use crate::storage::ChecksummedFile;
 
-/// Keys that a bloom filter says are there and are not.
+/// Share of absent keys that a bloom filter wrongly reports as present.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
-/// Above this a column goes on without a dictionary. Parquet's usual 1 MiB is for larger row groups: in these, it holds
-/// dictionaries of almost as many values as there are rows, which cost much time and no less space.
+/// Size of a dictionary above which a column continues without one, in bytes. Parquet's usual 1 MiB
+/// is for larger row groups. In the row groups of segments, it allows dictionaries with almost as
+/// many values as there are rows. These take much time and save no space.
 const MAX_DICTIONARY_BYTES: usize = 128 << 10;
-/// As Parquet's specification wants it: readers parse it to know whose statistics they may trust.
+/// Name of the writer, in the form that Parquet's specification asks for. Readers parse it to know
+/// whose statistics they may trust.
 const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 
 /// How the segments of a table are written.
@@ -36,13 +39,15 @@ const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 pub(super) struct Format {
     schema: SchemaRef,
     options: ArrowWriterOptions,
-    /// Bytes above which a shard goes on in another file.
+    /// Size above which a shard continues in another file, in bytes.
     pub(super) segment_bytes: usize,
 }
 
 impl Format {
+    /// Builds the format for the segments of a table.
+    ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a compression or a column type that Parquet does not have.
+    /// Returns `INVALID_ARGUMENT` for a compression or a column type that Parquet does not have.
     pub(super) fn new(layout: &Layout, config: &config::Storage) -> Result<Self> {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)
@@ -68,7 +73,8 @@ impl Format {
             .set_sorting_columns(Some(sorting))
             .set_key_value_metadata(Some(vec![arrow_schema]));
         let path_of = |column: usize| ColumnPath::new(vec![schema.field(column).name().clone()]);
-        // Bounds leave NaN out, and to a query it is the largest value (apache/datafusion#15812).
+        // Parquet's bounds leave NaN out, but for a query NaN is the largest value
+        // (apache/datafusion#15812).
         for (column, field) in schema.fields().iter().enumerate() {
             if field.data_type().is_floating() {
                 properties = properties
@@ -84,7 +90,8 @@ impl Format {
         }
         if let Some(key) = layout.shard_key() {
             let path = path_of(key);
-            // Sized for a row group of different keys, and folded to what it needs when the row group is complete.
+            // The filter has room for a row group of distinct keys. When the row group is complete,
+            // the filter is folded to the size that it needs.
             let keys = u64::try_from(config.row_group_rows).unwrap_or(u64::MAX);
             properties = properties
                 .set_column_bloom_filter_fpp(path.clone(), BLOOM_FALSE_POSITIVES)
@@ -99,7 +106,8 @@ impl Format {
         })
     }
 
-    /// A writer of the table's columns, which keeps pages in `pages` until a row group is complete.
+    /// Creates a writer of the table's columns. It keeps pages in `pages` until a row group is
+    /// complete.
     pub(super) fn writer(
         &self,
         file: ChecksummedFile,
@@ -110,17 +118,18 @@ impl Format {
     }
 }
 
-/// What went wrong with a segment's file.
+/// Returns the error for a segment whose file cannot be written.
 pub(super) fn failed(path: &Path, error: ParquetError) -> Error {
     Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 
-/// Whether values are kept as Parquet's integers, whose differences are small when they are sorted.
+/// Returns whether values are stored as Parquet's integers. The differences of such values are
+/// small when they are sorted.
 fn is_integral(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
 }
 
-/// Parquet numbers the leaves of nested columns, too.
+/// Returns the sort key in Parquet's form. Parquet also numbers the leaves of nested columns.
 fn sorting_columns(layout: &Layout) -> Result<Vec<SortingColumn>, ParquetError> {
     let parquet = ArrowSchemaConverter::new().convert(layout.schema())?;
     let leaf_of = |root: &usize| {

@@ -1,4 +1,4 @@
-//! What the rows of a write look like.
+//! Describes the rows of a write, and checks them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use volary_flight_proto::{Error, Result, ipc};
 
 /// The shard of a reference table.
 pub(super) const REFERENCE_SHARD: u32 = 0;
-/// How segments are ordered: as `ORDER BY key` orders by default, so that a scan in this order need not sort.
+/// The order of rows in segments. `ORDER BY key` has the same order by default, so that a scan in
+/// this order need not sort.
 pub(super) const ORDER: SortOptions = SortOptions {
     descending: false,
     nulls_first: false,
@@ -22,7 +23,7 @@ pub(super) const ORDER: SortOptions = SortOptions {
 pub(super) struct Layout {
     table: TableId,
     schema: SchemaRef,
-    /// The table's schema and, unless it is a reference table, the shard column.
+    /// The table's columns, followed by the shard column unless the table is a reference table.
     input: SchemaRef,
     is_sharded: bool,
     shard_key: Option<usize>,
@@ -31,8 +32,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// Builds the layout from the description of a table.
+    ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the description contradicts itself.
+    /// Returns `INVALID_ARGUMENT` if the description contradicts itself.
     pub(super) fn new(table: &TableDescription) -> Result<Self> {
         let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
         let column = |position: u32| {
@@ -53,7 +56,7 @@ impl Layout {
             .copied()
             .map(column)
             .collect::<Result<_>>()?;
-        // Gateways that know no tables without a shard key do not say it.
+        // A gateway that knows no tables without a shard key does not send `is_sharded`.
         let is_sharded = table.is_sharded || shard_key.is_some();
         let input = if is_sharded {
             let shard = Arc::new(Field::new(SHARD_COLUMN, DataType::UInt32, false));
@@ -77,35 +80,36 @@ impl Layout {
         self.table
     }
 
-    /// The table's columns.
+    /// Returns the table's columns.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The columns that arrive.
+    /// Returns the columns that arrive.
     pub(super) fn input(&self) -> &SchemaRef {
         &self.input
     }
 
-    /// The shard key among the table's columns, if it has one.
+    /// Returns the position of the shard key among the table's columns, if the table has one.
     pub(super) fn shard_key(&self) -> Option<usize> {
         self.shard_key
     }
 
-    /// The sort key among the table's columns.
+    /// Returns the positions of the sort key among the table's columns.
     pub(super) fn sort_key(&self) -> &[usize] {
         &self.sort_key
     }
 
-    /// Where the shard column stands among those that arrive; none for a reference table.
+    /// Returns the position of the shard column among the columns that arrive. Returns `None` for a
+    /// reference table.
     pub(super) fn shard_column(&self) -> Option<usize> {
         self.is_sharded.then(|| self.schema.fields().len())
     }
 
-    /// The batch with the schema of [`Self::input`], if it fits.
+    /// Returns the batch with the schema of [`Self::input`], if it fits.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the column.
+    /// Returns `INVALID_ARGUMENT`, with the column, if the batch does not fit.
     pub(super) fn check(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let expected = self.input.fields();
         if batch.num_columns() != expected.len() {

@@ -1,14 +1,17 @@
-//! From rows that arrive to sealed segments.
+//! Turns arriving rows into complete segments.
 //!
-//! Rows are checked against the table ([`layout`]), sorted by shard and sort key, in memory ([`buffer`]) or with a sort that
-//! spills ([`sort`]), and encoded as Parquet ([`segments`], [`format`]) with checksums ([`segment_file`], [`pages`]): several shards at the same time if the rows are in
-//! memory. Only then do the manifests name them, all at the end: a write that fails or is dropped midway leaves nothing but
-//! files that its guards delete.
+//! Rows are checked against the table ([`layout`]). They are sorted by shard and sort key, in
+//! memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are encoded as Parquet
+//! ([`segments`], [`format`]) with checksums ([`segment_file`], [`pages`]). If the rows are in
+//! memory, several shards are encoded at the same time. Only at the end, the manifests name all
+//! segments. So a write that fails or is dropped midway leaves nothing but files that its guards
+//! delete.
 //!
 //! A stream that has come before is refused ([`received`]).
 //!
-//! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes to the page cache, not to the disk. What
-//! waits for the disk (creating files, fsync, manifests) runs on its blocking threads.
+//! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes
+//! to the page cache, not to the disk. What waits for the disk (creating files, fsync, manifests)
+//! runs on the blocking threads of the runtime.
 
 mod buffer;
 mod columns;
@@ -47,31 +50,35 @@ pub use received::Received;
 use segments::SegmentsWriter;
 use sort::Sorted;
 
-/// What a write needs.
+/// Resources and settings that a write needs.
 #[derive(Debug, Clone)]
 pub struct WriteContext {
-    /// Where the rows go.
+    /// The storage that the rows go to.
     pub storage: Storage,
-    /// How segments are made.
+    /// Settings for segments.
     pub config: config::Storage,
-    /// Segments of one write that are made at the same time.
+    /// Number of segments of one write that are made at the same time.
     pub parallelism: usize,
     /// Memory and spill space of the sort.
     pub runtime_env: Arc<RuntimeEnv>,
-    /// Where the work is done.
+    /// The runtimes on which the work is done.
     pub runtimes: Runtimes,
 }
 
-/// Keeps rows: they are durable when this returns, and unseen until the catalog commits the write. The rows have the table's
-/// columns and, unless the table is a reference table, a last column
-/// [`SHARD_COLUMN`](volary_flight_proto::write::SHARD_COLUMN). The same write may come several times, each with other rows.
+/// Keeps rows. They are durable when this function returns, and unseen until the catalog commits
+/// the write. The rows have the table's columns. Unless the table is a reference table, they also
+/// have a last column [`SHARD_COLUMN`](volary_flight_proto::write::SHARD_COLUMN). The same write
+/// may come several times, each time with other rows.
 ///
-/// An error, or dropping the future, leaves no rows unless it comes while the manifests are written: aborting the write removes
-/// what they name.
+/// If the write fails, or if the future is dropped, no rows are left. It is different if that
+/// happens while the manifests are written: then aborting the write removes the rows that the
+/// manifests name.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`, with the column, for rows that do not fit the table; `NOT_FOUND` if the table was dropped, `CANCELLED` if the write was
-/// aborted meanwhile; `RESOURCE_EXHAUSTED` if memory, spill space or the disk is full; the errors of the stream.
+/// Returns `INVALID_ARGUMENT`, with the column, for rows that do not fit the table. Returns
+/// `NOT_FOUND` if the table was dropped, and `CANCELLED` if the write was aborted meanwhile.
+/// Returns `RESOURCE_EXHAUSTED` if memory, spill space or the disk is full. Also returns the errors
+/// of the stream.
 pub async fn write(
     context: &WriteContext,
     request: WriteRequest,
@@ -126,7 +133,8 @@ async fn run(
     };
     if !segments.is_empty() {
         let table = layout.table();
-        // The thread goes on where this future is dropped: the write counts as running until it is done.
+        // The thread continues even if this future is dropped. The write counts as running until
+        // the thread is done.
         in_background(move || {
             let _running = running;
             context.storage.add(table, segments)
@@ -146,7 +154,7 @@ async fn write_stream(
         let batch = batch?;
         columns.update(&batch)?;
         writer.write(&batch).await?;
-        // Rows that are at hand never let the task wait, and only a task that waits can be cancelled.
+        // A task never waits if its rows are at hand, and only a task that waits can be cancelled.
         tokio::task::yield_now().await;
     }
     drop(rows);
@@ -161,7 +169,7 @@ async fn write_part(
     while let Some((shard, rows)) = part.next_rows()? {
         columns.update(&rows)?;
         writer.append(shard, &rows).await?;
-        // As above.
+        // A task never waits if its rows are at hand, and only a task that waits can be cancelled.
         tokio::task::yield_now().await;
     }
     drop(part);

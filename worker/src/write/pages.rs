@@ -1,4 +1,5 @@
-//! The checksums of pages, taken where the Parquet writer hands them out in the order of the file.
+//! Takes the checksums of pages, when the Parquet writer hands the pages out in the order of the
+//! file.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use parquet::column::page_store::{
 };
 use parquet::errors::Result;
 
-/// Lengths and checksums of what was written, in the order of the file. A page is two pieces: its header and its content.
+/// Lengths and checksums of what was written, in the order of the file. A page is two pieces: its
+/// header and its content.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WrittenPages(Arc<Mutex<Vec<Piece>>>);
 
@@ -19,14 +21,14 @@ struct Piece {
     crc: crc32fast::Hasher,
 }
 
-/// A page: bytes, and the CRC-32 of them.
+/// The size of a page in bytes, and its CRC-32.
 pub(super) struct Page {
     pub(super) bytes: usize,
     pub(super) crc32: u32,
 }
 
 impl WrittenPages {
-    /// The pages that were written since the last call, in the order of the file.
+    /// Returns the pages that were written since the last call, in the order of the file.
     pub(super) fn take(&self) -> Vec<Page> {
         let pieces = std::mem::take(&mut *self.0.lock());
         let pages = pieces.chunks_exact(2).map(|page| {

@@ -1,4 +1,5 @@
-//! The streams of rows that have come: each is taken once. What was overheard on its way can be sent again as long as its seal holds.
+//! Remembers the streams of rows that have come, so that each is taken only once. Somebody who
+//! overhears a stream could send it again as long as its seal is valid.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -9,35 +10,38 @@ use volary_flight_proto::seal::now_s;
 use volary_flight_proto::write::DESCRIPTOR_LIFETIME;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// So many are remembered, some 200 bytes each.
+/// Maximum number of streams that are remembered. Each takes some 200 bytes.
 const MOST: usize = 1 << 20;
 
-/// A seal holds for no longer than this, by the worker's own clock: the clock of its gateway may be ahead by as much as seals hold.
+/// Longest time for which a seal may be valid, by the worker's own clock. The gateway's clock may
+/// be ahead by as much as the lifetime of a seal.
 const LONGEST: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
 
-/// Which streams have come to this start of the worker, as long as their seals hold. Those of an earlier start name that one.
+/// The streams that have come to this start of the worker and whose seals are still valid. Streams
+/// for an earlier start need not be remembered, because they name that start.
 #[derive(Debug, Default)]
 pub struct Received(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     known: HashSet<Arc<str>>,
-    /// The same, after the last second (since 1970) of their seals.
+    /// The known streams, ordered by the last second (since 1970) in which their seals are valid.
     by_expiry: BTreeSet<(u64, Arc<str>)>,
 }
 
 impl Received {
-    /// Takes a stream. `expires_s`: the last second in which its seal holds, since 1970.
+    /// Takes a stream. `expires_s` is the last second (since 1970) in which its seal is valid.
     ///
     /// # Errors
-    /// `ALREADY_EXISTS` if it has come before; `PERMISSION_DENIED` for a seal that holds for too long; `RESOURCE_EXHAUSTED` if there are too many
-    /// to be remembered.
+    /// Returns `ALREADY_EXISTS` if the stream has come before, and `PERMISSION_DENIED` for a seal
+    /// that is valid for too long. Returns `RESOURCE_EXHAUSTED` if there are too many streams to
+    /// remember.
     pub fn take(&self, stream_id: &str, expires_s: u64) -> Result<()> {
         self.take_at(stream_id, expires_s, now_s())
     }
 
     fn take_at(&self, stream_id: &str, expires_s: u64, now_s: u64) -> Result<()> {
-        // What is remembered would have to be remembered for as long.
+        // The stream would have to be remembered for as long as its seal is valid.
         if expires_s.saturating_sub(now_s) > LONGEST.as_secs() {
             return Err(Error::new(
                 ErrorCode::PermissionDenied,
@@ -71,7 +75,7 @@ impl Received {
 }
 
 impl State {
-    /// Those whose seals do not hold any more.
+    /// Forgets the streams whose seals are not valid any more.
     fn forget_until(&mut self, now_s: u64) {
         while let Some((expires_s, _)) = self.by_expiry.first()
             && *expires_s < now_s
@@ -92,7 +96,7 @@ mod tests {
     fn a_stream_is_taken_once_as_long_as_its_seal_holds() {
         let received = Received::default();
         let lifetime = DESCRIPTOR_LIFETIME.as_secs();
-        // Of a gateway whose clock is ahead, and of one whose clock is late.
+        // The clock of one gateway is ahead, and the clock of the other one is late.
         received.take_at("ahead", NOW + 2 * lifetime, NOW).unwrap();
         received.take_at("late", NOW + 1, NOW).unwrap();
         for (stream, expires) in [("late", NOW + 1), ("ahead", NOW + 2 * lifetime)] {
@@ -100,7 +104,7 @@ mod tests {
                 let again = received.take_at(stream, expires, now);
                 assert_eq!(again.unwrap_err().code(), ErrorCode::AlreadyExists);
             }
-            // Whoever opens the seal refuses it from now on.
+            // From now on, the seal is refused when it is opened.
             received.0.lock().forget_until(expires + 1);
             assert!(!received.0.lock().known.contains(stream));
         }

@@ -19,12 +19,12 @@ use crate::storage::{ChecksummedFile, Checksums};
 pub(super) struct SegmentFile {
     parquet: ArrowWriter<ChecksummedFile>,
     pages: WrittenPages,
-    /// The same file.
+    /// The file that `parquet` writes. Bloom filters are read from it again.
     file: File,
 }
 
 impl SegmentFile {
-    /// An empty file, which can be read, too.
+    /// Begins to write an empty file. The file must be readable, too.
     pub(super) fn new(format: &Arc<Format>, file: File) -> Result<Self> {
         let pages = WrittenPages::default();
         let checksummed = ChecksummedFile::new(file.try_clone()?);
@@ -39,17 +39,17 @@ impl SegmentFile {
         self.parquet.write(rows)
     }
 
-    /// Bytes of memory that the rows take that are not in the file yet.
+    /// Returns the memory of the rows that are not in the file yet, in bytes.
     pub(super) fn memory_size(&self) -> usize {
         self.parquet.memory_size()
     }
 
-    /// Bytes that the file would have if it ended here, by estimate.
+    /// Returns the estimated size that the file would have if it ended here, in bytes.
     pub(super) fn size(&self) -> usize {
         self.parquet.bytes_written() + self.parquet.in_progress_size()
     }
 
-    /// Writes the rest of the file, which is complete then and not durable.
+    /// Writes the rest of the file. The file is then complete, but not durable.
     pub(super) fn finish(mut self) -> Result<(File, Checksums)> {
         self.parquet.flush()?;
         self.parquet.sync()?;
@@ -57,7 +57,7 @@ impl SegmentFile {
         self.parquet
             .append_key_value_metadata(checksums.into_key_value());
         self.parquet.inner_mut().begin_tail();
-        // Not `into_inner`, which makes an error of the last flush, such as a full disk, a mere text.
+        // `into_inner` would turn an error of the last flush, such as a full disk, into mere text.
         self.parquet.finish()?;
         Ok((self.file, self.parquet.inner().checksums()))
     }
@@ -83,7 +83,8 @@ impl SegmentFile {
         Ok(checksums)
     }
 
-    /// Bloom filters do not pass the store of pages: they are read again, from the page cache.
+    /// Adds the checksum of a column's bloom filter. Bloom filters do not pass through the store of
+    /// pages. So they are read again, from the page cache.
     fn add_bloom_filter(
         &self,
         checksums: &mut PageChecksums,
@@ -109,7 +110,8 @@ fn miscounted(row_group: &RowGroupMetaData) -> ParquetError {
     ))
 }
 
-/// Pages and bloom filters are smaller than 2³² bytes: Parquet has 31 bits for their sizes.
+/// Converts the size of a page or bloom filter. These sizes are smaller than 2³² bytes, because
+/// Parquet has 31 bits for them.
 fn to_u32(bytes: usize) -> Result<u32> {
     u32::try_from(bytes).map_err(|source| ParquetError::External(Box::new(source)))
 }

@@ -1,4 +1,4 @@
-//! Cutting sorted rows into shards, and shards into files.
+//! Cuts sorted rows into shards, and shards into files.
 
 use std::sync::Arc;
 
@@ -16,17 +16,19 @@ use super::segment_file::SegmentFile;
 use crate::background::in_background;
 use crate::storage::{NewSegment, Segment, Storage};
 
-/// Files that are made durable while the next one is written.
+/// Number of files that are made durable while the next one is written.
 const FILES_SYNCING: usize = 8;
 
-/// Writes rows that are sorted by shard into segments, one file at a time. Dropping it deletes the files.
+/// Writes rows that are sorted by shard into segments, one file at a time. Dropping it deletes the
+/// files.
 pub(super) struct SegmentsWriter {
     storage: Storage,
     layout: Arc<Layout>,
     format: Arc<Format>,
     write: WriteId,
-    /// The encoded part of a row group. It is counted, not asked for: it is bounded, and refusing it would fail the write while
-    /// the sort, which could spill, holds all memory.
+    /// Memory of the encoded part of a row group. It is counted without asking whether there is
+    /// room. It is bounded, and a refusal would fail the write while the sort, which could spill,
+    /// holds all memory.
     memory: MemoryReservation,
     current: Option<CurrentFile>,
     syncing: JoinSet<Result<Segment>>,
@@ -61,7 +63,7 @@ impl SegmentsWriter {
         }
     }
 
-    /// Takes the next rows with their shards, which are not below those of earlier rows.
+    /// Takes the next rows with their shards. The shards are not below those of earlier rows.
     pub(super) async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let Some(column) = self.layout.shard_column() else {
             return self.append(REFERENCE_SHARD, batch).await;
@@ -83,7 +85,7 @@ impl SegmentsWriter {
         Ok(())
     }
 
-    /// Takes the next rows of a shard, which is not below that of earlier rows.
+    /// Takes the next rows of one shard. The shard is not below that of earlier rows.
     pub(super) async fn append(&mut self, shard: u32, rows: &RecordBatch) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
@@ -110,7 +112,7 @@ impl SegmentsWriter {
         Ok(())
     }
 
-    /// All segments, when their files are durable.
+    /// Returns all segments, when their files are durable.
     pub(super) async fn finish(mut self) -> Result<Vec<Segment>> {
         self.close_file().await?;
         while !self.syncing.is_empty() {
@@ -121,7 +123,8 @@ impl SegmentsWriter {
         Ok(segments)
     }
 
-    // Mutable, because a shared reference to a Parquet writer may not go from thread to thread.
+    // The reference is mutable, because a shared reference to a Parquet writer may not go from
+    // thread to thread.
     async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
         let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
         let (segment, file) = in_background(move || storage.create(table, shard, write)).await?;
@@ -135,7 +138,7 @@ impl SegmentsWriter {
         })
     }
 
-    /// Ends the current file, if there is one, and leaves making it durable to another thread.
+    /// Ends the current file, if there is one. Another thread makes it durable.
     async fn close_file(&mut self) -> Result<()> {
         let Some(current) = self.current.take() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Sorting rows by shard and sort key, in bounded memory.
+//! Sorts rows by shard and sort key, in bounded memory.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,22 +24,24 @@ use volary_flight_proto::{Error, Result};
 use super::buffer::{Buffer, Part};
 use super::layout::{Layout, ORDER};
 
-/// What a sort keeps free for its last merge, of all memory. DataFusion's default is a fixed 10 MiB, which a small limit does not have.
+/// Divisor of all memory. A sort keeps at most the quotient free for its last merge. DataFusion's
+/// default is a fixed 10 MiB, which a small limit does not have.
 const MERGE_SHARE: usize = 8;
 
-/// Rows, checked and sorted by shard and within a shard by the sort key.
+/// Checked rows, sorted by shard and within a shard by the sort key.
 pub(super) enum Sorted {
-    /// One batch after the other, with the shard's column.
+    /// A stream of batches with the shard column.
     Stream(SendableRecordBatchStream),
-    /// In memory, in parts that are written at the same time.
+    /// Rows in memory, in parts that are written at the same time.
     Parts(Vec<Part>),
 }
 
-/// Waits for all rows and sorts them, in memory or, when they do not fit, with a sort that spills. Rows that need no order come as
-/// they arrive.
+/// Waits for all rows and sorts them, in memory or, if they do not fit, with a sort that spills.
+/// Rows that need no order come as they arrive.
 ///
 /// # Errors
-/// Those of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and `RESOURCE_EXHAUSTED`; a stream has them, too.
+/// Returns the errors of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and
+/// `RESOURCE_EXHAUSTED`. A returned stream may have the same errors.
 pub(super) async fn sorted(
     layout: &Arc<Layout>,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
@@ -125,7 +127,7 @@ fn task_context(runtime_env: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
     ))
 }
 
-/// A stream as the leaf of a plan that runs once.
+/// A stream, as the leaf of a plan that runs once.
 struct Rows {
     schema: SchemaRef,
     stream: Mutex<Option<SendableRecordBatchStream>>,

@@ -77,7 +77,7 @@ fn shard_of(key: i64) -> u32 {
     u32::try_from(key % i64::from(SHARDS)).unwrap()
 }
 
-/// Rows of these keys, and the shards they go to.
+/// Builds rows with these keys, and with the shards that the rows go to.
 fn rows(keys: &[i64]) -> RecordBatch {
     let name = |key: &i64| (key % 5 != 0).then(|| format!("the name of number {key}"));
     let shard = UInt32Array::from_iter_values(keys.iter().map(|key| shard_of(*key)));
@@ -100,9 +100,9 @@ fn rows(keys: &[i64]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// The numbers below `count` in no order, in batches.
+/// Builds rows of the numbers below `count`, in no order, in batches.
 fn shuffled(count: i64, batch: usize) -> Vec<RecordBatch> {
-    // 7,919 is prime, and no divisor of the counts used here.
+    // 7,919 is prime, and does not divide the counts that are used here.
     let keys: Vec<i64> = (0..count).map(|n| n * 7919 % count).collect();
     keys.chunks(batch).map(rows).collect()
 }
@@ -169,7 +169,7 @@ async fn every_row_is_in_its_shard_sorted_and_in_plain_parquet() {
             .filter(|key| shard_of(*key) == shard.shard)
             .collect();
         assert_eq!(keys[..], expected);
-        // Names come as Utf8, which every reader knows, and the shard is in the path only.
+        // Names come as Utf8, which every reader knows. The shard is in the path only.
         assert_eq!(read.schema().field(1).data_type(), &DataType::Utf8);
         assert_eq!(read.num_columns(), 3);
         assert_eq!(
@@ -188,7 +188,7 @@ async fn every_row_is_in_its_shard_sorted_and_in_plain_parquet() {
         let group = metadata.row_group(0);
         assert_eq!(group.sorting_columns().unwrap()[0].column_idx, 0);
         for (column, field) in group.columns().iter().zip(read.schema().fields()) {
-            // What bounds leave out of floats, queries do not.
+            // Floats have no bounds: bounds would leave NaN out, and queries do not.
             let bounded = !field.data_type().is_floating();
             assert_eq!(column.column_index_offset().is_some(), bounded, "{field}");
             assert_eq!(column.statistics().is_some(), bounded, "{field}");
@@ -225,7 +225,7 @@ async fn rows_sorted_in_memory_and_spilled_rows_are_in_the_same_order() {
     for memory in [256 << 20, 16 << 20] {
         let worker = worker(memory);
         let mut request = request(&schema(), true);
-        // Names with NULLs among them.
+        // The rows are sorted by names, which contain NULLs.
         request.table.as_mut().unwrap().sort_key = vec![1, 0];
         let batches = shuffled(300_000, 8_192).into_iter().map(Ok).collect();
         write_all(&worker, request, batches).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_shard_goes_on_in_another_file_when_one_is_large_enough() {
     let mut worker = worker(256 << 20);
     worker.context.config.segment = MemorySize::Bytes(16 << 10);
     worker.context.config.row_group_rows = 500;
-    // The sort's batches are smaller than a shard: a file ends between two of them.
+    // The sort's batches are smaller than a shard. So a file ends between two of them.
     let batches = shuffled(100_000, 1_000).into_iter().map(Ok).collect();
     let written = write_all(&worker, request(&schema(), true), batches)
         .await

@@ -1,4 +1,4 @@
-//! Rows as a Parquet or an Arrow file.
+//! Writes rows as a Parquet or an Arrow file.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::{cannot_show, each_batch};
 use crate::client::Rows;
 
-/// As a Parquet file, compressed with Zstandard.
+/// Writes the rows as a Parquet file, compressed with Zstandard.
 pub(super) async fn print_parquet(rows: Rows, out: &mut (impl Write + Send)) -> Result<u64> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -25,7 +25,7 @@ pub(super) async fn print_parquet(rows: Rows, out: &mut (impl Write + Send)) -> 
     Ok(count)
 }
 
-/// As an Arrow file (the IPC file format, Feather version 2).
+/// Writes the rows as an Arrow file (the IPC file format, Feather version 2).
 pub(super) async fn print_arrow(rows: Rows, out: &mut impl Write) -> Result<u64> {
     let mut writer = FileWriter::try_new(out, &rows.schema).map_err(cannot_show)?;
     let count = each_batch(rows, |batch| writer.write(batch).map_err(cannot_show)).await?;

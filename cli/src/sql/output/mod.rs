@@ -1,8 +1,8 @@
-//! Rows as a table, as text, or as a file that other tools read.
+//! Writes rows as a table, as text, or as a file that other tools read.
 
-/// Parquet and Arrow files.
+/// Writes Parquet and Arrow files.
 mod files;
-/// A line for each value.
+/// Writes one line per value.
 mod vertical;
 
 use std::io::Write;
@@ -21,17 +21,17 @@ use crate::client::Rows;
 use crate::table::Table;
 use crate::terminal;
 
-/// How rows are written.
+/// The format in which rows are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Columns that fit the terminal
+    /// A table that fits the terminal
     #[default]
     Table,
-    /// A line for each value
+    /// One line per value
     Vertical,
-    /// CSV with a header; NULL is nothing
+    /// CSV with a header; NULL is an empty field
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
     /// A Parquet file
     Parquet,
@@ -40,7 +40,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// What a file of this name is.
+    /// Returns the format that the extension of a file name stands for, if it is known.
     pub fn of_file(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -53,12 +53,12 @@ impl Output {
         })
     }
 
-    /// Whether it is no text.
+    /// Returns whether the format is binary.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 
-    /// Whether it is for people, who read a screen at a time.
+    /// Returns whether the format is for people, who read one screen at a time.
     pub fn is_for_people(self) -> bool {
         matches!(self, Self::Table | Self::Vertical)
     }
@@ -73,7 +73,8 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// A table shows at most `max_rows` rows in `width` columns of the terminal.
+    /// Creates a printer. A table shows at most `max_rows` rows, and is at most `width` characters
+    /// wide.
     pub fn new(output: Output, max_rows: usize, width: Option<usize>) -> Self {
         Self {
             output,
@@ -82,10 +83,12 @@ impl Printer {
         }
     }
 
-    /// Writes `rows` as they come (a table when the last one has come) and returns how many they were.
+    /// Writes `rows` as they arrive, and returns their number. A table is written after its last
+    /// row has arrived.
     ///
     /// # Errors
-    /// That of the statement, or of `out`; `INVALID_ARGUMENT` if the format has no form for a type.
+    /// Returns the errors of the statement and of `out`, and `INVALID_ARGUMENT` if the format
+    /// cannot represent a type.
     pub async fn print(&self, rows: Rows, out: &mut (impl Write + Send)) -> Result<u64> {
         match self.output {
             Output::Table | Output::Vertical if is_plan(&rows.schema) => {
@@ -138,7 +141,7 @@ impl Printer {
     }
 }
 
-/// What is said of rows that are not shown.
+/// Returns the text about rows that are not shown.
 fn hidden(rows: u64) -> String {
     if rows == 0 {
         return String::new();
@@ -147,7 +150,8 @@ fn hidden(rows: u64) -> String {
     format!("\n… {rows} more; --max-rows 0 shows all")
 }
 
-/// EXPLAIN's plans are text of several lines, which a table would squeeze into one.
+/// Returns whether the rows are the plans of an EXPLAIN. Plans have several lines of text, which a
+/// table would put into one line.
 fn is_plan(schema: &Schema) -> bool {
     let names: Vec<_> = schema
         .fields()
@@ -178,7 +182,7 @@ async fn print_plan(rows: Rows, out: &mut impl Write) -> Result<u64> {
 }
 
 async fn print_csv(rows: Rows, out: &mut impl Write) -> Result<u64> {
-    // The header is there also if there are no rows.
+    // The header is written even if there are no rows.
     if !rows.schema.fields().is_empty() {
         let empty = RecordBatch::new_empty(rows.schema.clone());
         write(out, &encode_csv(&empty, true)?)?;
@@ -203,7 +207,8 @@ async fn each_batch(
     Ok(count)
 }
 
-// A batch is encoded whole before it is written, so that an error of `out` is told from one of the rows.
+// Each batch is encoded as a whole before it is written. An error of `out` can then be told from an
+// error of the rows.
 
 fn encode_csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>> {
     let mut text = Vec::new();

@@ -1,11 +1,11 @@
-//! Rows one below the other, a line for each value.
+//! Writes rows one below the other, with one line per value.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 
 use crate::table::Table;
 
-/// Adds the rows of a batch to `text`; `before` were shown already.
+/// Adds the rows of a batch to `text`. `before` is the number of rows that were shown already.
 pub(super) fn push(text: &mut String, batch: &RecordBatch, before: u64) -> Result<(), ArrowError> {
     let schema = batch.schema();
     let names = schema.fields().iter().map(|field| field.name().as_str());

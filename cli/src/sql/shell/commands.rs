@@ -1,4 +1,4 @@
-//! The commands that begin with a backslash.
+//! The commands of the shell. They begin with a backslash.
 
 use std::path::{Path, PathBuf};
 
@@ -28,13 +28,13 @@ A statement ends with a semicolon. Tab completes names; the arrows go through wh
   \\conninfo     where this shell is connected
   \\q            leave (or Ctrl-D); Ctrl-C ends a running statement";
 
-/// One of them.
+/// A command of the shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Leave,
     Help,
     Connection,
-    /// What a statement shows.
+    /// A statement whose result is the answer to the command.
     Statement(String),
     File(PathBuf),
     Format(Output),
@@ -45,10 +45,10 @@ pub(super) enum Command {
     Progress,
 }
 
-/// The command in a line, without its backslash.
+/// Parses the command in a line, without its backslash.
 ///
 /// # Errors
-/// What is wrong with it, for the user.
+/// Returns a message for the user that says what is wrong with the command.
 pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
     let line = line.trim().trim_end_matches(';').trim_end();
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -88,7 +88,7 @@ pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
 }
 
 impl Command {
-    /// Does it; returns the statements that are to be run for it.
+    /// Executes the command. Returns the statements to run for it.
     pub(super) fn apply(self, show: &mut Show, target: &Target) -> Result<Vec<String>> {
         match self {
             Self::Leave => {}

@@ -1,4 +1,4 @@
-//! Names of tables, columns and saved queries, and SQL's words, that complete themselves.
+//! Completes the names of tables, columns and saved queries, and the words of SQL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustyline::{Context, Helper};
 
 use crate::client::Client;
 
-/// Words that statements are made of.
+/// The words of SQL that are completed.
 const WORDS: [&str; 83] = [
     "ALL",
     "ALTER",
@@ -118,10 +118,11 @@ const COMMANDS: [&str; 13] = [
     "\\x",
 ];
 
-/// Names that are known, and their columns.
+/// The known names, each with its columns.
 pub(super) type Names = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Asks for the names of tables, views and saved queries, and for their columns. What cannot be had is not completed.
+/// Asks for the names of tables, views and saved queries, and for their columns. Names that cannot
+/// be fetched are not completed.
 pub(super) async fn learn(client: &mut Client, names: &Names) {
     let columns = "SELECT CASE table_schema WHEN 'public' THEN '' ELSE table_schema || '.' END || table_name, column_name \
                    FROM information_schema.columns";
@@ -154,19 +155,19 @@ fn pairs(batch: &RecordBatch) -> Vec<(String, String)> {
     texts(0).into_iter().zip(texts(1)).collect()
 }
 
-/// What rustyline asks.
+/// Answers rustyline's requests for completions.
 #[derive(Debug, Default)]
 pub(super) struct Completion {
     names: Names,
 }
 
 impl Completion {
-    /// The names that it completes.
+    /// Returns the names that are completed.
     pub(super) fn names(&self) -> Names {
         Arc::clone(&self.names)
     }
 
-    /// Where the word before the cursor begins, and what it may become.
+    /// Returns the start of the word before the cursor, and the words that complete it.
     fn candidates(&self, line: &str, cursor: usize) -> (usize, Vec<String>) {
         let before = &line[..cursor];
         if before.trim_start().starts_with('\\') && !before.contains(char::is_whitespace) {

@@ -1,9 +1,9 @@
-//! The shell: statements from the keyboard, over as many lines as they take, with a history, names that complete themselves, and commands
-//! of its own.
+//! The interactive shell. It reads statements from the keyboard, which may have several lines, and
+//! has a history, completion of names, and its own commands.
 
-/// The commands that begin with a backslash.
+/// Parses and runs the commands that begin with a backslash.
 mod commands;
-/// Names and words that complete themselves.
+/// Completes names and words.
 mod completion;
 
 use std::path::PathBuf;
@@ -30,14 +30,14 @@ const PROMPT_INSIDE: &str = "   ...> ";
 
 type Lines = Editor<Completion, FileHistory>;
 
-/// What was typed.
+/// What the user typed.
 enum Typed {
     Statements(Vec<String>),
     Command(Command),
     Leave,
 }
 
-/// Reads and runs statements until the user leaves. An error of a statement is shown; the shell goes on.
+/// Reads and runs statements until the user leaves. Shows the error of a statement and continues.
 pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
     let mut client = io.block_on(Client::log_in(target))?;
     let mut lines = editor()?;
@@ -45,7 +45,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
     io.block_on(completion::learn(&mut client, &names));
     let history = history_file();
     if let Some(history) = &history {
-        // There is none the first time.
+        // The file does not exist the first time.
         let _ = lines.load_history(history);
     }
     terminal::print_line(&format!(
@@ -71,7 +71,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
                 break;
             }
             if splitter::is_query(&statement) {
-                // A file has the rows of one query.
+                // A file holds the rows of one query only.
                 show.forget_file();
             }
             if !splitter::is_query(&statement) {
@@ -80,7 +80,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
         }
     }
     if let Some(history) = &history {
-        // Not worth an error on the way out.
+        // A history that cannot be saved is not worth an error on exit.
         let _ = lines.save_history(history);
     }
     Ok(())
@@ -95,7 +95,7 @@ fn editor() -> Result<Lines> {
     Ok(lines)
 }
 
-/// Ctrl-C ends the statement, on all nodes, and not the shell.
+/// Runs a statement. Ctrl-C ends the statement on all nodes, but not the shell.
 fn run_until_interrupted(
     client: &mut Client,
     statement: &str,
@@ -111,7 +111,8 @@ fn run_until_interrupted(
         if let Some(ended) = ended {
             return ended;
         }
-        // Rows that are dropped end their query; one whose rows nobody has asked for yet has to be told.
+        // Dropping the rows of a query ends it. A query whose rows have not been requested yet must
+        // be cancelled explicitly.
         let polled: Option<FlightInfo> = running.lock().take();
         if let Some(info) = polled {
             let _ = client.cancel(info).await;
@@ -120,7 +121,8 @@ fn run_until_interrupted(
     })
 }
 
-/// What was typed with the next line; `pending` is what has begun.
+/// Reads the next line and returns what it completes. `pending` holds the text of an unfinished
+/// statement.
 fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
     let prompt = if splitter::is_blank(pending) {
         PROMPT
@@ -156,7 +158,7 @@ fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
     if !statements.is_empty() {
         let rest_length = rest.len();
         let entered = pending[..pending.len() - rest_length].trim();
-        // Passwords are not for a file.
+        // The history file must not contain passwords.
         if !entered.to_ascii_lowercase().contains("password") {
             let _ = lines.add_history_entry(entered);
         }

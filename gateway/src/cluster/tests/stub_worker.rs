@@ -1,4 +1,5 @@
-//! A worker that answers questions for its report, and writes, as a test says, and nothing else.
+//! A worker for tests. It answers questions for its report and takes writes as a test tells it, and
+//! serves nothing else.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,23 +35,23 @@ pub(super) struct StubWorker {
 #[derive(Debug)]
 struct Inner {
     address: SocketAddr,
-    /// Opens what it is asked.
+    /// Opens the questions.
     sealer: Sealer,
     seals_with: Mutex<Sealer>,
     report: Mutex<WorkerReport>,
-    /// Rows that it says it keeps of each write.
+    /// Number of rows that the stub claims to keep of each write.
     keeps: Mutex<u64>,
     hangs: watch::Sender<bool>,
     questions: watch::Sender<Vec<Report>>,
 }
 
 impl StubWorker {
-    /// A new worker of the cluster.
+    /// Starts a stub, and joins it to the cluster as a new worker.
     pub(super) async fn join(cluster: &Cluster) -> Self {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.address();
         let joining = request(None, &address.to_string(), INSTANCE);
-        // Asked before it can answer, it does as soon as it serves.
+        // The stub may be asked before it can answer. It answers as soon as it serves.
         let joined = cluster.join(joining, peer(LOOPBACK)).await.unwrap();
         let report = WorkerReport {
             worker_id: joined.worker_id,
@@ -82,34 +83,34 @@ impl StubWorker {
         stub
     }
 
-    /// Joins as the worker that it is.
+    /// Joins again as the same start of the same worker.
     pub(super) async fn join_again(&self, cluster: &Cluster) {
         let id = self.inner.report.lock().worker_id;
         let joining = request(Some(id), &self.inner.address.to_string(), INSTANCE);
         cluster.join(joining, peer(LOOPBACK)).await.unwrap();
     }
 
-    /// Changes what it answers.
+    /// Changes the report with which the stub answers.
     pub(super) fn report_with(&self, change: impl FnOnce(&mut WorkerReport)) {
         change(&mut self.inner.report.lock());
     }
 
-    /// So many rows it says that it keeps of each write.
+    /// Sets how many rows the stub claims to keep of each write.
     pub(super) fn keep(&self, rows: u64) {
         *self.inner.keeps.lock() = rows;
     }
 
-    /// Seals its answers otherwise.
+    /// Sets what the stub seals its answers with.
     pub(super) fn seal_with(&self, sealer: Sealer) {
         *self.inner.seals_with.lock() = sealer;
     }
 
-    /// From here on it does not answer, or it does.
+    /// Sets whether the stub leaves questions unanswered from now on.
     pub(super) fn hang(&self, hangs: bool) {
         self.inner.hangs.send_replace(hangs);
     }
 
-    /// What it was asked so far.
+    /// Returns the questions that the stub was asked so far.
     pub(super) fn questions(&self) -> watch::Receiver<Vec<Report>> {
         self.inner.questions.subscribe()
     }
@@ -167,7 +168,7 @@ impl FlightService for StubWorker {
         unimplemented()
     }
 
-    /// Takes all rows, and says that it keeps as many as a test says.
+    /// Takes all rows, and answers that it keeps as many as a test has set.
     async fn do_put(
         &self,
         request: Request<Streaming<FlightData>>,

@@ -1,12 +1,14 @@
-//! DoExchange: a statement with its parameters, its rows and what it took, in one call.
+//! Handles DoExchange: one call carries a statement, its parameters, its rows, and a summary of the
+//! time and resources that it took.
 //!
-//! Flight SQL needs two calls for a query, and five for one with parameters. Here the first message has the statement in its descriptor, and the
-//! stream's rows are the statement's parameters: one row, or any number for a statement that writes. The client closes its side, and is answered
-//! with a note, the rows, and a note of what the statement took.
+//! Flight SQL needs two calls for a query, and five for a query with parameters. Here the
+//! descriptor of the first message holds the statement, and the rows of the client's stream are its
+//! parameters: one row, or any number of rows for a statement that writes. The client then closes
+//! its side of the stream. The answer is a note, the rows, and a note with what the statement took.
 
-/// What is said beside the rows.
+/// Defines the notes, which are sent beside the rows.
 mod note;
-/// The stream of notes and rows.
+/// Merges notes and rows into one stream.
 mod told;
 
 use std::collections::HashMap;
@@ -37,38 +39,39 @@ use crate::engine::{Each, IncomingRows, Ingest, Outcome, Query};
 use crate::statements::Listed;
 use volary_node::client_rows::{ClientMessages, batch_messages};
 
-/// What the first message asks for.
+/// The request in the first message.
 enum Asked {
-    /// A statement; the stream's rows are its parameters.
+    /// A statement. The rows of the stream are its parameters.
     Statement(String),
-    /// To write the stream's rows.
+    /// Bulk ingestion of the stream's rows.
     Ingest(Ingest),
-    /// What GetFlightInfo tells of, other than statements.
+    /// A request for metadata, which GetFlightInfo also answers.
     Listing(Command),
 }
 
-/// How far a statement is.
+/// What the first step of a statement has led to.
 enum Begun {
-    /// It has an answer.
+    /// The statement has its answer.
     Answered(Answer),
-    /// It writes, and is to be run for each of these rows of parameters.
+    /// The statement writes, and has to be run for each of these rows of parameters.
     OneByOne(IncomingRows),
 }
 
-/// What a statement has come to.
+/// The answer to a statement.
 enum Answer {
-    /// It was run, and has written so many rows.
+    /// The statement was run and has written this number of rows.
     Done(i64),
-    /// It was run, and has answered this.
+    /// The statement was run and has returned these rows.
     Rows(RecordBatch),
-    /// A query that is to run.
+    /// A query that is planned and has yet to run.
     Query(Box<Query>),
     /// A query whose rows the client fetches from the workers.
     Parts(Box<FlightInfo>),
 }
 
 impl FlightSql {
-    /// Does what the first message asks for. What has no rows is done when this returns; a query runs while its rows are read.
+    /// Handles the request in the first message. A statement without rows is complete when this
+    /// returns. A query runs while its rows are read.
     pub(super) async fn exchange(
         &self,
         call: &Call,
@@ -88,7 +91,8 @@ impl FlightSql {
             Asked::Statement(sql) => sql.clone(),
             Asked::Ingest(ingest) => ingest::listed_as(ingest),
             Asked::Listing(command) => {
-                // A client that still writes when the answer has ended takes it for a broken one.
+                // Reads the client's stream to its end. A client that is still writing when the
+                // answer ends would take the answer for a broken one.
                 let rest = async {
                     while messages.try_next().await?.is_some() {}
                     Ok(())
@@ -204,7 +208,8 @@ impl FlightSql {
 }
 
 impl FlightSql {
-    /// Runs a statement for each of these rows, in order; how many it has written. The statements of the rows are listed beside it.
+    /// Runs a statement for each of these rows, in order, and returns how many rows it has written.
+    /// Each run is also listed as a statement of its own, beside `listed`.
     async fn update_listed(
         &self,
         call: &Call,
@@ -222,7 +227,7 @@ impl FlightSql {
     }
 }
 
-/// What a descriptor asks for.
+/// Returns the request in a descriptor.
 fn asked_in(
     descriptor: &FlightDescriptor,
     ingest_options: HashMap<String, String>,

@@ -1,4 +1,5 @@
-//! What is said beside the rows: JSON in messages that have nothing but `app_metadata`, which any client reads.
+//! Defines the notes that are sent beside the rows. A note is JSON in a message that has only
+//! `app_metadata`, which any client can read.
 
 use std::time::Duration;
 
@@ -11,27 +12,29 @@ use volary_flight_proto::ids::QueryId;
 
 use crate::statements::StatementStatus;
 
-/// A message to the client; its fields are what it knows.
+/// A message to the client. Only the fields that are known are sent.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Note {
-    /// By what logs, errors and system tables name the statement.
+    /// Id of the statement in logs, errors and system tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     query_id: Option<String>,
-    /// Of a statement without rows: how many it has written; 0 where rows are no measure.
+    /// Number of rows that a statement without rows has written. It is 0 if rows are no measure of
+    /// what the statement did.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows_affected: Option<i64>,
-    /// A FlightInfo, as base64: the client fetches the rows from its endpoints.
+    /// A FlightInfo in base64. The client fetches the rows from its endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     flight_info: Option<String>,
-    /// How much of the workers' part is done, from 0 to 1.
+    /// Completed share of the workers' work, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<f64>,
-    /// What the statement took.
+    /// The time and resources that the statement took.
     #[serde(skip_serializing_if = "Option::is_none")]
     statistics: Option<Statistics>,
 }
 
-/// What a statement took. The names are those of the columns of system.query_log; times are in microseconds.
+/// The time and resources that a statement took. The names are those of the columns of
+/// system.query_log. Times are in microseconds.
 #[derive(Debug, Serialize)]
 struct Statistics {
     planning_us: u128,
@@ -47,7 +50,7 @@ struct Statistics {
 }
 
 impl Note {
-    /// Says which statement this is.
+    /// Creates a note with the id of the statement.
     pub(super) fn of(id: QueryId) -> Self {
         Self {
             query_id: Some(id.to_string()),
@@ -55,7 +58,7 @@ impl Note {
         }
     }
 
-    /// Says how far a query is.
+    /// Creates a note with the progress of a query.
     pub(super) fn of_progress(percent: u32) -> Self {
         Self {
             progress: Some(f64::from(percent) / 100.0),
@@ -63,7 +66,8 @@ impl Note {
         }
     }
 
-    /// Says what a statement that has ended took, and that its rows were all sent.
+    /// Creates the note for a statement that has ended. It says what the statement took, and that
+    /// all of its rows were sent.
     pub(super) fn of_end(status: &StatementStatus, rows: u64) -> Self {
         let microseconds = |time: Duration| time.as_micros();
         Self {
@@ -97,7 +101,7 @@ impl Note {
         }
     }
 
-    /// The message.
+    /// Returns the note as a message.
     pub(super) fn message(&self) -> FlightData {
         let json = serde_json::to_vec(self).unwrap_or_default();
         FlightData::new().with_app_metadata(json)

@@ -1,4 +1,5 @@
-//! Rows between notes: which statement they are of, how far it is, what it took.
+//! Adds notes to a stream of rows. The notes tell the id of the statement, its progress, and what
+//! it took.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -18,10 +19,10 @@ use super::super::poll::{LOOK_EVERY, percent};
 use super::note::Note;
 use crate::statements::Noted;
 
-/// The header by which a client asks to be told how far its query is.
+/// Header with which a client asks for the progress of its query.
 const PROGRESS_HEADER: &str = "volary-progress";
 
-/// Whether a client is told how far its query is.
+/// The choice whether a client is told the progress of its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) enum Progress {
     #[default]
@@ -39,16 +40,18 @@ impl FromStr for Progress {
 }
 
 impl Progress {
-    /// What the headers of a call ask for.
+    /// Returns what the headers of a call ask for.
     pub(in super::super) fn of(metadata: &MetadataMap) -> Result<Self> {
         Ok(option_header(metadata, PROGRESS_HEADER)?.unwrap_or_default())
     }
 }
 
-/// A first note, rows with notes of progress between them, and a last note if all of them were sent.
+/// A stream of a first note, the rows with notes of progress between them, and a last note. The
+/// last note is sent only if all rows were sent.
 pub(super) struct Told {
     begin: Option<Note>,
-    /// `None` after its end: what the query holds is given back before the last note is read.
+    /// The stream of rows. It is `None` after its end, so that the query's resources are released
+    /// before the client reads the last note.
     rows: Option<ClientMessages>,
     id: QueryId,
     noted: Noted,
@@ -57,7 +60,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Must be called within a runtime.
+    /// Creates the stream. Must be called within a runtime.
     pub(super) fn new(
         begin: Note,
         rows: ClientMessages,
@@ -80,7 +83,7 @@ impl Told {
         }
     }
 
-    /// How far the query is, if that was not told yet.
+    /// Returns a note with the progress of the query, if it has changed since the last note.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Option<Note> {
         let looks = self.progress.as_mut()?;
         while looks.poll_tick(cx).is_ready() {

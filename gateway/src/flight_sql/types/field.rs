@@ -1,4 +1,4 @@
-//! The mapping of types and fields.
+//! Maps types and fields to those that a client is sent.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 const UUID_EXTENSION: &str = "arrow.uuid";
 
-/// Decimal digits of the largest UInt64.
+/// Number of decimal digits of the largest UInt64.
 const UINT64_DIGITS: u8 = 20;
 
-/// The field as a client is sent it.
+/// Returns the field that a client is sent in the place of `field`.
 pub(in crate::flight_sql) fn map_field(profile: Profile, field: &Field) -> Field {
     let data_type = if profile == Profile::Classic && is_uuid(field) {
         DataType::Utf8
@@ -23,22 +23,24 @@ pub(in crate::flight_sql) fn map_field(profile: Profile, field: &Field) -> Field
     let mut metadata = field.metadata().clone();
     let mut nullable = field.is_nullable();
     if data_type != *field.data_type() {
-        // An extension is bound to its storage type: on another one, clients refuse the schema.
+        // An extension type is bound to its storage type. Clients refuse a schema that has the
+        // extension on another storage type.
         metadata.remove(EXTENSION_NAME);
         metadata.remove(EXTENSION_METADATA);
-        // The NULLs of run ends are in their values.
+        // A run-end encoded array has its NULLs in its values.
         if let DataType::RunEndEncoded(_, values) = field.data_type() {
             nullable |= values.is_nullable();
         }
     }
     if matches!(data_type, DataType::Union(_, _)) {
-        // arrow-flight's encoder announces unions so, and a FlightInfo must say the same.
+        // arrow-flight's encoder announces unions as not nullable and without metadata, and a
+        // FlightInfo must announce the same.
         return Field::new(field.name(), data_type, false);
     }
     Field::new(field.name(), data_type, nullable).with_metadata(metadata)
 }
 
-/// The type as a client is sent it.
+/// Returns the type that a client is sent in the place of `data_type`.
 fn map_type(profile: Profile, data_type: &DataType) -> DataType {
     let classic = profile == Profile::Classic;
     match data_type {
@@ -96,7 +98,8 @@ fn map_child(profile: Profile, field: &FieldRef) -> FieldRef {
     Arc::new(map_field(profile, field))
 }
 
-/// JDBC reads a map's entries by name.
+/// Maps the entries of a map. In the classic profile they are named `key` and `value`, because JDBC
+/// reads them by name.
 fn map_entries(profile: Profile, entries: &FieldRef) -> FieldRef {
     let mapped = map_field(profile, entries);
     let DataType::Struct(children) = mapped.data_type() else {

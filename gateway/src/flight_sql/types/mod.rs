@@ -1,9 +1,10 @@
-//! The types that clients see: the one mapping from DataFusion's types, used for results, FlightInfo, prepared statements
-//! and GetTables alike.
+//! Maps DataFusion's types to those that clients can read. Results, FlightInfo, prepared statements
+//! and GetTables all use this one mapping.
 //!
-//! Many clients cannot read what DataFusion computes with: JDBC 18.3 dies on Utf8View, ODBC on LargeUtf8, pyarrow cannot
-//! sort a string view. So the `classic` profile, the default, sends what all of them read. The `native` profile sends
-//! DataFusion's types; a client asks for it with the header or the session option `volary-types`.
+//! Many clients cannot read the types that DataFusion computes with. JDBC 18.3 fails on Utf8View,
+//! ODBC fails on LargeUtf8, and pyarrow cannot sort a string view. The default profile, `classic`,
+//! therefore sends types that all of them can read. The profile `native` sends DataFusion's types.
+//! A client asks for it with the header or the session option `volary-types`.
 //!
 //! | DataFusion's type | `classic` | `native` |
 //! |---|---|---|
@@ -21,7 +22,8 @@
 //! | Map | entries named `key` and `value` | as it is |
 //! | UUID (extension of FixedSizeBinary(16)) | Utf8 | as it is |
 //!
-//! All of it at any depth. What is not named stays, time zones among it. The rows follow: `volary_node::client_rows`.
+//! Nested types are mapped at any depth. Types that are not in the table stay as they are, and so
+//! do time zones. `volary_node::client_rows` converts the rows.
 
 mod field;
 mod name;
@@ -39,16 +41,16 @@ use volary_flight_proto::{Error, Result};
 pub(super) use field::map_field;
 pub(super) use name::with_sql_metadata;
 
-/// The header and the session option that choose the profile.
+/// Name of the header and of the session option that choose the profile.
 pub(super) const PROFILE_OPTION: &str = "volary-types";
 
-/// Which types a client is sent.
+/// The types in which a client is sent rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Profile {
-    /// Those that every known client reads.
+    /// Types that every known client can read.
     #[default]
     Classic,
-    /// DataFusion's own.
+    /// DataFusion's own types.
     Native,
 }
 
@@ -75,7 +77,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// The schema that a client is sent for rows of `schema`.
+/// Returns the schema that a client is sent for rows of `schema`.
 pub(super) fn map_schema(profile: Profile, schema: &Schema) -> SchemaRef {
     let fields: Vec<_> = schema
         .fields()

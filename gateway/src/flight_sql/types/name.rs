@@ -1,4 +1,4 @@
-//! The field metadata that drivers read a column's SQL type from.
+//! Adds the field metadata from which drivers read a column's SQL type.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,9 @@ const TYPE_NAME: &str = "ARROW:FLIGHT:SQL:TYPE_NAME";
 const PRECISION: &str = "ARROW:FLIGHT:SQL:PRECISION";
 const SCALE: &str = "ARROW:FLIGHT:SQL:SCALE";
 
-/// `field`, as it is sent, with what Flight SQL says about a column of the table; `original` is the type that the table has.
-/// ODBC's SQLColumns crashes on a field without metadata.
+/// Returns `field` with Flight SQL's metadata about a column of the table. `field` has the type
+/// that clients are sent, and `original` is the type that the table has. The metadata is needed,
+/// because ODBC's SQLColumns crashes on a field without any.
 pub(in crate::flight_sql) fn with_sql_metadata(
     field: &Field,
     original: &DataType,

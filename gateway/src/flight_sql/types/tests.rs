@@ -16,7 +16,7 @@ use volary_node::client_rows::converted;
 
 use super::*;
 
-/// One column through the mapping: what a client is sent.
+/// Returns the field and the column that a client is sent.
 fn sent(profile: Profile, field: Field, column: ArrayRef) -> (Field, ArrayRef) {
     let schema = Arc::new(Schema::new(vec![field]));
     let batch = RecordBatch::try_new(schema.clone(), vec![column]).unwrap();
@@ -91,7 +91,7 @@ fn run_ends_become_their_values_and_keep_their_nulls() {
     let ends = Int32Array::from(vec![2, 3, 5]);
     let values = StringViewArray::from_iter([Some("a"), None, Some("b")]);
     let runs = RunArray::<Int32Type>::try_new(&ends, &values).unwrap();
-    // A plan may call the column non-nullable although its values hold NULLs.
+    // A plan may declare the column non-nullable although its values contain NULLs.
     let field = Field::new("c", runs.data_type().clone(), false);
     let (field, column) = sent(Profile::Classic, field, Arc::new(runs));
     assert!(field.is_nullable());
@@ -203,7 +203,7 @@ fn uuids_become_text_and_lose_their_extension() {
         "11111111-1111-1111-1111-111111111111"
     );
     assert_eq!(field.metadata().keys().collect::<Vec<_>>(), ["comment"]);
-    // Sixteen bytes that are no UUID stay bytes.
+    // Sixteen bytes that are not a UUID stay bytes.
     assert_eq!(classic(bytes).data_type(), &DataType::FixedSizeBinary(16));
 }
 

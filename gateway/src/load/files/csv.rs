@@ -1,4 +1,4 @@
-//! The options of CSV files, and their columns.
+//! Prepares the options of CSV files, and names their columns.
 
 use arrow::datatypes::Schema;
 use datafusion::common::parsers::CompressionTypeVariant;
@@ -9,10 +9,11 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::copy::CopyFrom;
 
-/// The format that a statement asks for; `delimiter` is the one of files with this name.
+/// Returns the format that a statement asks for. `delimiter` is the default for files with this
+/// name.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a NULL that the reader does not know.
+/// `INVALID_ARGUMENT` if the option NULL is a text that the reader does not support.
 pub(super) fn format(
     copy: &CopyFrom,
     delimiter: u8,
@@ -25,12 +26,14 @@ pub(super) fn format(
         .with_delimiter(options.delimiter.unwrap_or(delimiter))
         .with_quote(options.quote.unwrap_or(b'"'))
         .with_escape(options.escape)
-        // Quoted line breaks are data; the file is read from its start by one reader.
+        // Quoted line breaks are data. They are safe because one reader reads the whole file from
+        // its start.
         .with_newlines_in_values(true)
         .with_file_compression_type(FileCompressionType::from(compression)))
 }
 
-/// The CSV reader knows one NULL: a field without text.
+/// Refuses the option NULL unless its text is empty. The CSV reader takes only an empty field for
+/// NULL.
 fn check_null(copy: &CopyFrom) -> Result<()> {
     match copy.options.null.as_deref() {
         None | Some("") => Ok(()),
@@ -40,15 +43,17 @@ fn check_null(copy: &CopyFrom) -> Result<()> {
     }
 }
 
-/// A list of columns stands for the header if nothing else is said.
+/// Returns whether the file has a header. If the statement lists columns and has no option HEADER,
+/// the list takes the place of the header.
 pub(super) fn has_header(copy: &CopyFrom) -> bool {
     copy.options.header.unwrap_or(copy.columns.is_empty())
 }
 
-/// The names of a file's columns: those of its header, of the statement's list, or of the table in its order.
+/// Returns the names of a file's columns: the names in its header, or those in the statement's
+/// list, or those of the table's columns in their order.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if the file has more or fewer columns than these.
+/// `INVALID_ARGUMENT` if the file has more or fewer columns than there are names.
 pub(super) fn names(table: &Table, copy: &CopyFrom, inferred: &Schema) -> Result<Vec<String>> {
     let names_of = |schema: &Schema| -> Vec<String> {
         let names = schema.fields().iter().map(|field| field.name().clone());
@@ -72,10 +77,10 @@ pub(super) fn names(table: &Table, copy: &CopyFrom, inferred: &Schema) -> Result
     Ok(names)
 }
 
-/// Refuses options that say nothing of a file that is not CSV.
+/// Refuses the options of CSV files, for a file that is not CSV.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` with the option's name.
+/// `INVALID_ARGUMENT`, with the name of the option.
 pub(super) fn refuse_options(copy: &CopyFrom) -> Result<()> {
     let options = &copy.options;
     let given = [

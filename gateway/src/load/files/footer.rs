@@ -1,24 +1,24 @@
-//! What is checked of a Parquet file's footer before the reader of Parquet files sees it.
+//! Checks the footer of a Parquet file before the Parquet reader sees it.
 //!
-//! A footer lists all columns, each with the number of its children, and the reader makes a tree of
-//! them: it calls itself for each level, and takes memory for as many children and parts as the
-//! footer says. Twenty thousand levels overflow its stack, and two thousand million children are
-//! more than there is memory for. Both end the process. So the list is walked here first, without a
+//! A footer lists all columns, each with the number of its children. The reader makes a tree of
+//! them. It calls itself for each level, and allocates memory for as many children and parts as the
+//! footer claims. Twenty thousand levels overflow its stack, and two billion children need more
+//! memory than there is. Both end the process. So this module walks over the list first, without a
 //! call for each level.
 //!
-//! The reader does not look at the type that a field says that it has, so the two would understand
-//! a footer differently where that is wrong. Here it has to be right.
+//! The reader ignores the type that a field claims to have. If that type is wrong, the reader and
+//! this module would understand the footer differently. So this module requires the right types.
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::thrift::{Kind, Thrift};
 
-/// Groups within each other. A list has two, a map too: a type of 150 levels has no more than
-/// these.
+/// Maximum number of nested groups. A list has two groups, and so has a map. So a type of 150
+/// levels stays below this limit.
 const MAX_LEVELS: usize = 500;
 
-/// The reader keeps the name of each group above a column, for each column: of so many names
-/// together it makes a few hundred megabytes.
+/// Maximum sum, over all columns, of the number of groups above a column. For each column, the
+/// reader keeps the names of all groups above it. This many names take a few hundred megabytes.
 const MAX_NAMES: usize = 4 << 20;
 
 const LOGICAL_TYPE: Kind = {
@@ -46,7 +46,7 @@ const LOGICAL_TYPE: Kind = {
     ])
 };
 
-/// The number of children is read by itself.
+/// The field with the number of children, which this module reads by itself.
 const CHILDREN: i16 = 5;
 const ELEMENT: &[(i16, Kind)] = &[
     (1, Kind::Number),
@@ -131,7 +131,7 @@ const ROW_GROUP: Kind = {
     ])
 };
 
-/// The list of columns is read by itself.
+/// The field with the list of columns, which this module reads by itself.
 const COLUMNS: i16 = 2;
 const FOOTER: &[(i16, Kind)] = &[
     (1, Kind::Number),
@@ -146,10 +146,10 @@ const FOOTER: &[(i16, Kind)] = &[
     }),
 ];
 
-/// Refuses a footer that the reader might end the process with.
+/// Refuses a footer with which the reader might end the process.
 ///
 /// # Errors
-/// `DATA_LOSS` for one that is damaged, `INVALID_ARGUMENT` for columns that are nested too deeply.
+/// `DATA_LOSS` for a damaged footer, and `INVALID_ARGUMENT` for columns that are nested too deeply.
 pub(super) fn check(footer: &[u8]) -> Result<()> {
     let mut input = Thrift::new(footer);
     let mut last = 0;
@@ -166,7 +166,7 @@ pub(super) fn check(footer: &[u8]) -> Result<()> {
 
 fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
     let count = input.list(&Kind::Struct(ELEMENT)).ok_or_else(damaged)?;
-    // The children that are still to come of each group that is open, and those of all of them.
+    // `open` has the number of missing children of each open group. `to_come` is their sum.
     let (mut open, mut to_come): (Vec<usize>, usize) = (Vec::new(), 0);
     let mut names = 0;
     for element in 1..=count {
@@ -198,7 +198,7 @@ fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads an element of the list of columns, and returns how many children it has.
+/// Reads an element of the list of columns, and returns the number of its children.
 fn children(input: &mut Thrift<'_>) -> Option<usize> {
     let (mut last, mut children) = (0, 0);
     while let Some(field) = input.field(last, ELEMENT)? {
@@ -242,7 +242,7 @@ mod tests {
         element
     }
 
-    /// A footer with these columns, and with `end` behind the number of rows.
+    /// Returns a footer with these columns. `end` follows the number of rows.
     fn footer(elements: &[Vec<u8>], end: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x15\x02\x19\xfc".to_vec();
         bytes.extend(varint(elements.len() as u64));
@@ -296,17 +296,17 @@ mod tests {
     fn a_footer_whose_fields_are_others_than_they_say_is_damaged() {
         let columns = chain(1);
         for end in [
-            // Two thousand million row groups, of which none follows.
+            // Two billion row groups are announced, and none follows.
             b"\x19\xfc\xff\xff\xff\xff\x07".as_slice(),
-            // A number of rows, where there should be row groups.
+            // A number of rows is where row groups should be.
             b"\x15\x00",
-            // Row groups that are numbers.
+            // The row groups are numbers.
             b"\x19\x15\x00",
-            // A list of truth values, which takes no byte for each.
+            // The list has booleans as elements, which take no byte each.
             b"\xa9\xf1\xff\xff\xff\xff\x07",
-            // A number that does not end.
+            // A number does not end.
             b"\xa5\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-            // Text that is longer than the footer.
+            // A text is longer than the footer.
             b"\x38\xff\x7f",
         ] {
             let error = check(&footer(&columns, end)).unwrap_err();
@@ -315,7 +315,7 @@ mod tests {
         for damaged in [b"".as_slice(), b"\x15", b"\x15\x02"] {
             check(damaged).unwrap_err();
         }
-        // What is not known is skipped.
+        // An unknown field is skipped.
         check(&footer(&columns, b"\xac\x15\x02\x00")).unwrap();
     }
 }

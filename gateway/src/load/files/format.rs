@@ -1,11 +1,11 @@
-//! A file's format, by its name or by what is said.
+//! Finds out the format of a file by its name, or by the options of the statement.
 
 use datafusion::common::parsers::CompressionTypeVariant;
 use volary_flight_proto::{Error, Result};
 
 use crate::sql::copy::CopyFrom;
 
-/// A file's format and how it is compressed.
+/// The format and the compression of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Format {
     Parquet,
@@ -19,10 +19,12 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format of a file with this name, on a local disk or in another store.
+    /// Returns the format of a file with this name. `is_local` says whether the file is on a local
+    /// disk, and not in another store.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a format that is not known, or a compression that is not read from there.
+    /// `INVALID_ARGUMENT` for an unknown format, and for a compression that is not supported for
+    /// files in other stores.
     pub(super) fn of(copy: &CopyFrom, name: &str, is_local: bool) -> Result<Self> {
         let mut stem = name.to_lowercase();
         let mut compression = CompressionTypeVariant::UNCOMPRESSED;
@@ -61,7 +63,8 @@ impl Format {
     }
 }
 
-/// Whether DataFusion's decoders of streams go on behind the first member of a file. Those of local files all do.
+/// Returns whether DataFusion's decoder of streams continues after the first member of a compressed
+/// file. The decoders of local files do so for all compressions.
 fn reads_all_members(compression: CompressionTypeVariant) -> bool {
     matches!(
         compression,

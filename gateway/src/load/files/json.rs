@@ -1,8 +1,8 @@
-//! Files of newline-delimited JSON.
+//! Reads files of newline-delimited JSON.
 //!
-//! DataFusion's reader ignores the names that it was not told, and to tell it all of them it would read a whole file into memory
-//! where the store is not a local disk. This one reads the first names from a bounded prefix, and refuses whatever other name
-//! comes later.
+//! DataFusion's reader ignores names that it was not told. To find all names, it would read the
+//! whole file into memory if the store is not a local disk. This module reads the first names from
+//! a limited prefix of the file, and refuses every other name that comes later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -25,9 +25,9 @@ use volary_flight_proto::Result;
 use crate::load::file_errors;
 use crate::load::source::Rows;
 
-/// Records that are looked at for names before the file is read.
+/// Maximum number of records that are searched for names before the file is read.
 const NAMED_RECORDS: usize = 1_000;
-/// What is read of a file for its names.
+/// Number of bytes of a file after which no more is read to find names.
 const NAMED_BYTES: usize = 1 << 20;
 
 type ByteStream = BoxStream<'static, Result<Bytes, DataFusionError>>;
@@ -40,20 +40,21 @@ pub(super) struct File {
     pub(super) compression: FileCompressionType,
 }
 
-/// What is read of a file's records.
+/// What is read from the records of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
-    /// The columns. Numbers and truth values are read as text where a column is text.
+    /// The columns. If a column is text, numbers and booleans are read as text.
     pub(super) schema: SchemaRef,
-    /// Whether names that are not in the schema are let through.
+    /// Whether names that are not in the schema are ignored. Otherwise they are refused.
     pub(super) ignores_others: bool,
 }
 
 impl File {
-    /// The names that the first records have. A record that cannot be read ends the search: reading the file says so.
+    /// Returns the names that occur in the first records. The search ends at a record that cannot
+    /// be read; reading the file reports that record.
     ///
     /// # Errors
-    /// Those of the store; `DATA_LOSS` for a compressed file that is damaged.
+    /// The errors of the store. `DATA_LOSS` for a compressed file that is damaged.
     pub(super) async fn names(&self) -> Result<Vec<String>> {
         let head = self.head().await.map_err(file_errors::of_text)?;
         let records = serde_json::Deserializer::from_slice(&head)
@@ -81,7 +82,7 @@ impl File {
             .convert_stream(stored.map_err(DataFusionError::from).boxed())
     }
 
-    /// The file's rows, in batches of `batch_rows`.
+    /// Returns the rows of the file, in batches of `batch_rows`.
     pub(super) fn rows(&self, reading: &Reading, batch_rows: usize) -> Rows {
         let builder = ReaderBuilder::new(Arc::clone(&reading.schema))
             .with_batch_size(batch_rows)
@@ -100,7 +101,8 @@ impl File {
     ) -> Result<BoxStream<'static, Result<RecordBatch, DataFusionError>>, DataFusionError> {
         let result = self.store.get(&self.path).await?;
         Ok(match result.payload {
-            // The store would hand over a file in small pieces, each of them from another thread.
+            // A local file is read directly. The store would return it in small pieces, each from
+            // another thread.
             GetResultPayload::File(file, _) => {
                 let reader = builder.build(BufReader::new(self.compression.convert_read(file)?))?;
                 stream::iter(reader).map_err(DataFusionError::from).boxed()
@@ -114,7 +116,7 @@ impl File {
     }
 }
 
-/// The records of bytes as they come.
+/// Decodes records from a stream of bytes as the bytes arrive.
 fn decoded(
     decoder: Decoder,
     bytes: ByteStream,
@@ -130,7 +132,7 @@ fn decoded(
             }
             let read = decoder.decode(&rest)?;
             rest.advance(read);
-            // The decoder leaves something when a batch is full.
+            // The decoder leaves bytes over only if a batch is full.
             if !rest.is_empty() {
                 break;
             }
@@ -150,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// A file in a store that hands it over in pieces, as those in the network do.
+    /// Creates a file in a store that returns it in pieces, as stores in the network do.
     async fn file(text: &str, piece_bytes: usize) -> File {
         let store = InMemory::new();
         let path = Path::from("rows.json");

@@ -1,4 +1,4 @@
-//! Where the files of a COPY are.
+//! Finds the files of a COPY.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::load::roots::Roots;
 use crate::sql::copy::CopyFrom;
 use crate::url_credentials::without_credentials;
 
-/// Where the files of a COPY are, and what they are read for.
+/// The place where the files of a COPY are, with the table and the statement for which they are
+/// read.
 pub(super) struct Location<'a> {
     pub(super) state: &'a SessionState,
     pub(super) url: ListingTableUrl,
@@ -25,10 +26,10 @@ pub(super) struct Location<'a> {
 }
 
 impl<'a> Location<'a> {
-    /// The location that a statement names, once it is allowed.
+    /// Opens the location that a statement names, if it is allowed.
     ///
     /// # Errors
-    /// Those of [`Roots::admit`], and `INVALID_ARGUMENT` for a store of no known kind.
+    /// The errors of [`Roots::admit`]. `INVALID_ARGUMENT` for a store of an unknown kind.
     pub(super) fn open(
         roots: &Roots,
         state: &'a SessionState,
@@ -45,10 +46,10 @@ impl<'a> Location<'a> {
         })
     }
 
-    /// The files, in the order of their names.
+    /// Returns the files, in the order of their names.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is none, and those of the store.
+    /// `NOT_FOUND` if there is no file. Also the errors of the store.
     pub(super) async fn files(&self) -> Result<Vec<ObjectMeta>> {
         if is_web(&self.url) && !self.url.is_collection() && self.url.get_glob().is_none() {
             return self.file_on_web_server().await;
@@ -59,7 +60,7 @@ impl<'a> Location<'a> {
             .await
             .map_err(|error| self.failed(error))?
             .try_filter(|file| {
-                // Hidden files and markers such as _SUCCESS are no data.
+                // Hidden files and markers such as _SUCCESS contain no data.
                 let name = file.location.filename().unwrap_or_default();
                 futures::future::ready(!name.starts_with(['.', '_']) && file.size > 0)
             })
@@ -73,7 +74,8 @@ impl<'a> Location<'a> {
         Ok(files)
     }
 
-    /// One file, without asking for those below it: few web servers can say.
+    /// Returns the one file of the location. It does not ask for files below the location, because
+    /// few web servers can list them.
     async fn file_on_web_server(&self) -> Result<Vec<ObjectMeta>> {
         match self.store.head(self.url.prefix()).await {
             Ok(file) if file.size > 0 => Ok(vec![file]),
@@ -82,7 +84,7 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Names the location, which stores do not in each of their errors.
+    /// Adds the location to an error, because not all errors of stores name it.
     fn failed(&self, error: DataFusionError) -> Error {
         Error::from(error).at(without_credentials(&self.copy.location))
     }
@@ -95,12 +97,12 @@ impl<'a> Location<'a> {
         ))
     }
 
-    /// Whether they are on a disk of this machine.
+    /// Returns whether the files are on a disk of this machine.
     pub(super) fn is_local(&self) -> bool {
         self.url.scheme() == "file"
     }
 
-    /// A file's path or URL.
+    /// Returns the path or the URL of a file.
     pub(super) fn name_of(&self, file: &ObjectMeta) -> String {
         if self.is_local() {
             format!("/{}", file.location)

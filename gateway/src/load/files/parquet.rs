@@ -1,7 +1,8 @@
-//! Parquet files, whose footers are read once, and checked before they are understood.
+//! Reads Parquet files. The footer of a file is read only once, and is checked before it is
+//! decoded.
 //!
-//! DataFusion would read a footer by itself, and again for each part of the file: from a store
-//! whose files change, the second one might be another than the one that was checked.
+//! DataFusion would read the footer by itself, once more for each part of the file. If the files in
+//! a store change, a later footer may differ from the one that was checked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,16 +34,17 @@ use volary_flight_proto::{Error, Result};
 
 use super::footer;
 
-/// What stands behind the footer: its length, and four letters.
+/// Number of bytes after the footer: the footer's length, and four letters.
 const TAIL: u64 = 8;
 
-/// So much is read of the end of a file at first: most footers are in it.
+/// Number of bytes that are read from the end of a file at first. Most footers fit into them.
 const FIRST_READ: u64 = 512 << 10;
 
-/// A footer is held as a whole, and understood it takes some times its length.
+/// Maximum size of a footer in bytes. The whole footer is held in memory, and the decoded footer
+/// takes several times its size.
 const MAX_FOOTER: u64 = 256 << 20;
 
-/// A file of which the footer is known.
+/// A file whose footer has been read.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     store: Arc<dyn ObjectStore>,
@@ -50,11 +52,11 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Reads the footer of a file.
+    /// Opens a file and reads its footer.
     ///
     /// # Errors
-    /// `DATA_LOSS` for a damaged file, `INVALID_ARGUMENT` for one whose footer is too large or
-    /// whose columns are nested too deeply, and those of the store.
+    /// `DATA_LOSS` for a damaged file. `INVALID_ARGUMENT` for a file whose footer is too large or
+    /// encrypted, or whose columns are nested too deeply. Also the errors of the store.
     pub(super) async fn open(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Self> {
         let footer = read_footer(store, file).await?;
         footer::check(&footer)?;
@@ -65,10 +67,10 @@ impl File {
         })
     }
 
-    /// Returns its columns, as the reader gives them.
+    /// Returns the file's columns, with the types in which the reader returns them.
     ///
     /// # Errors
-    /// `DATA_LOSS` for types that there are not.
+    /// `DATA_LOSS` for types that do not exist.
     pub(super) fn schema(&self) -> Result<Schema> {
         let file = self.metadata.file_metadata();
         let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
@@ -79,7 +81,7 @@ impl File {
         Ok(transform_schema_to_view(&schema))
     }
 
-    /// Returns a plan that reads these columns of a part of the file.
+    /// Returns a plan that reads these columns from a part of the file.
     pub(super) fn scan(
         &self,
         url: ObjectStoreUrl,
@@ -123,7 +125,7 @@ async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<
         .ok_or_else(|| damaged("the footer is longer than the file"))?;
     let first = size - end.len() as u64;
     match begin.checked_sub(first) {
-        // What is read is in memory, and so are its offsets.
+        // The conversion cannot fail: the bytes are in memory, so their offsets fit into `usize`.
         Some(offset) => {
             let begin = usize::try_from(offset).unwrap_or(usize::MAX);
             Ok(end.slice(begin..end.len() - TAIL as usize))
@@ -165,7 +167,7 @@ impl ParquetFileReaderFactory for File {
     }
 }
 
-/// Reads pages of a file.
+/// Reads the pages of a file.
 struct Reader {
     file: File,
     path: Path,

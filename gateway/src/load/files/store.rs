@@ -1,4 +1,4 @@
-//! The stores that files are read from.
+//! Opens the stores that files are read from.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Without a byte from a web server or a store.
+/// Time after which a request fails if no byte arrives from the web server or the store.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a web server is asked again that fails, and for how long.
+/// Number of retries if a web server fails. After `RETRY_FOR` there are no further retries.
 const RETRIES: usize = 4;
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 const USER_AGENT: &str = concat!("volary/", env!("CARGO_PKG_VERSION"));
 
-/// The store of a URL, with credentials from the gateway's environment.
+/// Returns the store of a URL, with credentials from the gateway's environment.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a store of no known kind.
+/// `INVALID_ARGUMENT` for a store of an unknown kind.
 pub(super) fn object_store(
     state: &SessionState,
     url: &ListingTableUrl,
@@ -58,7 +58,7 @@ pub(super) fn object_store(
     Ok(store)
 }
 
-/// Whether it is on a web server, which may not be able to list its files.
+/// Returns whether the URL is on a web server. A web server may be unable to list its files.
 pub(super) fn is_web(url: &ListingTableUrl) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
@@ -69,7 +69,8 @@ fn web_server(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         retry_timeout: RETRY_FOR,
         ..RetryConfig::default()
     };
-    // A file may take longer than any timeout of a request, as long as something of it comes.
+    // The request has no timeout: a file may take longer than any timeout, as long as bytes keep
+    // arriving.
     let client = ClientOptions::new()
         .with_allow_http(true)
         .with_allow_http2()
@@ -84,7 +85,7 @@ fn web_server(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(Arc::new(store))
 }
 
-/// A store's builder, with what the environment says that it knows.
+/// Creates the builder of a store, with all settings from the environment that the builder knows.
 macro_rules! of_environment {
     ($builder:ty, $url:expr) => {
         std::env::vars().fold(
@@ -99,7 +100,8 @@ macro_rules! of_environment {
     };
 }
 
-/// Makes the store of a URL as `object_store::parse_url_opts` does, which takes no connector.
+/// Creates the store of a URL. `object_store::parse_url_opts` does the same, but it takes no
+/// connector.
 fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(match ObjectStoreScheme::parse(url)?.0 {
         ObjectStoreScheme::AmazonS3 => Arc::new(of_environment!(AmazonS3Builder, url).build()?),
@@ -109,12 +111,13 @@ fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         ObjectStoreScheme::MicrosoftAzure => {
             Arc::new(of_environment!(MicrosoftAzureBuilder, url).build()?)
         }
-        // What is left has no client: an `Http` is a web server.
+        // The remaining stores have no HTTP client. A URL of a web server does not come here.
         _ => Arc::from(object_store::parse_url(url)?.0),
     })
 }
 
-/// A redirect may lead out of the allowed roots, and to what only the gateway reaches.
+/// Connects to a store or web server without following redirects. A redirect may lead out of the
+/// allowed roots, and to servers that only the gateway can reach.
 #[derive(Debug)]
 struct WithoutRedirects;
 
@@ -139,9 +142,11 @@ fn cannot_connect(
     }
 }
 
-/// What `object_store` tells its own client, which follows redirects and cannot be told not to.
+/// The options that `object_store` would give to its own client. That client follows redirects, and
+/// has no option to prevent it.
 ///
-/// What is left out is `randomize_addresses`: its resolver is its own, and the system's takes turns, too.
+/// Only `randomize_addresses` is ignored. It needs the resolver of `object_store`, and the system's
+/// resolver also takes the addresses in turn.
 struct Options<'a>(&'a ClientOptions);
 
 impl Options<'_> {
@@ -152,7 +157,7 @@ impl Options<'_> {
             .https_only(!self.is_set(ClientConfigKey::AllowHttp)?)
             .danger_accept_invalid_certs(self.is_set(ClientConfigKey::AllowInvalidCertificates)?)
             .http2_keep_alive_while_idle(self.is_set(ClientConfigKey::Http2KeepAliveWhileIdle)?)
-            // The length of what is sent is the file's.
+            // Responses must not be compressed, so that their length is the length of the file.
             .no_gzip()
             .no_brotli()
             .no_zstd()

@@ -1,6 +1,7 @@
-//! As much of Thrift's compact protocol as it takes to walk over a message.
+//! Walks over messages of Thrift's compact protocol. It implements only as much of the protocol as
+//! that takes.
 
-/// What an unknown field is skipped through, at the most.
+/// Maximum number of levels in an unknown field that is skipped.
 const MAX_DEPTH: usize = 64;
 
 const TRUE: u8 = 1;
@@ -15,22 +16,22 @@ const LIST: u8 = 9;
 const SET: u8 = 10;
 const STRUCT: u8 = 12;
 
-/// What a field holds.
+/// The type of a field's value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Bool,
     Byte,
-    /// Numbers of two bytes and more are written in one way.
+    /// An integer of two, four or eight bytes. All three are encoded in the same way.
     Number,
     Double,
     Bytes,
     List(&'static Kind),
-    /// The fields that are known, by their ids.
+    /// A struct, with the ids and the kinds of its known fields.
     Struct(&'static [(i16, Kind)]),
 }
 
 impl Kind {
-    /// Returns whether it is written as this type.
+    /// Returns whether `written` is the encoded type of this kind.
     fn is(self, written: u8) -> bool {
         match self {
             Self::Bool => matches!(written, TRUE | FALSE),
@@ -44,16 +45,17 @@ impl Kind {
     }
 }
 
-/// A field of a struct, of which its value comes next.
+/// A field of a struct whose header has been read. Its value comes next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
     pub(super) id: i16,
     written: u8,
-    /// It is `None` for a field that is not known.
+    /// The kind of a known field. `None` for an unknown field.
     kind: Option<Kind>,
 }
 
-/// The rest of a message. Whatever is not as it should be is `None`.
+/// The part of a message that has not been read yet. The methods return `None` if the message is
+/// invalid.
 #[derive(Debug)]
 pub(super) struct Thrift<'a>(&'a [u8]);
 
@@ -87,7 +89,7 @@ impl<'a> Thrift<'a> {
 
     fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
-        // Whatever it counts takes a byte at least.
+        // Each counted item takes at least one byte.
         (length <= self.0.len()).then_some(length)
     }
 
@@ -98,8 +100,8 @@ impl<'a> Thrift<'a> {
         Some(if number & 1 == 0 { half } else { !half })
     }
 
-    /// Reads the beginning of the next field of a struct with these fields, behind the one with the
-    /// id `last`; the inner `None` is the end of the struct.
+    /// Reads the header of the next field of a struct. `last` is the id of the field before it, and
+    /// `fields` are the known fields of the struct. The inner `None` means the end of the struct.
     pub(super) fn field(
         &mut self,
         last: i16,
@@ -128,7 +130,7 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// Reads the beginning of a list of such elements, and returns how many there are.
+    /// Reads the header of a list of such elements, and returns the number of elements.
     pub(super) fn list(&mut self, element: &Kind) -> Option<usize> {
         let (written, count) = self.any_list()?;
         (count == 0 || element.is(written)).then_some(count)
@@ -145,7 +147,7 @@ impl<'a> Thrift<'a> {
 
     fn skip_known(&mut self, kind: Kind) -> Option<()> {
         match kind {
-            // It is in the type.
+            // The value of a boolean is part of the field's encoded type.
             Kind::Bool => Some(()),
             Kind::Byte => self.advance(1),
             Kind::Number => self.varint().map(|_| ()),
@@ -166,8 +168,8 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// Skips a value of which only the type is known. Maps, and lists of truth values, are in no
-    /// footer, and readers disagree about them.
+    /// Skips a value of which only the encoded type is known. Returns `None` for maps and for lists
+    /// of booleans: no footer has them, and readers disagree about their encoding.
     fn skip_unknown(&mut self, written: u8, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match written {

@@ -1,4 +1,4 @@
-//! Parts of files, each of which is read by itself.
+//! Divides files into parts that are read separately.
 
 use std::sync::Arc;
 
@@ -28,20 +28,20 @@ use crate::load::fit::{self, Columns};
 use crate::load::lines::{Lines, first_bad_record};
 use crate::load::source::Rows;
 
-/// A Parquet file is read in ranges of this size, by several partitions.
+/// Size of the ranges in which a Parquet file is read. Several partitions read the ranges.
 const RANGE_BYTES: u64 = 64 << 20;
 
-/// A part of a file that is read by itself.
+/// A part of a file that is read separately.
 pub(super) struct Unit {
     name: String,
-    /// The columns as they are read.
+    /// The columns with the types in which they are read.
     schema: SchemaRef,
     columns: Columns,
     lines: Lines,
     reader: Reader,
 }
 
-/// What reads a unit.
+/// The reader of a unit.
 enum Reader {
     Scan(Arc<dyn ExecutionPlan>),
     Json {
@@ -50,10 +50,11 @@ enum Reader {
     },
 }
 
-/// The units of a file, called `name`.
+/// Divides a file into units. `name` is the file's name.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for options and columns that do not fit, `DATA_LOSS` for a damaged file, and those of the store.
+/// `INVALID_ARGUMENT` for options and columns that do not fit. `DATA_LOSS` for a damaged file. Also
+/// the errors of the store.
 pub(super) async fn of_file(
     location: &Location<'_>,
     file: ObjectMeta,
@@ -105,7 +106,7 @@ fn ranges(file: ObjectMeta) -> Vec<PartitionedFile> {
     if size <= RANGE_BYTES {
         return vec![PartitionedFile::new_from_meta(file)];
     }
-    // Ranges of files are far below 2⁶³ bytes.
+    // The conversion cannot fail, because offsets in files are far below 2⁶³ bytes.
     let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
     (0..size.div_ceil(RANGE_BYTES))
         .map(|part| {
@@ -116,7 +117,8 @@ fn ranges(file: ObjectMeta) -> Vec<PartitionedFile> {
         .collect()
 }
 
-/// A CSV file, read whole, so that errors can name the line. All of its columns are read, as they are known by their places.
+/// Returns the unit of a CSV file. The file is read as a whole, so that errors can name the line.
+/// All its columns are read, because the reader knows them by position.
 async fn text(
     location: &Location<'_>,
     format: &dyn FileFormat,
@@ -130,7 +132,9 @@ async fn text(
     let names = csv::names(location.table, location.copy, &inferred)?;
     let columns = columns_of(location, &names)?;
     require_wanted(location, &columns, &inferred)?;
-    // The CSV reader cuts no whole number, and is quicker at them. Programs that keep them as floating point write 5 as 5.0.
+    // The CSV reader can parse whole numbers itself: it cuts none of them, and it is faster than
+    // `fit`. But programs that keep whole numbers as floating point write 5 as 5.0, which only
+    // `fit` can parse.
     let are_whole = columns.wanted().all(|(column, in_file)| {
         let wanted = location.table.schema().field(column).data_type();
         let found = in_file.map(|position| inferred.field(position).data_type());
@@ -150,7 +154,8 @@ async fn text(
     })
 }
 
-/// A JSON file. The table's columns that its first records do not have may follow.
+/// Returns the unit of a JSON file. A column of the table that is not in the first records may
+/// still occur in later records.
 async fn records(
     location: &Location<'_>,
     compression: CompressionTypeVariant,
@@ -196,7 +201,8 @@ fn columns_of(location: &Location<'_>, names: &[String]) -> Result<Columns> {
     Columns::of_names(table.name(), table.schema(), names, &location.copy.columns)
 }
 
-/// Refuses a file without one of the columns that the statement lists. If it lists none, what the file does not have is NULL.
+/// Refuses a file that lacks one of the columns that the statement lists. If the statement lists no
+/// columns, the columns that the file lacks are NULL.
 fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> Result<()> {
     let missing = columns.wanted().find(|(_, in_file)| in_file.is_none());
     match missing {
@@ -209,8 +215,10 @@ fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> 
     }
 }
 
-/// The columns of these names as they are read: with the table's types, or as text where [`fit`] parses it. NULLs are let through
-/// here: what a column takes is checked with its name. Columns that are not loaded are read as nothing.
+/// Returns the schema in which the columns with these names are read. A column has the table's
+/// type, or is text if [`fit`] parses it. All columns may be NULL here: whether the table's column
+/// may be NULL is checked later, where the error can name the column. Columns that are not loaded
+/// are read as type Null.
 fn read_schema(
     table: &Table,
     names: &[String],
@@ -222,7 +230,8 @@ fn read_schema(
             .of_file(position)
             .map(|column| table.schema().field(column).data_type());
         match wanted {
-            // Several of these may have one name.
+            // The name is replaced, because several columns that are not loaded may have the same
+            // name.
             None => Field::new(format!("not loaded {position}"), DataType::Null, true),
             Some(wanted) if is_text(wanted) => Field::new(name, DataType::Utf8View, true),
             Some(wanted) => Field::new(name, wanted.clone(), true),
@@ -246,15 +255,16 @@ async fn scan(
 }
 
 impl Unit {
-    /// The file's name.
+    /// Returns the name of the file.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The rows, as the table's columns.
+    /// Returns the rows of the unit with the table's columns.
     ///
     /// # Errors
-    /// Those of starting; those of a row name its line and column where there are lines.
+    /// The errors of starting the reader. If the file has lines, the errors of a row name its line
+    /// and column.
     pub(super) fn rows(self, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<Rows> {
         let rows = match &self.reader {
             Reader::Scan(plan) => {
@@ -283,7 +293,8 @@ impl Unit {
         Ok(fitted.boxed())
     }
 
-    /// A batch, before which `read` records were read, as the table's columns.
+    /// Fits a batch to the table's columns. `read` is the number of records that were read before
+    /// the batch.
     fn fit(&self, table: &Table, batch: &RecordBatch, read: u64) -> Result<RecordBatch> {
         self.columns.fit(table.schema(), batch).map_err(|misfit| {
             match misfit.row().and_then(|row| self.lines.of_row(read, row)) {
@@ -293,7 +304,8 @@ impl Unit {
         })
     }
 
-    /// An error of the reader, after `read` records were read, with the line it is about.
+    /// Adds the line to an error of the reader. `read` is the number of records that were read
+    /// before the error.
     async fn explain(&self, table: &Table, error: Error, read: u64) -> Error {
         match (&self.reader, self.lines) {
             (Reader::Scan(_), Lines::Csv { has_header }) => {
@@ -310,7 +322,8 @@ impl Unit {
     }
 }
 
-/// The error of a JSON record with a column that is not read, in the words of the other formats.
+/// Converts the error for a JSON record with an unknown column into the error that the other
+/// formats report.
 fn unknown_column(table: &Table, error: Error) -> Error {
     let Some(column) = file_errors::unknown_column(&error) else {
         return error;

@@ -1,8 +1,9 @@
-//! Casts, with and without a change of values.
+//! Casts columns, either exactly or with rounding.
 //!
-//! arrow's casts cut or round what the wanted type does not hold. That is what a cast in a query asks for; a file that is
-//! loaded asks for nothing, so such a value is an error. Floating point is the exception, being an approximation by itself:
-//! numbers become the nearest one.
+//! arrow's casts cut or round values that the wanted type cannot hold. A cast in a query asks for
+//! that. A file that is loaded does not ask for it, so there such a value is an error. Floating
+//! point is the exception, because it is an approximation anyway: a number becomes the nearest
+//! floating-point number.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::kernels::cmp::distinct;
@@ -14,10 +15,10 @@ use arrow::util::display::array_value_to_string;
 use super::misfit::Misfit;
 use super::text::{self, nanos};
 
-/// The column as the wanted type, every value as it was.
+/// Casts a column to the wanted type without changing any value.
 ///
 /// # Errors
-/// A value that the type does not hold.
+/// A value that the wanted type cannot hold.
 pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     match column.data_type() {
         same if same == wanted => return Ok(ArrayRef::clone(column)),
@@ -40,10 +41,11 @@ pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Mi
     }
 }
 
-/// The column as the wanted type, cut and rounded as arrow does, but never with a NULL for what does not fit.
+/// Casts a column to the wanted type. Values are cut and rounded as arrow does it, but a value that
+/// does not fit never becomes NULL.
 ///
 /// # Errors
-/// A value that is out of the type's range, or no value of it.
+/// A value that is outside the range of the type, or that is no value of the type.
 pub(super) fn rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     if column.data_type() == wanted {
         return Ok(ArrayRef::clone(column));
@@ -56,7 +58,7 @@ pub(super) fn rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef,
         .map_err(|source| Misfit::of_type(column.data_type(), wanted, source))
 }
 
-/// The first row that another value came of.
+/// Returns the first row whose value was changed by the cast.
 fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (column.data_type(), fitted.data_type());
     if from.is_floating() && to.is_floating() {
@@ -74,7 +76,8 @@ fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, 
     }
 }
 
-/// Other casts than those of floating point that lose what the wanted type has no place for.
+/// Returns whether a cast can lose what the wanted type has no room for. [`first_changed`] itself
+/// handles casts from floating point to numbers and to times.
 fn may_change(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};
     match (from, to) {
@@ -89,7 +92,8 @@ fn may_change(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The digits after the point that a type of exact numbers has.
+/// Returns the number of digits after the point in a type of exact numbers, or `None` for other
+/// types.
 fn scale(data_type: &DataType) -> Option<i8> {
     match data_type {
         DataType::Decimal32(_, scale)
@@ -100,14 +104,14 @@ fn scale(data_type: &DataType) -> Option<i8> {
     }
 }
 
-/// The first row that is another one when it is cast there and back.
+/// Returns the first row whose value is different after a cast to the wanted type and back.
 fn first_that_does_not_return(
     column: &ArrayRef,
     wanted: &DataType,
 ) -> Result<Option<usize>, ArrowError> {
     let from = column.data_type();
     let there = match (from, wanted) {
-        // A time zone that comes or goes is no loss of digits.
+        // Adding or removing a time zone loses no digits, so this cast keeps the zone.
         (DataType::Timestamp(_, zone), DataType::Timestamp(unit, _)) => {
             DataType::Timestamp(*unit, zone.clone())
         }
@@ -121,22 +125,24 @@ fn first_that_does_not_return(
     Ok(differs.values().set_indices().next())
 }
 
-/// The first number that became infinite.
+/// Returns the first row whose number became infinite.
 fn first_overflow(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     first_pair(column, fitted, |before, after| {
         before.is_finite() && !after.is_finite()
     })
 }
 
-/// The first number with more digits than the decimal has. 0.1 is no binary fraction, but it is 0.10 as a decimal: digits that
-/// floating point does not have are no loss.
+/// Returns the first row whose number has more digits than the decimal can hold. 0.1 is not a
+/// binary fraction, but it is 0.10 as a decimal. So a difference smaller than the precision of
+/// floating point is no loss.
 fn first_rounded(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let epsilon = match column.data_type() {
         DataType::Float64 => f64::EPSILON,
         DataType::Float32 => f64::from(f32::EPSILON),
         _ => 1.0 / 1024.0,
     };
-    // The cast multiplies and this divides: two roundings, and one more to be sure.
+    // The cast to the decimal multiplies, and the cast back divides. These are two roundings, and
+    // the factor 4 leaves a margin.
     first_pair(column, fitted, |before, after| {
         (before - after).abs() > before.abs() * epsilon * 4.0
     })

@@ -1,4 +1,4 @@
-//! Why rows do not fit.
+//! Explains why rows do not fit.
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
@@ -6,7 +6,7 @@ use volary_flight_proto::{Error, ErrorCode};
 
 use crate::sql_type::sql_type_name;
 
-/// Why rows do not fit.
+/// The reason why rows do not fit.
 #[derive(Debug)]
 pub struct Misfit {
     row: Option<usize>,
@@ -15,7 +15,8 @@ pub struct Misfit {
 }
 
 impl Misfit {
-    /// Of a column's type, or of a value that the cast names itself.
+    /// Creates the misfit of a column whose type cannot be cast, or of a value that the error of
+    /// the cast names.
     pub(super) fn of_type(column: &DataType, wanted: &DataType, source: ArrowError) -> Self {
         Self {
             row: None,
@@ -28,7 +29,7 @@ impl Misfit {
         }
     }
 
-    /// Of one row's value.
+    /// Creates the misfit of the value in one row.
     pub(super) fn of_value(row: usize, what: impl Into<String>) -> Self {
         Self {
             row: Some(row),
@@ -37,7 +38,7 @@ impl Misfit {
         }
     }
 
-    /// Of a value that the wanted type holds only a part of.
+    /// Creates the misfit of a value that the wanted type can hold only in part.
     pub(super) fn of_part(row: usize, value: &str, wanted: &DataType) -> Self {
         Self::of_value(
             row,
@@ -48,7 +49,7 @@ impl Misfit {
         )
     }
 
-    /// Of columns that make no rows.
+    /// Creates the misfit of columns that cannot be combined into rows.
     pub(super) fn of_rows(source: ArrowError) -> Self {
         Self {
             row: None,
@@ -57,23 +58,23 @@ impl Misfit {
         }
     }
 
-    /// The same, said of a column.
+    /// Adds the name of the column to the misfit.
     pub(super) fn in_column(mut self, name: &str) -> Self {
         self.what = format!("column {name}: {}", self.what);
         self
     }
 
-    /// The row of the batch, if it is one row's value that does not fit.
+    /// Returns the row of the batch, if the value of one row does not fit.
     pub fn row(&self) -> Option<usize> {
         self.row
     }
 
-    /// The error, said of the table.
+    /// Converts the misfit into an error that names the table.
     pub fn in_table(self, table: &str) -> Error {
         self.at(&format!("table {table}"))
     }
 
-    /// The error, said of a line of a file.
+    /// Converts the misfit into an error that names the line of a file.
     pub fn in_line(self, line: u64) -> Error {
         self.at(&format!("line {line}"))
     }

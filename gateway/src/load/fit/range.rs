@@ -1,7 +1,7 @@
-//! Values beyond what their type says.
+//! Refuses values that are outside the range of their type.
 //!
-//! Arrow's arrays of decimals and of times of day hold any integer, and nobody looks at those that a client sends, or that
-//! arithmetic makes.
+//! Arrow's arrays of decimals and of times of day can hold any integer. Nothing else checks the
+//! values that a client sends, or that arithmetic produces.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
@@ -14,7 +14,7 @@ use crate::sql_type::sql_type_name;
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
-/// Refuses a decimal of more digits than its type has, and a time that is none of a day.
+/// Refuses a decimal with more digits than its type has, and a time that is not a time of day.
 ///
 /// # Errors
 /// The first such value.
@@ -60,7 +60,8 @@ fn first_too_long<T: DecimalType>(
 ) -> Option<(usize, String)> {
     let is_good = |value| T::is_valid_decimal_precision(value, precision);
     let (row, value) = first(column.as_primitive::<T>(), is_good)?;
-    // With as many digits as it has: an array shows only those of its type.
+    // The value is formatted with the largest precision, so that all its digits are shown. An array
+    // would show only as many digits as its type has.
     Some((row, T::format_decimal(value, T::MAX_PRECISION, scale)))
 }
 
@@ -75,7 +76,8 @@ fn first_of_no_day<T: ArrowPrimitiveType<Native: Into<i64>>>(
     Some((row, format!("{seconds} s after midnight")))
 }
 
-/// The first value that is not good, and its row. What stands where NULLs are does not matter.
+/// Returns the first value for which `is_good` is false, and its row. The values in the slots of
+/// NULLs are ignored.
 fn first<T: ArrowPrimitiveType>(
     column: &PrimitiveArray<T>,
     is_good: impl Fn(T::Native) -> bool,

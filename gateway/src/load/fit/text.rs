@@ -1,4 +1,5 @@
-//! Text as values, none of which is cut: arrow's own parsers drop the digits that a decimal or a timestamp has no place for.
+//! Parses texts as values, without cutting off digits. arrow's own parsers drop the digits for
+//! which a decimal or a timestamp has no room.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,14 +20,16 @@ use chrono::{NaiveTime, TimeZone, Utc};
 
 use super::misfit::Misfit;
 
-/// Text that is longer is no decimal: arrow counts digits in a byte.
+/// Maximum length of the text of a decimal, in bytes. Longer texts are refused, because arrow
+/// counts digits in a byte.
 const MAX_DECIMAL_BYTES: usize = 255;
-/// A decimal with another exponent is none: arrow counts in 16 bits.
+/// Largest exponent of a decimal, positive or negative. Larger ones are refused, because arrow
+/// counts in 16 bits.
 const MAX_EXPONENT: i64 = 1_000;
-/// The largest number up to which floating point has every whole number.
+/// The number up to which floating point can represent every whole number.
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// Whether values of the type are parsed here.
+/// Returns whether this module parses values of the type.
 pub fn is_parsed(wanted: &DataType) -> bool {
     wanted.is_integer()
         || wanted.is_decimal()
@@ -39,19 +42,19 @@ pub fn is_parsed(wanted: &DataType) -> bool {
         )
 }
 
-/// Why a text is not the value.
+/// Why a text is not a value of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misread {
-    /// It is another thing altogether.
+    /// The text is not a value of the type at all.
     Other,
-    /// It has more digits than the type has.
+    /// The text has more digits than the type.
     Finer,
 }
 
-/// The texts as the wanted type, which is one that [`is_parsed`].
+/// Parses the texts as values of the wanted type, for which [`is_parsed`] must be true.
 ///
 /// # Errors
-/// A text that is no value of the type, or of which the type holds only a part.
+/// A text that is no value of the type, or a value that the type can hold only in part.
 pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     use DataType::{
         Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, Time32, Time64,
@@ -116,7 +119,8 @@ fn values<T: ArrowPrimitiveType>(
     Ok(Arc::new(values.finish()))
 }
 
-/// A whole number, however it is written: programs that keep numbers as floating point write 5 as 5.0.
+/// Parses a whole number in any notation. Programs that keep numbers as floating point write 5 as
+/// 5.0.
 fn integer<T: Parser>(text: &str) -> Result<T::Native, Misread> {
     if let Some(value) = T::parse(text) {
         return Ok(value);
@@ -128,7 +132,7 @@ fn integer<T: Parser>(text: &str) -> Result<T::Native, Misread> {
     if number.abs() > MAX_WHOLE {
         return Err(Misread::Other);
     }
-    // Zero without its sign: -0 is none of the unsigned numbers.
+    // Adding 0.0 removes the sign of zero: an unsigned type cannot parse "-0".
     T::parse(&format!("{:.0}", number + 0.0)).ok_or(Misread::Other)
 }
 
@@ -152,7 +156,8 @@ fn decimals<T: DecimalType>(
     })
 }
 
-/// The digits after the point of a number that parses, without zeros at its end: 2 of "-1.250", 1 of "12e-1", -2 of "300".
+/// Returns the number of digits after the point, without zeros at the end: 2 for "-1.250", 1 for
+/// "12e-1", -2 for "300". The text must be a valid number.
 fn digits_after_point(number: &str) -> i64 {
     let mantissa = number
         .split_once(['e', 'E'])
@@ -162,12 +167,12 @@ fn digits_after_point(number: &str) -> i64 {
         .map_or(0, |(_, digits)| digits.len());
     let digits = mantissa.bytes().rev().filter(|byte| *byte != b'.');
     let zeros = digits.take_while(|digit| *digit == b'0').count();
-    // Numbers have at most 255 bytes.
+    // The conversion cannot fail, because numbers have at most 255 bytes.
     let count = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
     count(after_point) - count(zeros) - exponent(number).unwrap_or_default()
 }
 
-/// The exponent of a number, which is 0 if there is none; nothing if it is no number.
+/// Returns the exponent of a number: 0 if it has none, and `None` if the exponent is no number.
 fn exponent(number: &str) -> Option<i64> {
     match number.split_once(['e', 'E']) {
         None => Some(0),
@@ -175,7 +180,7 @@ fn exponent(number: &str) -> Option<i64> {
     }
 }
 
-/// A date; a time of day is let through if it is midnight.
+/// Parses a date. A time of day after the date is accepted only if it is midnight.
 fn date(text: &str) -> Result<i32, Misread> {
     let days = Date32Type::parse(text).ok_or(Misread::Other)?;
     let is_longer = text.len() > 10 && !text.starts_with(['+', '-']);
@@ -211,7 +216,7 @@ fn timestamp(text: &str, zone: &impl TimeZone, unit: TimeUnit) -> Result<i64, Mi
     }
 }
 
-/// A time of day, counted in the unit.
+/// Parses a time of day, and returns it in the unit.
 fn time(text: &str, unit: TimeUnit) -> Result<i64, Misread> {
     let time = string_to_time_nanoseconds(text).map_err(|_| Misread::Other)?;
     let unit = i64::from(nanos(unit));
@@ -221,7 +226,7 @@ fn time(text: &str, unit: TimeUnit) -> Result<i64, Misread> {
     Ok(time / unit)
 }
 
-/// A time unit's nanoseconds.
+/// Returns the number of nanoseconds in a time unit.
 pub(super) fn nanos(unit: TimeUnit) -> u32 {
     match unit {
         TimeUnit::Second => 1_000_000_000,
@@ -231,7 +236,8 @@ pub(super) fn nanos(unit: TimeUnit) -> u32 {
     }
 }
 
-/// Whether seconds have more than nine digits after the point, which the parsers skip.
+/// Returns whether the seconds have more than nine significant digits after the point. The parsers
+/// skip these digits.
 fn is_below_nanos(text: &str) -> bool {
     let digits = text
         .split_once('.')

@@ -1,4 +1,4 @@
-//! The limits of each user, and how much of them is in use.
+//! Lists the limits of each user, and how much of them is in use.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::{Limit, MAX_RUNNING_PER_USER, OPERATORS, QUERY_MEMORY, RUNNING, SPILL
 use crate::config::Config;
 use crate::statements::{State, Statements};
 
-/// What those statements of a user have in use that have a place.
+/// What the running statements of a user have in use. Only statements that have a place count.
 #[derive(Debug, Default)]
 struct InUse {
     running: u64,
-    /// What the one has that has most, in bytes.
+    /// Memory of the statement that has the most, in bytes.
     largest: u64,
 }
 
-/// The limits of each user that has something in use or limits of its own, and of the one who
-/// asks: an administrator is told of all of them, others are told of themselves. As long as there
-/// are no users, nothing is listed, because each session counts as a user then.
+/// Returns the limits of the user who asks, and of each user who has something in use or has limits
+/// of its own. An administrator sees all of these users; other users see only themselves. As long
+/// as there are no users, nothing is listed, because then each session counts as a user.
 pub(super) fn by_user(
     config: &Config,
     statements: &Statements,

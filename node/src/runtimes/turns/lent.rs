@@ -1,4 +1,4 @@
-//! Permits that others get when they are kept for too long.
+//! Implements permits that are passed on to others when they are kept for too long.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub(super) struct Permits(Arc<Shared>);
 struct Shared {
     semaphore: Arc<Semaphore>,
     holders: Mutex<Holders>,
-    /// Wakes who passes permits on: the last one was lent.
+    /// Wakes the task that passes permits on, because the last permit was lent.
     all_lent: Notify,
 }
 
 #[derive(Default)]
 struct Holders {
-    /// As many as there are threads at the most.
+    /// The current holders. There are at most as many as there are threads.
     all: Vec<Holder>,
     next: u64,
 }
@@ -43,12 +43,12 @@ impl Permits {
         }))
     }
 
-    /// Where to wait for a permit.
+    /// Returns the semaphore on which to wait for a permit.
     pub(super) fn semaphore(&self) -> Arc<Semaphore> {
         Arc::clone(&self.0.semaphore)
     }
 
-    /// Notes that the work which has taken so much holds the permit from now on.
+    /// Records that the work to which `taken` belongs holds the permit from now on.
     pub(super) fn lend(&self, permit: Option<OwnedSemaphorePermit>, taken: &Arc<Taken>) -> Lent {
         let mut holders = self.0.holders.lock();
         let number = holders.next;
@@ -70,7 +70,8 @@ impl Permits {
         }
     }
 
-    /// Gives others each permit that has been kept for `longest`, and makes its work a long one; never ends.
+    /// Passes on each permit that has been kept for `longest`, and makes the work of its holder
+    /// long. Never ends.
     pub(super) async fn pass_on(&self, longest: Duration) {
         loop {
             self.0.all_lent.notified().await;
@@ -102,7 +103,7 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// A permit that is given back when this is dropped, unless it has been passed on.
+/// A permit that is returned when this is dropped, unless it was passed on.
 pub(super) struct Lent {
     permits: Permits,
     number: u64,

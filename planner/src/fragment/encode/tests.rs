@@ -1,4 +1,4 @@
-//! What is sent of plans and their values.
+//! Tests how plans and their values are encoded.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -46,7 +46,7 @@ fn filtered(predicate: Expr) -> Plan {
     Arc::new(FilterExec::try_new(predicate, input()).unwrap())
 }
 
-/// `k > least AND name IN (names)`
+/// Returns a filter `k > least AND name IN (names)`.
 fn selected(least: i64, names: &[&str]) -> Plan {
     let names = names.iter().map(|name| lit(*name)).collect();
     let name = col("name", &schema()).unwrap();
@@ -59,7 +59,8 @@ fn encoded(plan: &Plan) -> EncodedPlan {
     encode(plan, None).unwrap()
 }
 
-/// Both have the same bytes, and so many other values.
+/// Checks that both plans have the same bytes, and that each has `values` values, which all differ
+/// from those of the other plan.
 fn assert_same_plan(left: &Plan, right: &Plan, values: usize) {
     let (left, right) = (encoded(left), encoded(right));
     assert_eq!(left.plan, right.plan);
@@ -185,7 +186,7 @@ fn a_value_keeps_its_type() {
     }
 }
 
-/// The types that are made of another one, and some that are not.
+/// Returns `item`, and the types that contain `item`.
 fn types_of(item: &DataType) -> Vec<DataType> {
     let field = |name: &str| Arc::new(Field::new(name, item.clone(), true));
     let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));

@@ -1,4 +1,4 @@
-//! How many workers relay.
+//! Defines the setting for the number of relays.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,11 +13,12 @@ use volary_flight_proto::Error;
 /// How many workers merge the rows of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relays {
-    /// As many as are estimated to be fastest; none where the gateway alone is.
+    /// The number that is estimated to be fastest. None if the gateway alone is estimated to be
+    /// faster.
     Auto,
-    /// None.
+    /// No relays.
     Off,
-    /// So many.
+    /// This many relays.
     Count(NonZeroUsize),
 }
 

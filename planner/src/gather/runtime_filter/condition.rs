@@ -1,4 +1,4 @@
-//! What can be said of the keys that find a partner.
+//! Represents conditions on the keys that can find a partner in a join.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -14,7 +14,8 @@ use volary_node::key_set::KeySetExpr;
 
 use super::Expr;
 
-/// Values of a list that readers of Parquet still compare with statistics; longer ones travel as a set.
+/// Maximum length of a list that Parquet readers still compare with statistics. Longer lists are
+/// sent as a set.
 const MAX_LISTED: usize = 20;
 
 /// A condition on one expression of the probe side.
@@ -23,12 +24,14 @@ pub(super) enum Condition {
     AtLeast(Expr, ScalarValue),
     AtMost(Expr, ScalarValue),
     In(Expr, HashSet<ScalarValue>),
-    /// `(left) OR (right)` of what cannot be merged further; made for keys that may be NULL.
+    /// `(left) OR (right)`, where the two sides cannot be merged further. It is used for keys that
+    /// may be NULL.
     Either(Expr, Vec<Condition>),
 }
 
 impl Condition {
-    /// What holds where either holds, if they are about the same key in the same way.
+    /// Returns the condition that holds where either of the two holds. Returns `None` if they are
+    /// not the same kind of condition on the same key.
     pub(super) fn or(self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::AtLeast(key, left), Self::AtLeast(other, right)) if same(&key, other) => {
@@ -47,10 +50,11 @@ impl Condition {
         }
     }
 
-    /// The same as an expression over rows of `schema`. Equal conditions give equal expressions, and those equal tickets.
+    /// Returns the condition as an expression over rows of `schema`. Equal conditions give equal
+    /// expressions, and so equal tickets.
     ///
     /// # Errors
-    /// If it does not fit `schema`.
+    /// An error if the condition does not fit `schema`.
     pub(super) fn into_expression(self, schema: &Schema) -> Result<Expr> {
         let literal = |value| Arc::new(Literal::new(value)) as Expr;
         Ok(match self {
@@ -82,7 +86,7 @@ impl Condition {
     }
 }
 
-/// Whether two conditions are on the same key.
+/// Returns whether two conditions are on the same key.
 pub(super) fn same(left: &Expr, right: &Expr) -> bool {
     left.as_ref() == right.as_ref()
 }

@@ -1,4 +1,4 @@
-//! Which expressions cannot fail.
+//! Decides which expressions cannot fail.
 
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
@@ -12,8 +12,9 @@ use volary_node::key_set::KeySetExpr;
 
 use super::Expr;
 
-/// Whether an expression over rows of `schema` might fail for some of them: `10 / k` for the rows that a condition `k <> 0` is
-/// to leave out. It must not be evaluated earlier than the query says.
+/// Returns whether an expression over rows of `schema` might fail for some rows. For example,
+/// `10 / k` fails for the rows that a condition `k <> 0` leaves out. Such an expression must not be
+/// evaluated earlier than the query does.
 pub(super) fn may_fail(expression: &Expr, schema: &Schema) -> bool {
     let is_known = expression.is::<Column>()
         || expression.is::<UnKnownColumn>()
@@ -48,7 +49,7 @@ const COMPARISONS: [Operator; 8] = [
     Operator::IsNotDistinctFrom,
 ];
 
-/// Comparisons, and arithmetic that wraps around.
+/// Returns whether an operator cannot fail: comparisons, and arithmetic that wraps around.
 fn is_safe_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
     let op = *binary.op();
     if op.is_logic_operator() || COMPARISONS.contains(&op) {
@@ -68,7 +69,8 @@ fn is_safe_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
     }
 }
 
-/// To a type that has a value for each of them, if not the same one: floats lose digits.
+/// Returns whether a cast has a result for each value. The result need not be exactly the same
+/// value: floats lose digits.
 fn is_widening(cast: &CastExpr, schema: &Schema) -> bool {
     let Ok(from) = cast.expr().data_type(schema) else {
         return false;
@@ -118,7 +120,7 @@ mod tests {
             |by: Expr| may_fail(&operator(column("large"), Operator::Divide, by), &schema());
         assert!(!divide(lit(3_i64)));
         assert!(divide(lit(0_i64)));
-        // The least integer divided by -1 is out of range.
+        // The smallest integer divided by -1 is out of range.
         assert!(divide(lit(-1_i64)));
         assert!(divide(column("large")));
     }

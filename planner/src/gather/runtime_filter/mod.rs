@@ -1,25 +1,27 @@
-//! Filters that are known only while a query runs: the keys of a join's small side narrow the scans of its other side.
+//! Narrows scans with filters that are known only while a query runs: the keys of a join's small
+//! side narrow the scans of its other side.
 //!
-//! A hash join on the gateway reads its build side first, and then says in a [`DynamicFilterPhysicalExpr`] which keys can match.
-//! By the time a gather on the probe side is polled, that is known: the fragment is sent with the filter above its scans, and
-//! workers send only rows that can find a partner. A filter only ever leaves out rows that the join would throw away, so
-//! that a weaker one, or none, is right as well.
+//! A hash join on the gateway reads its build side first. Then it writes the keys that can match
+//! into a [`DynamicFilterPhysicalExpr`]. By the time a gather on the probe side is polled, these
+//! keys are known. The fragment is sent with the filter above its scans, so workers send only rows
+//! that can find a partner. A filter only leaves out rows that the join would discard, so a weaker
+//! filter, or none, is also correct.
 
-/// What can be said of the keys that find a partner.
+/// Represents conditions on the keys that can find a partner.
 mod condition;
-/// Which expressions cannot fail.
+/// Decides which expressions cannot fail.
 mod fallible;
-/// What a filter of several keys says of one of them.
+/// Derives a filter on one key from a filter on several keys.
 mod one_key;
-/// Where a filter goes within a fragment.
+/// Places a filter within a fragment.
 mod place;
-/// What joins say.
+/// Reads the filters of joins.
 mod reader;
-/// How far down a plan filters may go that only leave out rows.
+/// Takes filters down a plan, as far as they may go.
 mod take_down;
 #[cfg(test)]
 mod tests;
-/// Which conditions leave out enough to be sent.
+/// Decides which conditions leave out enough rows to be sent.
 mod worth;
 
 use std::fmt;
@@ -42,14 +44,14 @@ use reader::{Keep, Reader};
 
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// Which rows can find a partner.
+/// The rows that can find a partner.
 #[derive(Debug, Clone)]
 pub enum Narrowed {
-    /// All, as far as is known.
+    /// All rows, as far as is known.
     All,
-    /// None: the fragment need not run.
+    /// No row, so that the fragment need not run.
     None,
-    /// Those for which this is true. It can be sent to workers.
+    /// The rows for which this expression is true. The expression can be sent to workers.
     To(Expr),
 }
 
@@ -74,11 +76,11 @@ impl fmt::Display for Narrowed {
     }
 }
 
-/// What the joins above know by now. Lists of keys are sent if they have at most `max_values` different ones, and bounds if they
-/// leave out some of the rows that `statistics` tell of.
+/// Returns what the joins above know by now. A list of keys is sent if it has at most `max_values`
+/// different keys. Bounds are sent if they leave out some of the rows that `statistics` describe.
 ///
 /// # Errors
-/// If an expression does not fit `schema`, that of the fragment's rows.
+/// An error if an expression does not fit `schema`, the schema of the fragment's rows.
 pub fn narrowed(
     filters: &[Expr],
     schema: &Schema,
@@ -90,7 +92,8 @@ pub fn narrowed(
         let Some(dynamic) = filter.downcast_ref::<DynamicFilterPhysicalExpr>() else {
             continue;
         };
-        // A join that has not seen its whole build side knows nothing yet; to wait for it could be to wait for oneself.
+        // A join that has not read its whole build side knows nothing yet. It may itself be waiting
+        // for this gather, so waiting for the join could deadlock.
         if dynamic.wait_complete().now_or_never().is_none() {
             continue;
         }
@@ -100,7 +103,7 @@ pub fn narrowed(
             Keep::Where(conditions) => {
                 for condition in worth::sending(&conditions, statistics) {
                     let part = condition.into_expression(schema)?;
-                    // Workers evaluate it before other conditions.
+                    // Workers may evaluate the filter before other conditions, so it must not fail.
                     if !may_fail(&part, schema) {
                         parts.push(part);
                     }

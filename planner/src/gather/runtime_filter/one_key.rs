@@ -1,7 +1,9 @@
-//! What a join's filter says of one of its keys alone.
+//! Derives filters on one key from a join's filter on several keys.
 //!
-//! A filter on several keys goes down a plan as one, and stops where one of them is computed: below the minimum that a join
-//! compares, or where two keys come from two tables. What it says of each of its keys is a filter as well, and may go further.
+//! A filter on several keys goes down a plan as a whole, and stops where one of the keys is
+//! computed. It cannot go below an aggregate that computes a key, such as a minimum. It cannot go
+//! to one of two tables if the keys come from both. The conditions on one of the keys are also a
+//! filter, and may go further.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, UnKnownC
 
 use super::Expr;
 
-/// The filter once for each of its keys, with the other keys unknown.
+/// Returns the filter once for each of its keys, with the other keys marked as unknown.
 ///
 /// # Errors
 /// Never, for filters that joins make.
@@ -31,12 +33,12 @@ pub fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec<Expr>>
         .collect()
 }
 
-/// The keys of which a filter says something where it is.
+/// Returns the keys about which a filter says something at its place.
 pub fn known_keys(filter: &Expr) -> impl Iterator<Item = &Expr> {
     filter.children().into_iter().filter(|key| is_known(key))
 }
 
-/// Whether all of an expression's columns are there.
+/// Returns whether all columns of an expression are known at its place.
 pub(super) fn is_known(expression: &Expr) -> bool {
     let unknown = expression.exists(|part| Ok(part.is::<UnKnownColumn>()));
     !unknown.unwrap_or(true)

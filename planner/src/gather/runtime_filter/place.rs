@@ -1,4 +1,4 @@
-//! Where a filter goes within a fragment.
+//! Places a filter within a fragment.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use datafusion::physical_plan::filter::FilterExec;
 use super::Expr;
 use super::take_down::take_down;
 
-/// The fragment with `filter`, an expression over its rows, as near to its scans as it may go.
+/// Returns the fragment with `filter`, an expression over its rows, as near to its scans as
+/// possible.
 ///
 /// # Errors
-/// If an operator cannot be rebuilt.
+/// An error if an operator cannot be rebuilt.
 pub fn place(fragment: Arc<dyn ExecutionPlan>, filter: &Expr) -> Result<Arc<dyn ExecutionPlan>> {
     let filters = split_conjunction(filter).into_iter().cloned().collect();
     take_down(fragment, filters, &|node, filters| {

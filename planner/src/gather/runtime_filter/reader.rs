@@ -1,4 +1,4 @@
-//! Reads what joins say of the keys that they have seen.
+//! Reads the conditions that joins write for the keys that they have seen.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use super::Expr;
 use super::condition::Condition;
 use super::one_key::is_known;
 
-/// What a filter keeps, as a conjunction.
+/// The rows that a filter keeps, as a conjunction of conditions.
 pub(super) enum Keep {
     All,
     None,
     Where(Vec<Condition>),
 }
 
-/// Reads filters of joins.
+/// Reads the filters of joins.
 pub(super) struct Reader {
-    /// Longer lists of keys are not kept.
+    /// Maximum length of a list of keys. Longer lists are ignored.
     pub(super) max_values: usize,
 }
 
 impl Reader {
-    /// Reads what [`datafusion::physical_plan::joins::HashJoinExec`] writes: bounds and lists of keys, by partition of the
-    /// join in a CASE. Whatever else it writes, such as a reference to its hash table, keeps all rows.
+    /// Reads a filter of [`datafusion::physical_plan::joins::HashJoinExec`]: bounds and lists of
+    /// keys, by partition of the join in a CASE. Anything else that the join writes, such as a
+    /// reference to its hash table, keeps all rows.
     pub(super) fn read(&self, filter: &Expr) -> Keep {
         let mut all = Vec::new();
         for part in split_conjunction(filter) {
@@ -75,7 +76,7 @@ impl Reader {
     fn read_binary(&self, binary: &BinaryExpr) -> Keep {
         let (left, right) = (binary.left(), binary.right());
         if *binary.op() == Operator::Or {
-            // `key IS NULL OR …`, where NULL keys can match.
+            // This is `key IS NULL OR …`, which a join writes if NULL keys can match.
             if !only_null_checks(left) || !is_known(left) {
                 return Keep::All;
             }
@@ -99,8 +100,9 @@ impl Reader {
         }
     }
 
-    /// A list of several keys together becomes one list for each key: they can be compared with statistics, and encoded.
-    /// Nothing is kept of keys that are not known where the filter is.
+    /// Reads a list of keys. A list of several keys together becomes one list for each key, which
+    /// can be compared with statistics and encoded. Keys that are unknown at the place of the
+    /// filter are ignored.
     fn read_list(&self, list: &InListExpr) -> Keep {
         if list.negated() {
             return Keep::All;
@@ -148,7 +150,8 @@ impl Reader {
         }
     }
 
-    /// Whether a list, if it is one, is short enough and of a key that is known.
+    /// Returns whether a condition can be used. A list must be short enough, and its key must be
+    /// known.
     fn is_of_use(&self, condition: &Condition) -> bool {
         match condition {
             Condition::In(key, set) => set.len() <= self.max_values && is_known(key),
@@ -156,7 +159,8 @@ impl Reader {
         }
     }
 
-    /// The union: conditions that every branch has on the same key, widened to hold for all of them.
+    /// Returns the union of the branches: the conditions that every branch has on the same key,
+    /// widened to hold for all branches.
     fn any_of(&self, branches: impl Iterator<Item = Keep>) -> Keep {
         let mut merged: Option<Vec<Condition>> = None;
         for branch in branches {
@@ -182,7 +186,8 @@ impl Reader {
     }
 }
 
-/// Adds the values of a row, one to the list of each key; `None` if they are not as many as the keys.
+/// Adds the values of a row to the lists of the keys. Returns `None` if the row does not have one
+/// value per key.
 fn add_row(row: &StructArray, lists: &mut [HashSet<ScalarValue>]) -> Option<()> {
     for (list, column) in lists.iter_mut().zip(row.columns()) {
         list.insert(ScalarValue::try_from_array(column, 0).ok()?);

@@ -1,7 +1,8 @@
-//! How far down a plan filters may go that only leave out rows.
+//! Takes filters down a plan, as far as they may go. The filters only leave out rows.
 //!
-//! DataFusion 55 does that for its own filters, but finds their columns by name (apache/datafusion#25259): on the side of a semi join that is not
-//! put out, and below an aggregate, that may be another one. Here columns are found by their positions.
+//! DataFusion 55 does that for its own filters, but finds their columns by name
+//! (apache/datafusion#25259). The name may be that of another column below an aggregate, and on the
+//! side of a semi join whose columns are not in its output. This module finds columns by position.
 
 use std::sync::Arc;
 
@@ -29,34 +30,36 @@ use super::fallible::may_fail;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// What becomes of an operator, and of the filters that go no further down than to above it.
+/// A function that gets an operator, and the filters that can go no further down than above it. It
+/// returns the operator that replaces both.
 pub type Stay<'a> = &'a dyn Fn(Plan, Vec<Expr>) -> Result<Plan>;
 
-/// What each column of an operator is in the rows of one of its children.
+/// The origin of each column of an operator, in the rows of one of its children.
 type Columns = Vec<Origin>;
 
-/// What a column is made of.
+/// The origin of a column.
 enum Origin {
-    /// This, over the rows of the child.
+    /// The expression that computes the column from the rows of the child.
     Expression(Expr),
-    /// What might fail for rows that are left out above. The planner of a worker would take a filter on it there, so that there must be none.
+    /// An expression that may fail for rows that an operator further down leaves out. The planner
+    /// of a worker would take a filter on it below that operator, so there must be no such filter.
     Fallible,
-    /// Nothing of this child, or what must not be computed once more.
+    /// The column does not come from this child, or must not be computed a second time.
     Nothing,
 }
 
-/// Where a filter goes.
+/// How far a filter goes.
 enum Way {
     Down(Expr),
     Stays,
     Ends,
 }
 
-/// Takes filters over the rows of `plan` as far down as they may go. Where some go no further, `stay` is given the operator
-/// and those, as they are there. What might fail there is left out.
+/// Takes filters over the rows of `plan` as far down as they may go. Calls `stay` for each operator
+/// at which filters stop, with these filters as they are there. Drops filters that might fail.
 ///
 /// # Errors
-/// Those of `stay`; if an operator or a filter cannot be rebuilt.
+/// The errors of `stay`, and an error if an operator or a filter cannot be rebuilt.
 pub fn take_down(plan: Plan, filters: Vec<Expr>, stay: Stay<'_>) -> Result<Plan> {
     let children = of_children(&plan);
     let mut below = vec![Vec::new(); children.len()];
@@ -90,7 +93,7 @@ pub fn take_down(plan: Plan, filters: Vec<Expr>, stay: Stay<'_>) -> Result<Plan>
     stay(plan, left)
 }
 
-/// The filter over the rows of a child, if all of its columns are there.
+/// Rewrites the filter for the rows of a child, and returns how far it goes.
 fn over(columns: &Columns, filter: &Expr) -> Result<Way> {
     let (mut are_there, mut is_safe) = (true, true);
     let over = Arc::clone(filter).transform_up(|part| {
@@ -113,9 +116,10 @@ fn over(columns: &Columns, filter: &Expr) -> Result<Way> {
     })
 }
 
-/// For each child into which filters may go; none if they may go into none.
+/// Returns the columns for each child that filters may enter. The result is empty if they may enter
+/// none.
 fn of_children(plan: &Plan) -> Vec<Columns> {
-    // Below a limit, a filter would choose other rows.
+    // Below a limit, a filter would change which rows the limit chooses.
     if plan.fetch().is_some() {
         return Vec::new();
     }
@@ -151,10 +155,12 @@ fn of_children(plan: &Plan) -> Vec<Columns> {
     Vec::new()
 }
 
-/// A filter on what is grouped by leaves out whole groups.
+/// Returns the columns of an aggregate. Only a filter on group keys may go down, because it leaves
+/// out whole groups.
 fn of_groups(aggregate: &AggregateExec) -> Option<Columns> {
     let grouped = aggregate.group_expr();
-    // Without groups, a row comes of no rows, too; and a limit chooses among the groups.
+    // An aggregate without group keys returns a row even for no input, and a limit chooses among
+    // the groups.
     let is_empty = |nulls: &Vec<bool>| nulls.iter().all(|is_null| *is_null);
     let has_none = grouped.expr().is_empty() || grouped.groups().iter().any(is_empty);
     if has_none || aggregate.limit_options().is_some() {
@@ -172,7 +178,8 @@ fn of_groups(aggregate: &AggregateExec) -> Option<Columns> {
     Some(columns.collect())
 }
 
-/// A filter on a side of which each row is put out, or not, by itself.
+/// Returns the columns of both sides of a join. A filter may go down to a side if the join decides
+/// for each row of that side by itself whether it is in the output.
 fn of_sides(join: &HashJoinExec) -> Vec<Columns> {
     use JoinType::{
         Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi,
@@ -218,7 +225,8 @@ fn column(input: &Plan, at: usize) -> Origin {
     }
 }
 
-/// What is computed once more must come out as it did.
+/// Returns the origin of a computed column. An expression that is computed a second time must have
+/// the same result.
 fn computed_of(expression: &Expr, input: &Schema) -> Origin {
     if is_volatile(expression) {
         Origin::Nothing

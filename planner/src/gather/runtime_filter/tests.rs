@@ -15,7 +15,7 @@ fn schema() -> Schema {
     ])
 }
 
-/// Of keys from 0 to 10,000.
+/// Returns statistics with keys from 0 to 10,000.
 fn statistics() -> Statistics {
     let mut statistics = Statistics::new_unknown(&schema());
     let bound = |value: i64| Precision::Inexact(ScalarValue::from(value));
@@ -45,7 +45,7 @@ fn keys_of_partition(min: i64, max: i64, values: &[i64]) -> Expr {
     ])
 }
 
-/// As a hash join of two partitions writes it.
+/// Returns a filter as a hash join with two partitions writes it.
 fn by_partition(first: Expr, second: Expr) -> Expr {
     let partition = binary(key(), Operator::Modulo, lit(2_i64), &schema()).unwrap();
     let branches = vec![(lit(0_i64), first), (lit(1_i64), second)];
@@ -159,7 +159,8 @@ fn a_join_that_is_not_ready_keeps_all_rows() {
     assert_eq!(narrowed.to_string(), "all rows");
 }
 
-/// Of rows of two keys, as a hash join on both writes it: `k` and `name` together are in the list.
+/// Returns a filter for rows of two keys, as a hash join on both keys writes it: its list has pairs
+/// of `k` and `name`.
 fn of_two_keys(rows: &[(i64, &str)]) -> Arc<DynamicFilterPhysicalExpr> {
     let schema = schema();
     let name = col("name", &schema).unwrap();

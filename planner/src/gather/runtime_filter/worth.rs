@@ -1,4 +1,4 @@
-//! Which conditions leave out enough rows to be worth sending.
+//! Decides which conditions leave out enough rows to be worth sending.
 
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::physical_expr::expressions::Column;
@@ -6,12 +6,14 @@ use datafusion::physical_expr::expressions::Column;
 use super::Expr;
 use super::condition::{Condition, same};
 
-/// Those that leave out some of the rows that `statistics` tell of, and not only what others leave out as well.
+/// Returns the conditions that leave out some of the rows that `statistics` describe, without those
+/// that leave out only what other conditions leave out, too.
 pub(super) fn sending(conditions: &[Condition], statistics: &Statistics) -> Vec<Condition> {
     without_wide_bounds(&without_dense_lists(conditions), statistics)
 }
 
-/// Where a list holds most integers between its key's bounds, the bounds say almost as much, and cost nothing.
+/// Drops a list that has most of the integers between the bounds of its key. The bounds leave out
+/// almost the same rows, and cost nothing.
 fn without_dense_lists(conditions: &[Condition]) -> Vec<Condition> {
     let is_dense = |condition: &Condition| match condition {
         Condition::In(key, values) => bounds(conditions, key).is_some_and(|(min, max)| {
@@ -27,7 +29,8 @@ fn without_dense_lists(conditions: &[Condition]) -> Vec<Condition> {
         .collect()
 }
 
-/// Bounds that almost all rows keep would only be compared with every row and with the statistics of every file.
+/// Drops bounds that keep almost all rows. They would only cost a comparison for every row, and
+/// with the statistics of every file.
 fn without_wide_bounds(conditions: &[Condition], statistics: &Statistics) -> Vec<Condition> {
     let are_wide = |key: &Expr| {
         let column = key.downcast_ref::<Column>();
@@ -53,7 +56,7 @@ fn without_wide_bounds(conditions: &[Condition], statistics: &Statistics) -> Vec
         .collect()
 }
 
-/// The integers between which a key is, if both bounds are known.
+/// Returns the smallest and largest integer that a key may have, if both bounds are known.
 fn bounds(conditions: &[Condition], key: &Expr) -> Option<(i128, i128)> {
     let min = conditions.iter().find_map(|condition| match condition {
         Condition::AtLeast(of, value) if same(of, key) => integer(value),

@@ -1,4 +1,4 @@
-"""Queries and INSERT as Volary reads them."""
+"""Compiles queries and INSERT to Volary's SQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._expressions import (
 
 
 class VolarySQLCompiler(compiler.SQLCompiler):
-    """SELECT and INSERT."""
+    """Compiles SELECT and INSERT."""
 
     def get_select_precolumns(self, select: Any, **kw: Any) -> str:
         if not select._distinct_on:
@@ -45,7 +45,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         use_literal_execute_for_simple_int: bool = False,
         **kw: Any,
     ) -> str:
-        """FETCH FIRST is LIMIT here."""
+        """Writes FETCH FIRST as LIMIT."""
         if any(select._fetch_clause_options.values()):
             raise CompileError("FETCH takes neither PERCENT nor WITH TIES")
         text = "\n LIMIT " + self.process(select._fetch_clause, **kw)
@@ -54,7 +54,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return text
 
     def visit_frame_clause(self, frameclause: Any, **kw: Any) -> str:
-        """The bounds of a window are part of the statement: parameters are not taken there."""
+        """Writes the bounds of a window as literals, because parameters are not allowed there."""
         frame = frameclause._clone()
         for name in ("lower_bind", "upper_bind"):
             bind = getattr(frame, name)
@@ -64,7 +64,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return str(inherited.visit_frame_clause(frame, literal_execute=True, **kw))
 
     def _format_frame_clause(self, range_: Any, **kw: Any) -> str:
-        # What SQLAlchemy 2.0 calls for it.
+        # SQLAlchemy 2.0 calls this method instead of `visit_frame_clause`.
         inherited: Any = super()
         return str(inherited._format_frame_clause(range_, literal_execute=True, **kw))
 
@@ -78,7 +78,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return str(inherited.visit_binary(binary, *args, **kw))
 
     def visit_expression_clauselist(self, clauselist: Any, **kw: Any) -> str:
-        # The two of BETWEEN are compared with something.
+        # The two bounds of BETWEEN (joined by AND) are compared with another expression and need no type.
         if clauselist.operator is not operators.and_ and has_only_parameters(clauselist):
             clauselist = clauselist._clone()
             clauselist.clauses = [typed(clauselist.clauses[0]), *clauselist.clauses[1:]]
@@ -86,10 +86,11 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return str(inherited.visit_expression_clauselist(clauselist, **kw))
 
     def visit_truediv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        """An integer by an integer would be an integer, so that the first is made a decimal: the result has 14 places.
+        """Writes a division that keeps its fraction.
 
-        Where no type is known, the second is multiplied by a decimal: integers become decimals by it, while decimals
-        and floats stay what they are.
+        An integer divided by an integer would be an integer. The dividend therefore becomes a decimal, and the result
+        has 14 decimal places. If no type is known, the divisor is multiplied by a decimal. This makes integers
+        decimals, while decimals and floats keep their types.
         """
         left, right = binary.left, binary.right
         if left.type._type_affinity is sqltypes.Integer and not isinstance(right.type, sqltypes.Float):
@@ -100,14 +101,14 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return f"{dividend} / {divisor}"
 
     def visit_bitwise_not_op_unary_operator(self, element: Any, operator: Any, **kw: Any) -> str:
-        """The operator ~ is not known; of two's complement it is -x - 1."""
+        """Writes ~x as -x - 1, its value in two's complement. Volary does not know the operator ~."""
         return f"(-({self.process(element.element, **kw)}) - 1)"
 
     def visit_getitem_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         return f"{self.process(binary.left, **kw)}[{self.process(binary.right, **kw)}]"
 
     def visit_slice(self, element: Any, **kw: Any) -> str:
-        # The upper bound is part of the slice, as in PostgreSQL, and there has to be one.
+        # The upper bound is part of the slice, as in PostgreSQL, and must be given.
         return f"{self.process(element.start, **kw)}:{self.process(element.stop, **kw)}"
 
     def visit_try_cast(self, cast: Any, **kw: Any) -> str:
@@ -151,7 +152,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return self._generate_generic_binary(binary, f" {operator}{'*' if flags else ''} ", **kw)
 
     def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        # Without "g" only the first match is replaced, as in PostgreSQL.
+        # Without "g", only the first match is replaced, as in PostgreSQL.
         flags = binary.modifiers["flags"]
         arguments = f"{self.process(binary.left, **kw)}, {self.process(binary.right, **kw)}"
         if flags is not None:
@@ -172,5 +173,5 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return "now()"
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        # Nothing is locked, and nothing needs to be: a query has a snapshot.
+        # A query reads a snapshot, so its rows need no locks.
         return ""

@@ -1,4 +1,4 @@
-"""Types, tables and names as Volary reads them."""
+"""Compiles types, tables and names to Volary's SQL."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from sqlalchemy.dialects.postgresql.base import RESERVED_WORDS
 from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import compiler, schema
 
-# Types that a shard key may have: keys of others are not taken by themselves.
+# Types that a shard key may have. A primary key of another type does not become the shard key.
 _KEY_TYPES = (sqltypes.Integer, sqltypes.String, sqltypes.Date, sqltypes.DateTime, sqltypes.LargeBinary)
 
 
 class VolaryIdentifierPreparer(compiler.IdentifierPreparer):
-    """Names are folded to lower case unless they are quoted, as in PostgreSQL."""
+    """Quotes names. As in PostgreSQL, names are folded to lower case unless they are quoted."""
 
     reserved_words = RESERVED_WORDS | {"values", "system", "user", "interval", "date", "time", "timestamp"}
 
 
 class VolaryTypeCompiler(compiler.GenericTypeCompiler):
-    """The types of CREATE TABLE and CAST."""
+    """Compiles the types of CREATE TABLE and CAST."""
 
     def visit_unicode(self, type_: Any, **kw: Any) -> str:
         return "VARCHAR"
@@ -33,7 +33,7 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
     visit_unicode_text = visit_text = visit_string = visit_enum = visit_unicode
 
     def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
-        # FLOAT is single precision in DataFusion; what Python calls float is double.
+        # FLOAT is single precision in DataFusion, but a Python float has double precision.
         return "DOUBLE"
 
     def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
@@ -56,7 +56,7 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_TIMESTAMP(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        # Python's times have microseconds. Those with a time zone are kept in UTC: see `UtcDateTime`.
+        # Python's times have microseconds. Times with a time zone are stored in UTC: see `UtcDateTime`.
         return "TIMESTAMP(6)"
 
     def visit_TIME(self, type_: Any, **kw: Any) -> str:
@@ -66,7 +66,7 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
         return self.process(type_.item_type, **kw) + "[]" * (type_.dimensions or 1)
 
     def visit_JSON(self, type_: Any, **kw: Any) -> str:
-        # As text, which SQLAlchemy reads and writes.
+        # JSON is stored as text. SQLAlchemy encodes and decodes it.
         return "VARCHAR"
 
     def visit_UUID(self, type_: Any, **kw: Any) -> str:
@@ -77,7 +77,7 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
 
 
 class VolaryDDLCompiler(compiler.DDLCompiler):
-    """CREATE TABLE."""
+    """Compiles CREATE TABLE."""
 
     def get_column_specification(self, column: schema.Column[Any], **kw: Any) -> str:
         if column.computed is not None or column.identity is not None or column.server_default is not None:
@@ -96,7 +96,7 @@ class VolaryDDLCompiler(compiler.DDLCompiler):
             if isinstance(constraint, schema.UniqueConstraint | schema.CheckConstraint):
                 what = type(constraint).__name__
                 warnings.warn(f'table "{table.name}": its {what} is not kept, and nothing checks it', stacklevel=2)
-        # Keys say what the model means, which needs no check.
+        # Primary and foreign keys only describe the model. They need no check, so they are left out.
         return ""
 
     def post_create_table(self, table: schema.Table[Any]) -> str:

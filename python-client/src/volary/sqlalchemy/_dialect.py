@@ -1,4 +1,4 @@
-"""The dialect: how to connect, what there is, and what statements look like."""
+"""The SQLAlchemy dialect: how to connect, which features exist, and which compilers are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._types import Date, Double, Exact, Interval, Time, UtcDateTime
 
 _DEFAULT_PORT = 7100
 _CATALOG = "volary"
-# What the URL's query may have, beside `tls`.
+# Options of the URL's query, besides `tls` and `timeout`.
 _ARGUMENTS = ("token", "tls_ca", "tls_certificate", "tls_key")
 
 
@@ -76,7 +76,7 @@ class VolaryDialect(Reflection):
         json_deserializer: Callable[[str], Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """The arguments of `create_engine`; the first two write and read the values of JSON columns."""
+        """Takes the arguments of `create_engine`. The two serializers write and read the values of JSON columns."""
         super().__init__(**kwargs)
         self._json_serializer = json_serializer
         self._json_deserializer = json_deserializer
@@ -92,7 +92,7 @@ class VolaryDialect(Reflection):
         return pool.QueuePool
 
     def create_connect_args(self, url: URL) -> ConnectArgsType:
-        """From `volary://user:password@host:port/?tls=true&token=…` to the arguments of `volary.dbapi.connect`."""
+        """Converts `volary://user:password@host:port/?tls=true&token=…` to the arguments of `volary.dbapi.connect`."""
         query = dict(url.query)
         if url.database not in (None, "", _CATALOG):
             raise ArgumentError(f'there is no catalog "{url.database}"; the only one is {_CATALOG}: leave it out')
@@ -112,7 +112,9 @@ class VolaryDialect(Reflection):
         return [uri], arguments
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
-        """A statement without rows is sent as an update: the cursor of a query would wait to be read."""
+        """Runs a statement. A statement without rows is sent as an update. As a query, it would wait until its cursor
+        is read.
+        """
         if _has_no_rows(statement):
             cursor.executemany(statement, [parameters] if parameters else None)
         else:
@@ -122,13 +124,13 @@ class VolaryDialect(Reflection):
         self.do_execute(cursor, statement, (), context)
 
     def do_begin(self, dbapi_connection: Any) -> None:
-        """Each statement commits by itself."""
+        """Does nothing, because each statement commits by itself."""
 
     def do_commit(self, dbapi_connection: Any) -> None:
-        """Each statement has committed."""
+        """Does nothing, because each statement has already committed."""
 
     def do_rollback(self, dbapi_connection: Any) -> None:
-        """There is nothing to take back."""
+        """Does nothing, because there is nothing to undo."""
 
     def do_ping(self, dbapi_connection: DBAPIConnection) -> bool:
         cursor = dbapi_connection.cursor()
@@ -140,7 +142,8 @@ class VolaryDialect(Reflection):
         return True
 
     def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
-        """Whether the connection is of no use any more: the gateway is gone, or does not know the session's user."""
+        """Returns whether the connection is unusable, because the gateway is gone or does not know the session's user.
+        """
         text = str(e)
         return isinstance(e, self.loaded_dbapi.Error) and ("(Unavailable;" in text or "(Unauthenticated;" in text)
 
@@ -154,7 +157,7 @@ class VolaryDialect(Reflection):
         return ["AUTOCOMMIT"]
 
     def set_isolation_level(self, dbapi_connection: DBAPIConnection, level: IsolationLevel) -> None:
-        """There is one only."""
+        """Does nothing, because there is only one isolation level."""
 
     def _get_server_version_info(self, connection: Connection) -> tuple[int, ...]:
         driver: Any = connection.connection.dbapi_connection
@@ -172,7 +175,7 @@ def _text(query: dict[str, Any], name: str) -> str | None:
     return None if value is None else str(value)
 
 
-# The first words of statements without rows. EXPLAIN, SHOW, WITH and VALUES are queries, and so is CREATE TOKEN.
+# The first words of statements without rows. EXPLAIN, SHOW, WITH and VALUES return rows, and so does CREATE TOKEN.
 _WITHOUT_ROWS = re.compile(
     r"\s*(?:INSERT|CREATE(?!\s+TOKEN)|DROP|ALTER|COPY|SET|RESET|GRANT|REVOKE|KILL|USE|UPDATE|DELETE|TRUNCATE)\b",
     re.IGNORECASE,

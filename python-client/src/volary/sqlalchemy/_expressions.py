@@ -1,4 +1,4 @@
-"""Expressions that mean the same to Volary as others do elsewhere."""
+"""Rewrites expressions that Volary would refuse or understand differently."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from ._types import EPOCH, Span
 
 
 def is_parameter(element: Any) -> bool:
-    """Whether it is a parameter whose type is known here."""
+    """Returns whether the element is a parameter whose type is known."""
     return isinstance(element, BindParameter) and not element.type._isnull
 
 
 def has_only_parameters(element: Any) -> bool:
-    """Whether it is a parameter, or a list of them."""
+    """Returns whether the element is a parameter or a list of parameters."""
     if isinstance(element, ExpressionClauseList):
         return all(is_parameter(clause) for clause in element.clauses)
     return is_parameter(element)
 
 
 def typed(parameter: Any) -> Any:
-    """A parameter whose type the statement says: among other parameters it has none, and the statement is refused."""
+    """Returns the parameter with its type in the SQL. A parameter among other parameters only would have no type and be
+    refused.
+    """
     kind = parameter.type
     if kind._type_affinity is sqltypes.Integer:
         kind = sqltypes.BigInteger()
@@ -33,11 +35,13 @@ def typed(parameter: Any) -> Any:
 
 
 def with_backslashes(pattern: str, escape: str) -> str:
-    """A pattern of LIKE with another escape character as the same one with backslashes: others are not taken.
+    """Rewrites a LIKE pattern with another escape character to one with backslashes, the only escape character of
+    Volary.
 
-    What is escaped gets a mark in front, and so do backslashes, which stand for themselves in such a pattern. Then
-    marks become backslashes, which the replacement of an expression cannot have. The mark is no character, and so in
-    no text. Of a constant pattern the planner does all that once.
+    A mark is put in front of each escaped character, and in front of each backslash, which stands for itself in the
+    given pattern. Then the marks are replaced by backslashes, because the replacement text of `regexp_replace` cannot
+    contain a backslash. The mark is a code point that is no character, so it occurs in no text. For a constant pattern,
+    the planner does all this once.
     """
     if len(escape) != 1:
         raise CompileError(f"the escape character of LIKE is one character, not {escape!r}")
@@ -47,7 +51,10 @@ def with_backslashes(pattern: str, escape: str) -> str:
 
 
 def with_lengths(binary: Any) -> Any:
-    """A sum or difference whose intervals are such, as parameters and columns of them are times (see `Interval`)."""
+    """Rewrites a sum or difference, so that its intervals are SQL intervals instead of times.
+
+    Parameters and columns of intervals are times (see `Interval`).
+    """
     left, right = binary.left, binary.right
     if not (is_interval(left) or is_interval(right)):
         return binary
@@ -58,12 +65,14 @@ def with_lengths(binary: Any) -> Any:
 
 
 def is_interval(element: Any) -> bool:
-    """Whether SQLAlchemy takes it for an interval."""
+    """Returns whether SQLAlchemy treats the element as an interval."""
     return bool(element.type._type_affinity is sqltypes.Interval)
 
 
 def length(element: Any) -> Any:
-    """An interval as such: a parameter as a literal, and how long after the first second a column is."""
+    """Returns the element as an SQL interval. A parameter becomes a literal. A column becomes its distance from the
+    first second of 1970.
+    """
     if isinstance(element, BindParameter):
         return element._with_binary_element_type(Span()).render_literal_execute()
     if isinstance(element, ColumnClause):
@@ -72,7 +81,9 @@ def length(element: Any) -> Any:
 
 
 def _time(element: Any) -> Any:
-    """What a length is added to. A day would leave out its hours."""
+    """Returns the time that an interval is added to. A date is cast to a time, because a date would drop the hours of
+    the interval.
+    """
     if element.type._type_affinity is sqltypes.Date:
         return cast(element, sqltypes.DateTime())
     return typed(element) if is_parameter(element) else element

@@ -1,4 +1,4 @@
-"""What tables there are, and their columns."""
+"""Reflects tables and their columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEMAS = ["public", "system", "information_schema"]
 
 
 class Reflection(default.DefaultDialect):
-    """The part of the dialect that looks at tables."""
+    """The part of the dialect that reflects tables."""
 
     @reflection.cache
     def get_schema_names(self, connection: Connection, **kw: Any) -> list[str]:
@@ -135,12 +135,12 @@ class Reflection(default.DefaultDialect):
             "WHERE table_schema = :schema ORDER BY table_name"
         )
         rows = connection.execute(query, {"schema": schema or self.default_schema_name})
-        # The tables about the cluster are none of a user's, and not to be dropped: they count as views.
+        # The system tables belong to no user and cannot be dropped, so they are listed as views.
         return [str(name) for name, kind in rows if (kind == "VIEW") == views]
 
 
 def column_type(arrow: pa.DataType) -> sqltypes.TypeEngine[Any]:
-    """The type of SQLAlchemy for what the gateway sends."""
+    """Returns the SQLAlchemy type for a type of Arrow that the gateway sends."""
     is_ = pa.types
     if is_.is_boolean(arrow):
         return sqltypes.BOOLEAN()

@@ -1,4 +1,4 @@
-"""Values that SQLAlchemy and Volary have otherwise."""
+"""Types whose values SQLAlchemy and Volary represent differently."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import CompileError
 
 EPOCH = datetime.datetime(1970, 1, 1)
-"""The time that stands for an interval of nothing."""
+"""The time that represents an interval of length zero."""
 
 
 class UtcDateTime(sqltypes.DateTime):
-    """Times with a time zone are kept as those of UTC, and come back as such."""
+    """Times. Those with a time zone are stored in UTC, and are returned in UTC."""
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        """From any time zone to UTC."""
+        """Returns a function that converts a time from any time zone to UTC."""
         if not self.timezone:
             return None
 
@@ -32,7 +32,7 @@ class UtcDateTime(sqltypes.DateTime):
         return process
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """In UTC."""
+        """Returns a function that adds the time zone UTC to a time."""
         if not self.timezone:
             return None
 
@@ -44,7 +44,10 @@ class UtcDateTime(sqltypes.DateTime):
         return process
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """With microseconds: the literals of SQL have nanoseconds, and so no years before 1677 and after 2262."""
+        """Returns a function that writes a literal with microseconds.
+
+        The default literals of SQL have nanoseconds, and therefore no years before 1677 or after 2262.
+        """
         bind = self.bind_processor(dialect)
 
         def process(value: datetime.datetime) -> str:
@@ -54,36 +57,38 @@ class UtcDateTime(sqltypes.DateTime):
 
 
 class Date(sqltypes.Date):
-    """Literals that are dates by themselves, not text."""
+    """Dates whose literals have the type DATE instead of being text."""
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """`DATE '2026-11-22'`."""
+        """Returns a function that writes literals such as `DATE '2026-11-22'`."""
         return lambda value: f"DATE '{datetime.date(value.year, value.month, value.day)}'"
 
 
 class Time(sqltypes.Time):
-    """Literals that are times by themselves, not text."""
+    """Times of day whose literals have the type TIME instead of being text."""
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """`TIME '12:30:15.000001'`."""
+        """Returns a function that writes literals such as `TIME '12:30:15.000001'`."""
         return lambda value: f"TIME '{value.isoformat()}'"
 
 
 class Interval(sqltypes.Interval):
-    """No column has an interval: it is kept as the time that is so long after the first second of 1970."""
+    """Intervals. Volary has no columns of intervals, so an interval is stored as a time at that distance from the start
+    of 1970.
+    """
 
     cache_ok = True
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
-        """From an interval to a time."""
+        """Returns a function that converts an interval to a time."""
         return lambda value: None if value is None else EPOCH + value
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """`TIMESTAMP(6) '1970-01-02 00:00:00'`."""
+        """Returns a function that writes literals such as `TIMESTAMP(6) '1970-01-02 00:00:00'`."""
         return lambda value: f"TIMESTAMP(6) '{EPOCH + value}'"
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        """From such a time, or from what SQL has computed, to an interval."""
+        """Returns a function that converts a stored time, or an interval that SQL has computed, to a timedelta."""
 
         def process(value: Any) -> Any:
             if isinstance(value, datetime.datetime):
@@ -96,10 +101,10 @@ class Interval(sqltypes.Interval):
 
 
 class Span(sqltypes.TypeEngine[datetime.timedelta]):
-    """A timedelta as an interval, which statements have as literals only."""
+    """A timedelta as an SQL interval. Statements can contain intervals only as literals."""
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """`INTERVAL '1 days 5 microseconds'`."""
+        """Returns a function that writes literals such as `INTERVAL '1 days 5 microseconds'`."""
 
         def process(value: datetime.timedelta) -> str:
             microseconds = value.seconds * 1_000_000 + value.microseconds
@@ -109,14 +114,21 @@ class Span(sqltypes.TypeEngine[datetime.timedelta]):
 
 
 class Exact(sqltypes.Numeric[Any]):
-    """Decimals, whatever is given or comes back: parameters of many rows have one type, and a division has others."""
+    """Decimals. Parameters and results of other numeric types are converted to decimals.
+
+    The parameters of many rows must have one type, and the result of a division may have another type than its
+    operands.
+    """
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        """From whatever is a number to a decimal."""
+        """Returns a function that converts any number to a decimal."""
         return lambda value: None if value is None else _decimal(value)
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
-        """As a decimal by itself: a number with a point is a float in SQL here, and so is one with many digits."""
+        """Returns a function that writes a literal with the type DECIMAL.
+
+        Without the type, a number with a decimal point or with many digits would be a float in SQL.
+        """
 
         def process(value: Any) -> str:
             exact = _decimal(value)
@@ -130,7 +142,7 @@ class Exact(sqltypes.Numeric[Any]):
         return process
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """To a decimal, or to a float if it was asked for."""
+        """Returns a function that converts a result to a decimal, or to a float if the caller asked for floats."""
         inherited: Any = super()
         to_float: Callable[[Any], Any] | None = inherited.result_processor(dialect, coltype)
         if to_float is not None:
@@ -144,15 +156,18 @@ class Exact(sqltypes.Numeric[Any]):
 
 
 def _decimal(value: Any) -> decimal.Decimal:
-    """Of a float the digits that Python shows, not those of its binary fraction."""
+    """Converts a number to a decimal. For a float, takes the digits that Python shows, not those of the binary
+    fraction.
+    """
     return value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(value))
 
 
 class Double(sqltypes.Float[Any]):
-    """Parameters of many rows are one column, which has one type: a number that is no float is made one."""
+    """Floats. Parameters of many rows are one column with one type, so numbers of other types are converted to floats.
+    """
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        """From whatever is a number to a float."""
+        """Returns a function that converts any number to a float."""
 
         def process(value: Any) -> float | None:
             return None if value is None else float(value)

@@ -1,4 +1,4 @@
-//! Tables of random rows, whose key has one of the types that keys may have.
+//! Makes tables of random rows. Their key has one of the types that keys may have.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::array::{
 };
 use volary_tests::cluster::Table;
 
-/// The type of the column `k` of all tables.
+/// The type of the column `k` in all tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Int32,
@@ -62,7 +62,7 @@ impl Key {
         })
     }
 
-    /// A value as SQL. `form` chooses between the ways to write it.
+    /// Returns a value as SQL. `form` chooses between the ways to write it.
     pub(super) fn literal(self, value: u16, form: u16) -> String {
         let cast = form == 1;
         match self {
@@ -84,17 +84,17 @@ impl Key {
         }
     }
 
-    /// Whether values can be compared by `<`, and have a minimum.
+    /// Returns whether values can be compared by `<`, and therefore have a minimum.
     pub(super) fn is_ordered(self) -> bool {
         self != Self::Uuid
     }
 }
 
-/// The values that are at the edge of their type.
+/// The values that stand for the smallest and the largest value of a type.
 const SMALLEST: u16 = 0;
 const LARGEST: u16 = 19;
 
-/// Around zero.
+/// Returns a number near zero, which may be negative.
 fn signed(value: u16) -> i32 {
     i32::from(value) - 7
 }
@@ -109,7 +109,7 @@ fn int32(value: u16) -> i32 {
 
 fn int64(value: u16) -> i64 {
     match value {
-        // The smallest of all cannot be written as a literal.
+        // The smallest value, `i64::MIN`, cannot be written as a literal.
         SMALLEST => i64::MIN + 1,
         LARGEST => i64::MAX,
         _ => i64::from(signed(value)) * 1_000_000_007,
@@ -124,7 +124,7 @@ fn text(value: u16) -> String {
     }
 }
 
-/// Since 1970; the years 1 and 9999 are the last ones that SQL writes.
+/// Returns days since 1970. The years 1 and 9999 are the first and the last one that SQL can write.
 fn days(value: u16) -> i32 {
     match value {
         SMALLEST => -719_162,
@@ -163,15 +163,16 @@ fn uuid(value: u16) -> u128 {
     }
 }
 
-/// Key, other column, and a byte that the other columns are made of.
+/// A row: the key, the other column, and a byte that determines the remaining columns.
 type Row = (u8, u8, u8);
 
-/// Rows of three tables:
+/// The rows of three tables:
 ///
-/// - `facts (id, k, o, v, f, s)` and `partners (id, k, o, w)`, sharded by `k`, or without a shard key;
+/// - `facts (id, k, o, v, f, s)` and `partners (id, k, o, w)`, sharded by `k`, or without a shard
+///   key;
 /// - `kinds (id, k, o, name)`, a reference table.
 ///
-/// Columns other than `id` have NULLs; `id` is different in each row of a table.
+/// All columns except `id` may be NULL. `id` is different in each row of a table.
 #[derive(Debug, Clone)]
 pub(super) struct Tables {
     pub(super) key: Key,
@@ -192,7 +193,7 @@ impl Tables {
             "v",
             Arc::new(self.facts.iter().map(number).collect::<Int64Array>()),
         ));
-        // Sums of such floats are exact in any order.
+        // Sums of these floats are exact in any order.
         let float = |row: &Row| (!row.2.is_multiple_of(7)).then(|| f64::from(row.2) * 0.25);
         facts.push((
             "f",
@@ -241,7 +242,8 @@ impl Tables {
     }
 }
 
-/// Several writes, so that shards have several segments, and rows without a shard key are in several shards.
+/// Returns a table whose rows come in several writes. Shards then have several segments, and rows
+/// without a shard key are in several shards.
 fn table(name: &str, shards: u32, has_key: bool, rows: &RecordBatch) -> Table {
     let a_write = rows.num_rows().div_ceil(if has_key { 2 } else { 5 }).max(1);
     let starts = (0..rows.num_rows().max(1)).step_by(a_write);

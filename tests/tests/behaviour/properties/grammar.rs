@@ -1,10 +1,11 @@
-//! Queries over the tables of [`super::data`], one for each sequence of choices.
+//! Makes queries over the tables of [`super::data`]. Each sequence of choices gives one query.
 
 use volary_tests::cluster::Same;
 
 use super::data::Key;
 
-/// Choices, taken one after the other; when there are no more, the first of what is offered is taken.
+/// A sequence of choices, which are taken one after the other. When no more choices are left, the
+/// first of the offered options is taken.
 pub(super) struct Choices<'a>(std::slice::Iter<'a, u16>);
 
 impl<'a> Choices<'a> {
@@ -24,12 +25,12 @@ impl<'a> Choices<'a> {
 
 const JOINS: [&str; 4] = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
 
-/// How many workers merge the rows of the others.
+/// Returns a value for the setting `relays`: how many workers merge the rows of the others.
 pub(super) fn relays(choices: &mut Choices<'_>) -> &'static str {
     choices.one_of(&["off", "1", "2", "3"])
 }
 
-/// A query, and what its answers have in common.
+/// Returns a query, and what its answers must have in common.
 pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
     let mut query = Builder { key, choices };
     let rows = match query.choices.below(15) {
@@ -63,7 +64,7 @@ impl Builder<'_, '_> {
         self.key.literal(value, form)
     }
 
-    /// A condition on the key `k` and the column `o` of `table`.
+    /// Returns a condition on the key `k` and the column `o` of `table`.
     fn filter(&mut self, table: &str) -> String {
         let k = format!("{table}.k");
         let (a, b) = (self.literal(), self.literal());
@@ -189,7 +190,7 @@ impl Builder<'_, '_> {
         )
     }
 
-    /// The table, or some of its rows.
+    /// Returns the table, or a subquery with some of its rows.
     fn filtered(&mut self, table: &str) -> String {
         match self.choices.below(3) {
             2 => format!("(SELECT * FROM {table} WHERE {})", self.filter(table)),
@@ -240,7 +241,7 @@ impl Builder<'_, '_> {
                 "SELECT a.id FROM {one} a WHERE a.{column} {not}IN \
                  (SELECT b.{column} FROM {other} b WHERE {filter})"
             ),
-            // Without NULLs, of which DataFusion alone knows nothing within OR.
+            // NULLs are left out, because DataFusion alone does not handle them for IN within OR.
             _ => format!(
                 "SELECT a.id FROM {one} a WHERE a.id > 20 OR (a.{column} IS NOT NULL AND a.{column} {not}IN \
                  (SELECT b.{column} FROM {other} b WHERE b.{column} IS NOT NULL AND ({filter})))"
@@ -331,12 +332,12 @@ impl Builder<'_, '_> {
             1 => format!("SELECT k, count(*) AS n FROM {limited} GROUP BY k"),
             2 => format!("SELECT f.id, l.id AS j FROM facts f JOIN {limited} l ON f.k = l.k"),
             3 => format!("SELECT x.id, l.id AS j FROM {limited} l LEFT JOIN kinds x ON x.o = l.o"),
-            // Which rows is open; how many is not.
+            // The limit may keep any of the rows, but their number is fixed.
             _ => format!("SELECT count(*) AS n FROM ({some} LIMIT {limit}{offset})"),
         }
     }
 
-    /// Three tables whose columns have the same names; the last one is small.
+    /// Returns a join of three tables whose columns have the same names. The last table is small.
     fn joins(&mut self) -> (String, Same) {
         let tables = ["facts", "partners", "kinds"];
         let (one, other) = (self.choices.one_of(&tables), self.choices.one_of(&tables));
@@ -362,7 +363,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Branches that differ in a constant.
+    /// Returns a query over a union whose branches differ in a constant.
     fn tagged_union(&mut self) -> (String, Same) {
         let other = self.choices.one_of(&["partners", "kinds", "facts"]);
         let (one_filter, other_filter) = (self.filter("facts"), self.filter(other));

@@ -1,4 +1,5 @@
-//! Relays that lack something: memory, what to run, or members that answer.
+//! Tests relays that have too little memory, have forgotten their fragments, or get no answer from
+//! their members.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -98,7 +99,7 @@ fn what_fails_on_a_worker_is_said_with_its_name_by_whomever_it_is_merged() {
             set_relays(&mut cluster, "off").await;
             let flat = cluster.sql(failing).await.unwrap_err();
             assert_eq!(flat.code(), ErrorCode::InvalidArgument, "{flat}");
-            // The one that has that row, and what is wrong with it.
+            // The message names the worker that has the row, and says what is wrong.
             let (_, said) = flat.message().split_once(": worker ").unwrap();
             for relays in ["1", "2", "3", "7"] {
                 set_relays(&mut cluster, relays).await;
@@ -144,7 +145,7 @@ fn a_worker_that_is_gone_is_named_and_found_when_it_is_back_elsewhere() {
         for relays in ["1", "2", "3"] {
             let set = format!("SET relays = '{relays}'");
             client.collect(&set).await.unwrap();
-            // One that relays, or one that is read by it.
+            // The stopped worker is one that relays, or one whose rows a relay merges.
             for gone in 0..WORKERS {
                 let worker = nodes.worker_id(gone).unwrap();
                 nodes.stop_worker(gone).await.unwrap();

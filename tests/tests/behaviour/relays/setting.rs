@@ -1,4 +1,4 @@
-//! The setting of a session or of its gateway, and statements that are prepared with it.
+//! Tests the setting `relays` of a session and of its gateway, also with prepared statements.
 
 use std::sync::Arc;
 
@@ -48,14 +48,14 @@ fn the_setting_is_shown_and_refuses_what_is_no_number_of_relays() {
     });
 }
 
-/// Their parameter is a number.
+/// Statements with a number as their parameter.
 const PREPARED: [&str; 6] = [
     "SELECT count(*), sum(v) FROM facts WHERE g = $1",
     "SELECT s, count(*), sum(v * 2) FROM facts WHERE v > $1 GROUP BY s ORDER BY s NULLS LAST",
     "SELECT id, v FROM facts WHERE g <> $1 ORDER BY v DESC NULLS LAST, id LIMIT 5",
-    // Relays have the value in what they run, too.
+    // The value of the parameter is also part of what the relays run.
     "SELECT s, sum(v * $1) AS t FROM facts GROUP BY s ORDER BY s NULLS LAST",
-    // Another worker for each value.
+    // Each value selects another worker.
     "SELECT count(*), sum(v) FROM facts WHERE id = $1",
     "SELECT count(*), sum(v) FROM facts WHERE id IN ($1, 5, 600)",
 ];
@@ -78,7 +78,7 @@ fn a_prepared_statement_is_relayed_with_each_of_its_values() {
         let plan = "SELECT count(*), sum(v) FROM facts WHERE g = 3";
         let plan = cluster.physical_plan(plan).await.unwrap();
         assert!(plan.contains("relays=2"), "{plan}");
-        // What is prepared is of another session, which has the gateway's setting.
+        // The prepared statements run in another session, which keeps the gateway's setting.
         set_relays(&mut cluster, "off").await;
         let address = cluster.nodes().address().to_string();
         let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current());

@@ -1,4 +1,4 @@
-//! Tables whose rows are worth merging, and clusters with them.
+//! Makes tables whose rows are worth merging, and clusters with these tables.
 
 use std::sync::Arc;
 
@@ -6,20 +6,21 @@ use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int64Array, RecordBa
 use volary_cli::LocalOptions;
 use volary_tests::cluster::{Cluster, Table};
 
-/// Of `facts`.
+/// Number of rows of `facts`.
 const ROWS: i64 = 6_000;
 
-/// Four tables in 16 shards each:
+/// Returns four tables with 16 shards each:
 ///
-/// - `facts (id, g, s, v, f, d)`, sharded by `id`: its groups by `g` (1,500 and NULL) and `s` (700 and NULL) are on all workers;
-/// - `others (id, g, w)`: co-located with `facts` on `id`, and not on `g`;
-/// - `nothing`: as `facts`, without rows;
-/// - `lonely (k, g, v)`: one key, so that all rows are on one worker.
+/// - `facts (id, g, s, v, f, d)`, sharded by `id`. Its groups by `g` (1,500 and NULL) and by `s`
+///   (700 and NULL) are on all workers.
+/// - `others (id, g, w)`, co-located with `facts` on `id`, but not on `g`.
+/// - `nothing`, like `facts`, but without rows.
+/// - `lonely (k, g, v)`, with only one key, so that all rows are on one worker.
 pub(super) fn tables() -> [Table; 4] {
     let some = |value: i64, null: bool| (!null).then_some(value);
     let texts = (0..ROWS).map(|row| {
         let text = row * 13 % 700;
-        // Short ones and long ones: views hold up to twelve bytes themselves.
+        // The texts are short or long, because string views store up to twelve bytes inline.
         let long = "text ".repeat(usize::try_from(text % 4).unwrap());
         (row % 29 != 0).then(|| format!("{long}{text}"))
     });
@@ -75,7 +76,7 @@ fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// So many workers, with the tables.
+/// Starts a cluster with this number of workers and with the tables.
 pub(super) async fn cluster(workers: usize, change: impl FnOnce(&mut LocalOptions)) -> Cluster {
     let mut cluster = Cluster::start_with(workers, change).await.unwrap();
     for table in tables() {
@@ -84,7 +85,7 @@ pub(super) async fn cluster(workers: usize, change: impl FnOnce(&mut LocalOption
     cluster
 }
 
-/// Of the cluster's session, from now on.
+/// Sets the number of relays for the session of the cluster.
 pub(super) async fn set_relays(cluster: &mut Cluster, relays: &str) {
     let set = format!("SET relays = '{relays}'");
     cluster.sql(&set).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rows until all are there: in memory, and spilled.
+//! Holds rows until all of them are there, in memory or spilled.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use volary_node::buckets::Divided;
 use super::BucketOrder;
 use super::merge::{Merged, Run, Sink, Source};
 
-/// Rows of a spilled batch: while runs are merged, one batch of each is in memory.
+/// Number of rows of a spilled batch. While runs are merged, one batch of each run is in memory.
 const SPILLED_ROWS: usize = 8192;
 
-/// The rows of a fragment, in the order of their buckets batch by batch.
+/// The rows of a fragment. Each batch is in the order of its buckets.
 #[derive(Debug)]
 pub(super) struct Held {
     schema: SchemaRef,
@@ -35,7 +35,7 @@ pub(super) struct Held {
 struct Rows {
     reservation: MemoryReservation,
     total_bytes: usize,
-    /// As they came, as long as they are few; `None` afterwards.
+    /// The batches as they came, as long as there are few rows; `None` afterwards.
     few: Option<Vec<RecordBatch>>,
     divided: Vec<Divided>,
     runs: Vec<Run>,
@@ -59,7 +59,7 @@ impl Held {
         }
     }
 
-    /// Bytes of all rows.
+    /// Returns the size of all rows, in bytes.
     pub(super) fn total_bytes(&self) -> usize {
         self.rows.lock().total_bytes
     }
@@ -67,7 +67,7 @@ impl Held {
     /// Keeps a batch of the fragment.
     ///
     /// # Errors
-    /// If it can neither be held nor spilled.
+    /// Returns an error if the batch can neither be held in memory nor spilled.
     pub(super) fn add(&self, batch: RecordBatch) -> Result<()> {
         let bytes = used_bytes(&batch);
         let to_divide = {
@@ -83,7 +83,7 @@ impl Held {
                     return Ok(());
                 }
                 few => {
-                    // They are no longer few.
+                    // The rows are no longer few.
                     if let Some(mut few) = few.take() {
                         rows.reservation.free();
                         few.append(&mut to_divide);
@@ -93,9 +93,10 @@ impl Held {
             }
             to_divide
         };
-        // Without the lock: dividing is most of the work.
+        // The lock is not held here, because dividing the rows is most of the work.
         for batch in to_divide {
-            // A part of a larger batch would be counted with all of that one's text.
+            // A slice of a larger batch would be counted with all the text of that batch. So the
+            // slice is compacted first.
             let divided = self.order.buckets.divide(&compact(batch)?)?;
             self.keep(divided)?;
         }
@@ -114,7 +115,7 @@ impl Held {
         Ok(())
     }
 
-    /// The rows of these batches in one order, on disk.
+    /// Writes the rows of these batches to disk, merged into one order.
     fn spill(&self, divided: Vec<Divided>) -> Result<Option<Run>> {
         let mut file = self
             .spills
@@ -137,10 +138,11 @@ impl Held {
         Ok(file.finish()?.map(|file| Run::new(file, pieces)))
     }
 
-    /// All rows in one order, and the rounds that they come in. To be called once, when all have been added.
+    /// Returns all rows in one order, and the number of rounds that they come in. Call it once,
+    /// when all rows have been added.
     ///
     /// # Errors
-    /// If spilled rows cannot be read.
+    /// Returns an error if spilled rows cannot be read.
     pub(super) fn merged(&self) -> Result<(Merged, usize)> {
         let mut rows = self.rows.lock();
         let mut buckets = self.order.buckets.clone();
@@ -148,7 +150,8 @@ impl Held {
         if let Some(few) = rows.few.take() {
             buckets = buckets.in_one_round();
             let all = concat_batches(&self.schema, &few)?;
-            // The gateway divides them again if others have many, and can do so only if it has all of them.
+            // The gateway divides these rows again if other workers have many. It can do that only
+            // if it has all of them, so they come in one batch.
             in_one_batch = Some(all.num_rows().max(1));
             rows.divided.push(buckets.divide(&all)?);
         }

@@ -1,4 +1,4 @@
-//! Rows of several sources, each in the order of its buckets, in one order.
+//! Merges the rows of several sources, each in the order of its buckets, into one order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ use volary_node::buckets::{Divided, Piece};
 /// Rows on disk, in the order of their buckets.
 pub(super) struct Run {
     file: Arc<dyn SpillFile>,
-    /// What each batch of the file holds.
+    /// The pieces that each batch of the file contains.
     pieces: Vec<Vec<Piece>>,
 }
 
@@ -28,10 +28,10 @@ impl Run {
         Self { file, pieces }
     }
 
-    /// Its rows, to be read.
+    /// Opens the file to read its rows.
     ///
     /// # Errors
-    /// If the file cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(super) fn open(self, spills: &SpillManager) -> Result<Source> {
         Ok(Source {
             cursor: None,
@@ -51,10 +51,10 @@ impl fmt::Debug for Run {
     }
 }
 
-/// Rows by ascending bucket.
+/// A source of rows by ascending bucket.
 pub(super) struct Source {
     cursor: Option<Cursor>,
-    /// What is still on disk.
+    /// The rows that are still on disk.
     rest: Option<Rest>,
 }
 
@@ -63,7 +63,7 @@ struct Rest {
     pieces: VecDeque<Vec<Piece>>,
 }
 
-/// A place in a batch.
+/// A position in a batch.
 struct Cursor {
     batch: RecordBatch,
     pieces: std::vec::IntoIter<Piece>,
@@ -82,7 +82,7 @@ impl Cursor {
         })
     }
 
-    /// The rows of a bucket to the sink; `None` if there are no rows after them.
+    /// Gives the rows of a bucket to the sink. Returns `None` if no rows follow them.
     fn take(mut self, bucket: usize, sink: &mut Sink) -> Result<Option<Self>> {
         while self.next.bucket == bucket {
             sink.push(self.batch.slice(self.row, self.next.rows), bucket)?;
@@ -97,7 +97,7 @@ impl Cursor {
 }
 
 impl Source {
-    /// Of rows in memory.
+    /// Builds a source of rows in memory.
     pub(super) fn held(divided: Divided) -> Self {
         Self {
             cursor: Cursor::new(divided),
@@ -105,10 +105,10 @@ impl Source {
         }
     }
 
-    /// The rows of a bucket that are in memory, to the sink.
+    /// Gives the rows of a bucket that are in memory to the sink.
     ///
     /// # Errors
-    /// None that is known.
+    /// No failure is known.
     pub(super) fn take(&mut self, bucket: usize, sink: &mut Sink) -> Result<()> {
         if let Some(cursor) = self.cursor.take() {
             self.cursor = cursor.take(bucket, sink)?;
@@ -116,7 +116,7 @@ impl Source {
         Ok(())
     }
 
-    /// All rows of a bucket, to the sink.
+    /// Gives all rows of a bucket to the sink, those on disk included.
     async fn take_all(&mut self, bucket: usize, sink: &mut Sink) -> Result<()> {
         loop {
             self.take(bucket, sink)?;
@@ -135,7 +135,7 @@ impl Source {
     }
 }
 
-/// Makes batches of a size.
+/// Makes batches with a given number of rows.
 pub(super) struct Sink {
     coalescer: BatchCoalescer,
     pieces: VecDeque<Piece>,
@@ -161,12 +161,12 @@ impl Sink {
         Ok(self.coalescer.push_batch(rows)?)
     }
 
-    /// What was pushed becomes a batch, however small.
+    /// Makes a batch of the rows that were pushed last, however few they are.
     pub(super) fn finish(&mut self) -> Result<()> {
         Ok(self.coalescer.finish_buffered_batch()?)
     }
 
-    /// The next batch of the full size.
+    /// Returns the next complete batch.
     pub(super) fn next(&mut self) -> Option<Divided> {
         let batch = self.coalescer.next_completed_batch()?;
         let mut pieces = Vec::new();
@@ -188,13 +188,13 @@ impl Sink {
     }
 }
 
-/// All rows, by ascending bucket.
+/// All rows, merged by ascending bucket.
 pub(super) struct Merged {
     sources: Vec<Source>,
     sink: Sink,
     next_bucket: usize,
     end: usize,
-    /// Of the rows in memory; they stay until their last one is out.
+    /// Memory of the rows that are held in memory. It stays reserved until the last of them is out.
     _reservation: MemoryReservation,
 }
 
@@ -214,10 +214,10 @@ impl Merged {
         }
     }
 
-    /// The next batch; `None` at the end.
+    /// Returns the next batch, or `None` at the end.
     ///
     /// # Errors
-    /// If spilled rows cannot be read.
+    /// Returns an error if spilled rows cannot be read.
     pub(super) async fn next(&mut self) -> Result<Option<Divided>> {
         loop {
             if let Some(divided) = self.sink.next() {

@@ -1,12 +1,13 @@
-//! The rows of a fragment in the order of their hash buckets: [`Buckets`].
+//! Sends the rows of a fragment in the order of their hash buckets: [`Buckets`].
 //!
-//! A gateway that merges the partial results of thousands of workers holds one round of buckets of all of them at a time. Therefore a
-//! worker sends its rows by ascending bucket, which it knows only when it has computed all of them: it holds them until then, and
-//! spills what it may not hold. Few rows come in a single round, as one message.
+//! A gateway that merges the partial results of thousands of workers holds one round of buckets of
+//! all workers at a time. So a worker sends its rows by ascending bucket. It knows this order only
+//! when it has computed all rows. Until then it holds the rows, and spills what it cannot hold in
+//! memory. Few rows come in a single round, as one message.
 
-/// Rows until all are there: in memory, and spilled.
+/// Holds rows until all of them are there, in memory or spilled.
 mod held;
-/// Rows of several sources in one order.
+/// Merges the rows of several sources into one order.
 mod merge;
 
 use std::collections::VecDeque;
@@ -25,23 +26,25 @@ use volary_node::buckets::{Buckets, Piece};
 
 use held::Held;
 
-/// What order is asked for.
+/// The order in which rows are to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketOrder {
     /// The buckets.
     pub buckets: Buckets,
-    /// Rows of so many bytes in all come in one round.
+    /// Total size up to which all rows come in one round, in bytes.
     pub small_bytes: usize,
-    /// Bytes of a batch that are aimed at.
+    /// Size that a batch should have, in bytes.
     pub batch_bytes: usize,
 }
 
-/// What the batches of a stream in bucket order hold, in the order of the batches. The network is told beside each of them.
+/// The outlines of the batches of a stream in bucket order. An outline says which buckets a batch
+/// contains, and how many rows of each. The outlines are in the order of the batches. Each is sent
+/// in the message of its batch.
 #[derive(Debug, Clone, Default)]
 pub struct Outlines(Arc<Mutex<VecDeque<RowsByBucket>>>);
 
 impl Outlines {
-    /// That of the next batch.
+    /// Returns the outline of the next batch.
     pub fn next(&self) -> Option<RowsByBucket> {
         self.0.lock().pop_front()
     }
@@ -57,10 +60,12 @@ impl Outlines {
     }
 }
 
-/// Runs all partitions of the plan, and gives their rows in bucket order, each batch with its outline.
+/// Runs all partitions of the plan, and returns their rows in bucket order, each batch with its
+/// outline.
 ///
 /// # Errors
-/// Those of starting the plan. The stream's: those of the plan, and of memory and spill space.
+/// Returns the errors of starting the plan. The stream returns the errors of the plan, and those of
+/// memory and spill space.
 pub fn in_bucket_order(
     plan: &Arc<dyn ExecutionPlan>,
     task: &Arc<TaskContext>,
@@ -84,7 +89,7 @@ pub fn in_bucket_order(
     ))
 }
 
-/// All rows of the inputs. They are read side by side: each computes.
+/// Reads all rows of the inputs. The inputs are read side by side, because each of them computes.
 async fn hold(inputs: Vec<SendableRecordBatchStream>, held: Arc<Held>) -> Result<Arc<Held>> {
     let mut tasks = JoinSet::new();
     for mut input in inputs {

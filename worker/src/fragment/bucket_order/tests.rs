@@ -11,7 +11,7 @@ use super::*;
 
 const ROWS: i64 = 50_000;
 
-/// Two partitions of batches with a number and a text of some length.
+/// Builds a plan with two partitions. Each row has a number and a text.
 fn plan() -> Arc<dyn ExecutionPlan> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int64, false),
@@ -62,7 +62,7 @@ async fn read(order: BucketOrder, task: &Arc<TaskContext>) -> Result<Read> {
     Ok(Read { batches })
 }
 
-/// Every row once, where its outline says.
+/// Checks that every row comes once, in the bucket that its outline says.
 fn check(read: &Read, buckets: &Buckets) {
     let mut last = 0;
     let mut seen = BTreeMap::new();
@@ -121,7 +121,7 @@ async fn few_rows_come_in_one_round() {
 async fn what_may_not_be_held_is_spilled() {
     let (order, task) = (order(1_000), task(600 << 10));
     let read = read(order.clone(), &task).await.unwrap();
-    // The pool holds less than half of them.
+    // The pool holds less than half of the rows.
     assert!(read.batches[0].1.total_bytes > 1_200 << 10);
     check(&read, &order.buckets);
     assert_eq!(task.memory_pool().reserved(), 0);

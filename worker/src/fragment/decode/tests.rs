@@ -1,4 +1,4 @@
-//! Parameters and their values.
+//! Tests of parameters and their values.
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, StructArray};
 use datafusion::arrow::datatypes::{
@@ -17,7 +17,7 @@ use super::*;
 use crate::fragment::bind::Bindings;
 use crate::storage::Storage;
 
-/// For a ticket with these values.
+/// Builds a binder for a ticket with these values.
 fn binder(values: Vec<Bytes>) -> (Binder, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let bindings = Bindings {
@@ -76,7 +76,7 @@ fn encoded(value: &ScalarValue) -> Bytes {
     value.encode_to_vec().into()
 }
 
-/// A value of each type, and its NULL. (DataFusion decodes Float16 as Float32.)
+/// Returns a value and a NULL of each type. (DataFusion decodes Float16 as Float32.)
 fn values() -> Vec<ScalarValue> {
     let zone = || Some("Europe/Berlin".into());
     let list = ScalarValue::new_list_nullable(
@@ -223,7 +223,8 @@ fn operators_with_batches_that_are_too_large_are_refused() {
             ..Default::default()
         };
         let too_large = rows > MAX_BATCH_ROWS;
-        // Without an input, which they need, others are refused as well.
+        // With allowed sizes, the operators are refused as well, but because they lack the input
+        // that they need.
         assert_eq!(of(PhysicalPlanType::Filter(Box::new(filter))), too_large);
         assert_eq!(
             of(PhysicalPlanType::CoalesceBatches(Box::new(coalesce))),
