@@ -1,8 +1,8 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use volary_flight_proto::{Error, Result};
 use volary_catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+use volary_flight_proto::{Error, Result};
 
 /// A catalog store in memory. Once it is frozen, it refuses all changes, so that no input affects
 /// another one.

@@ -1,5 +1,4 @@
-"""Tests the ADBC driver apart from its cursors: login, sessions, transactions, timeouts, cancellation and partitions.
-"""
+"""Tests the ADBC driver apart from its cursors: login, sessions, transactions, timeouts, cancellation and partitions."""
 
 from __future__ import annotations
 

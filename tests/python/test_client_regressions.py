@@ -1,5 +1,4 @@
-"""Tests mistakes of other servers that have broken real clients. Each test has the name by which the mistake is known.
-"""
+"""Tests mistakes of other servers that have broken real clients. Each test has the name by which the mistake is known."""
 
 import base64
 

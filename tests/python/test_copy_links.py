@@ -67,8 +67,7 @@ def cluster(linked: Path, open_door: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def copied(connection: volary.Connection, table: str, location: str) -> list[int] | None:
-    """Returns the loaded keys, or None if COPY is refused. Checks that a refusal names the location and loads nothing.
-    """
+    """Returns the loaded keys, or None if COPY is refused. Checks that a refusal names the location and loads nothing."""
     with within(PATIENCE_SECONDS):
         said = None
         try:

@@ -1,5 +1,4 @@
-"""Tests that nobody can read secrets: passwords in right and wrong statements, and all other secrets in detailed logs.
-"""
+"""Tests that nobody can read secrets: passwords in right and wrong statements, and all other secrets in detailed logs."""
 
 from __future__ import annotations
 

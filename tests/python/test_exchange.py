@@ -1,5 +1,4 @@
-"""Tests statements that run in one DoExchange, as pyarrow sends it: with parameters, and notes and rows as the answer.
-"""
+"""Tests statements that run in one DoExchange, as pyarrow sends it: with parameters, and notes and rows as the answer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tests limits of places, time, memory and open files. What exceeds a limit waits, spills, or is refused with advice.
-"""
+"""Tests limits of places, time, memory and open files. What exceeds a limit waits, spills, or is refused with advice."""
 
 from __future__ import annotations
 

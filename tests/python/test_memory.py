@@ -1,5 +1,4 @@
-"""Tests statements that need more memory than a node may hold. They spill and are right, or fail with advice and alone.
-"""
+"""Tests statements that need more memory than a node may hold. They spill and are right, or fail with advice and alone."""
 
 from __future__ import annotations
 
