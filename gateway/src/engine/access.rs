@@ -1,4 +1,4 @@
-//! Who may do what: users, roles, grants and tokens.
+//! Runs statements about users, roles, grants and tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use super::{Engine, Outcome};
 use crate::login::{check_new_password, tokens};
 use crate::sql::access::AccessStatement;
 
-/// Rows of the statement, if it answers any.
+/// Returns the columns of the rows that the statement returns. `None` if it returns no rows.
 pub(super) fn columns(statement: &AccessStatement) -> Option<SchemaRef> {
     matches!(statement, AccessStatement::CreateToken { .. }).then(token_columns)
 }
 
-/// Does what the statement says. `by`: whose it is.
+/// Runs the statement. `by` are the rights of the user who sent it.
 ///
 /// # Errors
-/// `PERMISSION_DENIED`, `NOT_FOUND`, `ALREADY_EXISTS`; those of the catalog.
+/// `PERMISSION_DENIED`, `NOT_FOUND` and `ALREADY_EXISTS`. Also returns the catalog's errors.
 pub(super) async fn run(
     engine: &Engine,
     by: &Arc<Rights>,
@@ -39,7 +39,8 @@ pub(super) async fn run(
             admin,
             limits,
         } => {
-            // Nothing is hashed for those who may not.
+            // The right is checked first, so that no password is hashed for a user without the
+            // right.
             by.check_admin("create users and roles")?;
             if kind == PrincipalKind::User {
                 secret::check_for_users(engine.cluster.has_secret())?;
@@ -108,7 +109,7 @@ async fn hashed(engine: &Engine, password: Option<String>) -> Result<Option<Stri
     engine.passwords.hash(&password).await.map(Some)
 }
 
-/// The token is told once, here.
+/// Creates a token. The answer contains the token, which is not shown again.
 async fn create_token(
     engine: &Engine,
     by: &Arc<Rights>,

@@ -1,4 +1,4 @@
-//! What all statements share: functions, rules, settings, memory.
+//! Builds the functions, rules, settings and memory that all statements share.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use super::{made_types, type_texts};
 use crate::config::Config;
 use crate::sql::names::{CATALOG, PUBLIC};
 
-/// DataFusion's session without the catalog's tables, a session's settings and the query's own memory, which every statement adds.
+/// Creates DataFusion's session without the catalog's tables, the settings of a client's session
+/// and the query's own memory. Every statement adds these.
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
@@ -42,7 +43,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
             config.gather.runtime_filter_keys,
         ))
         .with_runtime_env(runtime_env)
-        // It is asked before those of DataFusion.
+        // DataFusion asks this planner before its own planners.
         .with_expr_planners(vec![Arc::new(made_types::Literals::of(&making_types))])
         .with_default_features()
         .with_analyzer_rules(analyzer_rules(vec![

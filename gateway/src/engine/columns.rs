@@ -1,4 +1,4 @@
-//! The columns of the rows that a statement returns.
+//! Determines the columns of the rows that a statement returns.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use volary_planner::explain;
 
 use super::errors::with_advice;
 
-/// The columns as the query will send them. The planner leaves it to the analyzer to find the types that the branches of a UNION
-/// or a CASE have in common.
+/// Returns the columns as the query will send them. The planner leaves it to the analyzer to find a
+/// common type for the branches of a UNION or a CASE, so this runs the analyzer.
 ///
 /// # Errors
-/// Those of the analyzer, for types that have none in common.
+/// Returns the analyzer's error if types have no common type.
 pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result<SchemaRef> {
     let stated = rows_schema(plan);
     if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
@@ -28,7 +28,8 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
     Ok(with_types_of(&stated, analyzed.schema().inner()))
 }
 
-/// The columns that a client is told of: what EXPLAIN returns is ours.
+/// Returns the columns that a client is told about. EXPLAIN returns Volary's own columns, not
+/// DataFusion's.
 pub(super) fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
     match plan {
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain::schema(),
@@ -36,7 +37,8 @@ pub(super) fn rows_schema(plan: &LogicalPlan) -> SchemaRef {
     }
 }
 
-/// Names as the statement says; types as they come: a UNION has those of its first branch until it is analyzed.
+/// Combines the names of `schema`, which the statement gives, with the types of `planned`. Before
+/// it is analyzed, a UNION has the types of its first branch.
 pub(super) fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().zip(planned.fields());
     let typed: Vec<_> = fields
@@ -50,7 +52,7 @@ pub(super) fn with_types_of(schema: &SchemaRef, planned: &SchemaRef) -> SchemaRe
     Arc::new(Schema::new_with_metadata(typed, schema.metadata().clone()))
 }
 
-/// What tells columns apart: their names, types and nullability.
+/// Returns a fingerprint of the columns: of their names, types and nullability.
 pub(super) fn fingerprint_of(schema: &Schema) -> u64 {
     let columns: Vec<_> = schema
         .fields()

@@ -1,4 +1,4 @@
-//! DataFusion's session for one statement: tables, settings, rules.
+//! Sets up DataFusion's session for one statement: tables, settings and rules.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -50,47 +50,52 @@ use crate::sql::width;
 use crate::sql::{depth, expansion, refused};
 use crate::system_tables::{self, SystemSchema};
 
-/// Views within views within views.
+/// Maximum depth of views that read other views.
 const MAX_VIEW_DEPTH: usize = 16;
 
-/// One statement's view of the world.
+/// Everything that planning and running one statement needs, as of one state of the catalog: the
+/// session, the rights and the tables.
 pub struct StatementContext {
     /// DataFusion's session, for planning.
     pub state: SessionState,
     /// The catalog as of the statement's start.
     pub catalog: Arc<State>,
-    /// The statement.
+    /// The id of the statement.
     pub query_id: QueryId,
-    /// The workers.
+    /// The workers of the cluster.
     cluster: Arc<Cluster>,
-    /// When its planning began.
+    /// The time at which the planning of the statement began.
     pub started: Instant,
-    /// What it sees.
+    /// The snapshot that the statement sees.
     pub snapshot: Snapshot,
-    /// Whose it is, where it waits for a place.
+    /// The user and the caller on whose behalf the statement waits for a place.
     pub(super) claimant: Claimant,
-    /// What it may do.
+    /// The rights of the statement's user.
     pub rights: Arc<Rights>,
-    /// With the query's own memory; that of `state` is no query's.
+    /// The runtime environment with the query's own memory. The environment of `state` does not
+    /// belong to any query.
     runtime_env: Arc<RuntimeEnv>,
     public: Arc<PublicSchema>,
-    /// The saved queries that it calls, planned.
+    /// The planned saved queries that the statement calls.
     queries: Arc<SavedQueries>,
-    /// What the statement reads, as far as it is planned: see [`Self::reads`].
+    /// The tables and views that the statement reads, as far as it is planned: see [`Self::reads`].
     reads: Mutex<BTreeMap<String, u64>>,
-    /// The parser's settings without those of the session.
+    /// The parser's settings without the session's changes.
     parser: SqlParserOptions,
     view_state: OnceLock<Box<SessionState>>,
-    /// How many columns the statement may make.
+    /// Maximum number of columns that the statement may make.
     pub(super) shape: ShapeLimits,
 }
 
 impl StatementContext {
-    /// With the session's settings. `query_id` and `snapshot`: what a ticket says; otherwise a new id, and `None` for what is
-    /// committed now. `with_plan_metrics`: see [`QueryContext`].
+    /// Creates the context of a statement, with the session's settings. If the statement has a
+    /// ticket, `query_id` and `snapshot` are those of the ticket. Otherwise `query_id` is a new id
+    /// and `snapshot` is `None`, which means the writes that are committed now.
+    /// `with_plan_metrics`: see [`QueryContext`].
     ///
     /// # Errors
-    /// Those of the session's settings; `UNAUTHENTICATED` if its user is not there any more.
+    /// Returns the errors of the session's settings. `UNAUTHENTICATED` if the session's user no
+    /// longer exists.
     pub fn new(
         engine: &Engine,
         session: &Session,
@@ -100,7 +105,7 @@ impl StatementContext {
     ) -> Result<Self> {
         let started = Instant::now();
         let catalog = engine.catalog.state();
-        // Those of the same moment as the tables.
+        // Takes the rights from the same state of the catalog as the tables.
         let rights = catalog.access().now(session.rights())?;
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
@@ -150,12 +155,14 @@ impl StatementContext {
                 )),
             }),
         );
-        // A builder would register each of hundreds of functions anew, which takes a quarter of the time of a point query's planning.
+        // Clones the session instead of using a builder. A builder would register each of hundreds
+        // of functions anew, which takes a quarter of the time that planning a point query takes.
         let mut state = engine.base.clone();
         *state.config_mut() = config;
         state.register_catalog_list(Arc::new(catalogs));
         state.register_relation_planner(Arc::clone(&queries) as _)?;
-        // now() is this moment, for the whole statement; without it, now() cannot be planned.
+        // Fixes the time of now() for the whole statement. Without this call, now() cannot be
+        // planned.
         state.mark_start_execution();
         Ok(Self {
             state,
@@ -176,7 +183,7 @@ impl StatementContext {
         })
     }
 
-    /// What the statement's plans are run in.
+    /// Returns the task context in which the statement's plans run.
     pub fn task(&self) -> Arc<TaskContext> {
         let task = TaskContext::from(&self.state);
         Arc::new(task.with_runtime(Arc::clone(&self.runtime_env)))
@@ -185,7 +192,7 @@ impl StatementContext {
     /// Waits for a place for the statement.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait.
+    /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub(super) async fn enter(&self, engine: &Engine) -> Result<Place> {
         let noted = engine.statements.noted(self.query_id);
         let gate = &engine.gate;
@@ -194,17 +201,19 @@ impl StatementContext {
             .await
     }
 
-    /// Plans the statement, and before it the views that it reads.
+    /// Plans the statement. Plans the views that it reads first.
     ///
     /// # Errors
-    /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names; `INVALID_ARGUMENT` for a plan that is
-    /// nested too deeply, and for a statement within another that takes queries only; those of planning.
+    /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names.
+    /// `INVALID_ARGUMENT` for a plan that is nested too deeply, and for a statement inside another
+    /// statement that takes only queries. Also returns the errors of planning.
     pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         let statement = settings::with_full_key(statement);
         self.resolve(&statement, &self.rights, 0).await?;
         let statement = self.with_source_planned(statement).await?;
         let plan = if is_plain_call(&statement) {
-            // Nothing is below it that could put its rows in another order.
+            // Keeps the ORDER BY of the called query: the plain call has no operator above the
+            // query that could reorder its rows.
             let mut state = self.state.clone();
             let parser = &mut state.config_mut().options_mut().sql_parser;
             parser.enable_subquery_sort_elimination = false;
@@ -219,14 +228,16 @@ impl StatementContext {
         Ok(plan)
     }
 
-    /// The tables and views of the schema `public` that the statement reads, by name, once it is planned: a table's id, the
-    /// fingerprint of a view's text.
+    /// Returns the tables and views of the schema `public` that the statement reads, by name. Call
+    /// it after the statement is planned. The number is a table's id, or the fingerprint of a
+    /// view's text and owner.
     pub fn reads(&self) -> BTreeMap<String, u64> {
         self.reads.lock().clone()
     }
 
-    /// The statement; of INSERT … SELECT with a view in the place of the query, which is planned by itself: the planner takes all VALUES
-    /// of an INSERT for rows of the table, those in a FROM or a CTE too.
+    /// Returns the statement. In an INSERT … SELECT, a view takes the place of the query, and the
+    /// query is planned by itself. Otherwise the planner would take all VALUES inside the INSERT
+    /// for rows of the table, even those in a FROM or a CTE.
     async fn with_source_planned(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
@@ -250,7 +261,8 @@ impl StatementContext {
         Ok(statement)
     }
 
-    /// What is said of a saved query that is read as if it were a table.
+    /// Replaces the error about a missing table if its name is that of a saved query, which the
+    /// statement reads like a table. The new error says how to call the saved query.
     fn with_call(&self, error: Error) -> Error {
         let queries = self.catalog.views().filter(|view| view.is_query());
         let missing = |name: &str| format!("'{CATALOG}.{PUBLIC}.{name}' not found");
@@ -266,7 +278,8 @@ impl StatementContext {
         ))
     }
 
-    /// Views mean the same to all who read them, whatever their sessions say of the parser.
+    /// Returns the session that plans views. It has the default parser settings, so that a view
+    /// means the same to all readers, whatever parser settings their sessions have.
     fn view_state(&self) -> &SessionState {
         self.view_state.get_or_init(|| {
             let mut state = self.state.clone();
@@ -275,7 +288,7 @@ impl StatementContext {
         })
     }
 
-    /// Refuses to add rows to a table without the right to.
+    /// Refuses to add rows to a table if the user lacks the right to do so.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.
@@ -284,10 +297,11 @@ impl StatementContext {
             .check(Privilege::Insert, table.name(), &self.rights)
     }
 
-    /// Finds the statement's tables, which somebody with these rights reads, and plans the views it reads.
+    /// Checks that the statement's tables exist and that a user with the rights of `reader` may
+    /// read them. Plans the views that the statement reads.
     async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
         let mut names = self.state.resolve_table_references(statement)?;
-        // What is called is no CTE, also where one has its name.
+        // A called name is never a CTE, even if a CTE has the same name.
         names.extend(calls(statement)?);
         for name in names {
             refuse_unknown_table(&name)?;
@@ -298,7 +312,7 @@ impl StatementContext {
             if let Some(version) = self.catalog.version_of(name) {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {
-                // FROM generate_series(…) is a reference too.
+                // A table function such as FROM generate_series(…) is a reference too.
                 return Err(self.catalog.no_such_table(name, &self.rights));
             }
             if let Some(owner) = self.catalog.owner_of(name) {
@@ -310,7 +324,8 @@ impl StatementContext {
                 if depth == 0 {
                     self.catalog.check(privilege, name, reader)?;
                 } else {
-                    // Who may read a view is told what it reads.
+                    // The error may name what the view reads, because a user who may read a view
+                    // may know that.
                     reader.check(privilege, name, owner)?;
                 }
             }
@@ -335,7 +350,8 @@ impl StatementContext {
         refused::check_statement(statement)
     }
 
-    /// A view reads with the rights of its owner: who may read it need not read the tables below it.
+    /// Plans a view or a saved query. It reads with the rights of its owner: a user who may read
+    /// the view needs no right to the tables below it.
     async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
         let (name, sql) = (view.name(), view.sql());
         if self.public.views.lock().contains_key(name) || self.queries.get(name).is_some() {
@@ -374,7 +390,8 @@ impl StatementContext {
 
 impl StatementContext {
     fn rights_of_owner(&self, owner: Option<&str>) -> Result<Arc<Rights>> {
-        // Made before there were users, when everybody could do everything.
+        // A view without an owner was made before there were users, when everybody could do
+        // everything.
         let Some(owner) = owner else {
             return Ok(Arc::new(Rights::open("")));
         };
@@ -396,7 +413,7 @@ impl fmt::Debug for StatementContext {
     }
 }
 
-/// The plan of a statement whose views are planned.
+/// Plans a statement whose views are planned already.
 async fn plan_with(
     state: &SessionState,
     statement: DfStatement,
@@ -414,7 +431,7 @@ fn is_values(query: &Query) -> bool {
     query.with.is_none() && matches!(*query.body, SetExpr::Values(_))
 }
 
-/// What a query of the user may hold.
+/// Returns the limit for the memory that a query of the user may hold.
 fn memory_of(rights: &Rights) -> memory::Limit {
     let bytes = rights.limits().query_memory.unwrap_or(u64::MAX);
     memory::Limit {
@@ -423,7 +440,7 @@ fn memory_of(rights: &Rights) -> memory::Limit {
     }
 }
 
-/// Whether the statement adds rows to a table and reads none of it.
+/// Returns whether the statement adds rows to the table and reads none of the table's rows.
 fn only_writes(statement: &DfStatement, table: &str) -> bool {
     let DfStatement::Statement(ast) = statement else {
         return false;
@@ -449,7 +466,8 @@ fn defines_view(statement: &DfStatement) -> bool {
     matches!(statement, DfStatement::Statement(ast) if matches!(ast.as_ref(), Ast::CreateView(_)))
 }
 
-/// Only the engine runs statements that are no queries, and only by themselves. DataFusion would plan them within EXPLAIN, and
+/// Refuses a statement inside another statement. Only the engine runs statements that are not
+/// queries, and it runs them only at the top level. DataFusion would plan them within EXPLAIN, and
 /// EXPLAIN ANALYZE would run them: COPY … TO writes files.
 fn refuse_statements_within(plan: &LogicalPlan) -> Result<()> {
     let mut is_root = true;
@@ -472,7 +490,7 @@ fn refuse_statements_within(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// What a statement that is no query is called; `None` for a query.
+/// Returns the name of a statement that is not a query. Returns `None` for a query.
 fn statement_name(plan: &LogicalPlan) -> Option<&str> {
     match plan {
         LogicalPlan::Explain(_) => Some("EXPLAIN"),
@@ -485,10 +503,11 @@ fn statement_name(plan: &LogicalPlan) -> Option<&str> {
     }
 }
 
-/// The name of a table or view that a statement creates or drops.
+/// Returns the name of a table or view that a statement creates or drops.
 ///
 /// # Errors
-/// `NOT_FOUND` for a catalog or schema that does not exist, `INVALID_ARGUMENT` for one that is the cluster's own.
+/// `NOT_FOUND` for a catalog or schema that does not exist. `INVALID_ARGUMENT` for a schema that
+/// belongs to the cluster.
 pub(super) fn name_of_users(reference: &TableReference) -> Result<&str> {
     if let Some(name) = public_name(reference) {
         return Ok(name);
@@ -499,7 +518,9 @@ pub(super) fn name_of_users(reference: &TableReference) -> Result<&str> {
     )))
 }
 
-/// DataFusion plans tables of the other schemas, and what it says of one that does not exist has another code than ours.
+/// Refuses a table that does not exist in the schema `system`, and a schema or catalog that does
+/// not exist. DataFusion plans the tables of these schemas, and its error for a missing table has
+/// another code than Volary's.
 fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
     refuse_unknown_schema(reference)?;
     let table = reference.table();
@@ -524,7 +545,8 @@ fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
     }
 }
 
-/// The name within the schema `public`, if the reference is to a table there.
+/// Returns the name within the schema `public`. Returns `None` if the reference is to another
+/// schema.
 fn public_name(reference: &TableReference) -> Option<&str> {
     match reference {
         TableReference::Bare { table } => Some(table),
@@ -537,7 +559,7 @@ fn public_name(reference: &TableReference) -> Option<&str> {
     }
 }
 
-/// The catalog's schemas. `information_schema` is DataFusion's own.
+/// The schemas of the catalog. DataFusion provides `information_schema` itself.
 #[derive(Debug)]
 struct Schemas {
     public: Arc<PublicSchema>,
@@ -558,32 +580,34 @@ impl CatalogProvider for Schemas {
     }
 }
 
-/// Users' tables and views, as of one state of the catalog.
+/// The users' tables and views, as of one state of the catalog.
 #[derive(Debug)]
 struct PublicSchema {
     catalog: Arc<State>,
     statistics_exact: bool,
-    /// Of who lists the tables; who may read which is checked before.
+    /// The rights of the user who lists the tables. Whether the user may read a table is checked
+    /// earlier.
     rights: Arc<Rights>,
-    /// Views that the statement reads, planned.
+    /// The planned views that the statement reads.
     views: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
 }
 
 impl PublicSchema {
-    /// Returns how many columns a view has that is planned.
+    /// Returns the number of columns of a planned view. Returns `None` if the view is not planned.
     fn columns_of_view(&self, name: &str) -> Option<usize> {
         let views = self.views.lock();
         Some(views.get(name)?.schema().fields().len())
     }
 
-    /// How many operators a view is that is planned.
+    /// Returns the number of operators of a planned view. Returns `None` if the view is not
+    /// planned.
     fn size_of_view(&self, name: &str) -> Option<usize> {
         let views = self.views.lock();
         size_of(views.get(name)?.get_logical_plan()?.as_ref())
     }
 }
 
-/// How many operators a plan has.
+/// Returns the number of operators of a plan.
 fn size_of(plan: &LogicalPlan) -> Option<usize> {
     let mut operators = 0;
     plan.apply_with_subqueries(|_| {
@@ -617,11 +641,12 @@ impl SchemaProvider for PublicSchema {
         if let Some(view) = self.views.lock().get(name) {
             return Ok(Some(Arc::clone(view)));
         }
-        // Only information_schema asks for a view that the statement does not read: its columns and text are enough.
+        // Only information_schema asks for a view that the statement does not read. It needs only
+        // the view's columns and text.
         let Some(view) = self.catalog.view(name) else {
             return Ok(None);
         };
-        // A statement that calls one asks for it here, too.
+        // A statement that calls a saved query asks for it here too.
         if view.is_query() {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! CREATE, DROP, views.
+//! Runs CREATE and DROP of tables, and CREATE VIEW.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ use crate::load;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
 
-/// Shards of a table that does not say: many more than workers, few enough that each is worth a file.
+/// Number of shards of a table that does not set it. It should be much larger than the number of
+/// workers, and small enough that each shard is worth a file.
 const DEFAULT_SHARDS: u32 = 64;
 
 /// The options of CREATE TABLE … WITH (…).
@@ -36,7 +37,8 @@ pub(super) struct Options {
     reference: bool,
 }
 
-/// Rows that CREATE TABLE AS has written; `None` without AS.
+/// Creates a table. Returns the number of rows that CREATE TABLE AS has written, or `None` without
+/// AS.
 pub(super) async fn create_table(
     engine: &Engine,
     context: &StatementContext,
@@ -110,7 +112,8 @@ pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
     Ok(live)
 }
 
-/// What sqlparser reads and Volary does not do is said, not ignored.
+/// Refuses the forms of CREATE TABLE that sqlparser reads and Volary does not support, instead of
+/// ignoring them.
 fn refuse_other_forms(create: &CreateTable) -> Result<()> {
     let refused = [
         (create.temporary, "TEMPORARY"),
@@ -132,7 +135,8 @@ fn refuse_other_forms(create: &CreateTable) -> Result<()> {
     }
 }
 
-/// The columns as SQL's types say: DataFusion plans the statement without our options.
+/// Returns the columns with the types that SQL declares. DataFusion plans the statement without
+/// Volary's options.
 async fn declared_schema(context: &StatementContext, create: CreateTable) -> Result<SchemaRef> {
     let name = create.name.to_string();
     for column in &create.columns {
@@ -154,7 +158,8 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
     stored_schema(context.shape, &name, plan.schema().inner())
 }
 
-/// What a table can keep: distinct names, types that Parquet gives back as they were.
+/// Returns the schema with which a table stores its rows. Column names must be distinct, and types
+/// must be ones that Parquet returns unchanged.
 pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) -> Result<SchemaRef> {
     shape.check_table(table, schema)?;
     if schema.fields().is_empty() {
@@ -197,7 +202,8 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
     })
 }
 
-/// The type, made of types that are sent between nodes as they are: see [`can_travel`](volary_planner::fragment::encode::can_travel).
+/// Returns the type, made of types that nodes send to each other unchanged: see
+/// [`can_travel`](volary_planner::fragment::encode::can_travel).
 fn sent_type(data_type: &DataType) -> DataType {
     let sent = |field: &FieldRef| {
         let field = Field::new(
@@ -290,10 +296,11 @@ impl Options {
         Ok(parsed)
     }
 
-    /// Sets an option by its name; `written` is the value as the user has written it.
+    /// Sets an option by its name. `written` is the value as the user has written it.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for one that there is not, or a value that it does not take.
+    /// `INVALID_ARGUMENT` for an option that does not exist, or a value that the option does not
+    /// take.
     pub(super) fn set(
         &mut self,
         name: &str,
@@ -325,7 +332,7 @@ impl Options {
     }
 }
 
-/// The text of a literal, without its quotes.
+/// Returns the text of a literal, without its quotes.
 fn text_of(value: &Expr) -> String {
     match value {
         Expr::Value(literal) => match &literal.value {
@@ -347,7 +354,7 @@ pub(super) async fn create_view(
         return Err(Error::invalid("CREATE VIEW does not take TEMPORARY"));
     }
     let name = name_of_users(&view.name)?.to_owned();
-    // The definition is the whole statement; what is kept is the query.
+    // The definition is the whole statement. The catalog keeps only its query.
     let text = view.definition.unwrap_or_default();
     let sql =
         query_text(&text).ok_or_else(|| Error::invalid(format!("view {name} has no query")))?;
@@ -385,7 +392,8 @@ fn query_text(statement: &str) -> Option<String> {
     }
 }
 
-/// Drops the table from the catalog; its files follow. A worker that does not answer deletes them when it is next asked for its report.
+/// Drops the table from the catalog, and then its files on the workers. A worker that does not
+/// answer deletes the files when it is next asked for its report.
 pub(super) async fn drop_table(
     engine: &Engine,
     context: &StatementContext,

@@ -1,13 +1,15 @@
-//! Errors as users read them.
+//! Turns DataFusion's errors into errors for users.
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, ErrorCode};
 
-/// Names that are shown beside the nearest ones.
+/// Maximum number of existing column names that an error lists if no name is close to the unknown
+/// one.
 const SHOWN_NAMES: usize = 8;
 
-/// DataFusion's error with advice: for an unknown column the nearest names.
+/// Converts an error of DataFusion, with advice: for an unknown column, the error suggests the
+/// nearest names.
 pub(super) fn with_advice(error: DataFusionError) -> Error {
     match unknown_column(&error) {
         Some((field, valid)) => no_such_column(field, valid),
@@ -15,7 +17,8 @@ pub(super) fn with_advice(error: DataFusionError) -> Error {
     }
 }
 
-/// DataFusion words some mistakes of users as bugs of its own. What is for the user comes after that.
+/// Removes DataFusion's request to file a bug report. DataFusion reports some mistakes of users as
+/// bugs of its own, and writes the message for the user after that request.
 fn without_report_advice(error: Error) -> Error {
     const ADVICE: &str =
         "filing a bug report in our issue tracker: https://github.com/apache/datafusion/issues. ";

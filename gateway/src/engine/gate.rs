@@ -1,6 +1,7 @@
-//! Where statements wait until they may run.
+//! Lets statements wait until they may run.
 //!
-//! A few places are kept for who looks after the gateway: administrators, and everybody who lists what runs, in order to end it.
+//! A few places are kept for those who look after the gateway: for administrators, and for
+//! everybody who lists running statements in order to end one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,10 @@ use super::session::{Claimant, Owner};
 use crate::config;
 use crate::statements::Noted;
 
-/// Statements that wait for the kept places.
+/// Maximum number of statements that wait for the kept places.
 const MOST_WAITING_FOR_KEPT: usize = 64;
 
-/// Lets so many statements run at a time, and notes which wait and which run.
+/// Limits how many statements run at a time, and notes which wait and which run.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     places: Arc<Admission>,
@@ -32,7 +33,7 @@ impl Gate {
             .with_max_waiting_per_session(config.max_waiting_per_session())
             .with_max_running_per_user(config.max_running_per_user());
         let kept = config.kept_places.max(1);
-        // Nobody has all of them either.
+        // No single user may take all of the kept places either.
         let kept = Admission::new("statements", kept, MOST_WAITING_FOR_KEPT)
             .with_max_running_per_user(kept.div_ceil(2));
         Self {
@@ -42,11 +43,11 @@ impl Gate {
         }
     }
 
-    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing`: whether it only lists what the
-    /// gateway knows.
+    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing` is
+    /// whether the statement only lists what the gateway knows.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many wait.
+    /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub(super) async fn enter(
         &self,
         claimant: &Claimant,
@@ -63,17 +64,18 @@ impl Gate {
         Ok(place)
     }
 
-    /// The places for all.
+    /// Returns the places for all statements.
     pub(super) fn places(&self) -> Arc<Admission> {
         Arc::clone(&self.places)
     }
 
-    /// The kept places.
+    /// Returns the kept places.
     pub(super) fn kept_places(&self) -> Arc<Admission> {
         Arc::clone(&self.kept)
     }
 
-    /// For how long a client may take no rows now: its statement has a place that others may wait for.
+    /// Returns how long a client may currently go without reading rows. The time may be shorter if
+    /// all places are taken, because the client's statement holds a place that others may wait for.
     pub(crate) fn reader_timeout(&self) -> Duration {
         if self.places.is_full() {
             self.unread_timeout.min(READER_TIMEOUT)

@@ -1,4 +1,4 @@
-//! Rows that a client sends as they are, into a table that may be made for them.
+//! Writes rows that a client sends as Arrow batches, into a table that may be created for them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,33 +18,33 @@ use super::{Engine, Session};
 use crate::load::source::Rows;
 use crate::load::{self, Source, fit};
 
-/// Where a client's rows go.
+/// The destination of a client's rows.
 #[derive(Debug, Clone)]
 pub struct Ingest {
-    /// The table, in the schema `public`; letters count as they are.
+    /// The name of the table, in the schema `public`. Upper and lower case are significant.
     pub table: String,
-    /// Whether a table that there is not is made.
+    /// Whether the table is created if it does not exist.
     pub create: bool,
-    /// What becomes of the rows of one that there is.
+    /// What to do with the rows if the table exists.
     pub if_exists: IfTableExists,
-    /// Of a table that is made: those of CREATE TABLE … WITH.
+    /// The options of a table that is created: those of CREATE TABLE … WITH.
     pub options: HashMap<String, String>,
 }
 
-/// What becomes of a table that rows are sent for.
+/// What to do if the table that rows are sent for exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfTableExists {
-    /// Nothing; it is an error.
+    /// Refuses the rows with an error.
     Fail,
-    /// The rows are added to its own.
+    /// Adds the rows to those of the table.
     Append,
-    /// A table of the new rows takes its place.
+    /// Replaces the table by a table of the new rows.
     Replace,
 }
 
-/// Rows, as they come.
+/// Rows that are still arriving from a client.
 pub struct IncomingRows {
-    /// Their columns.
+    /// The columns of the rows.
     pub schema: SchemaRef,
     /// The rows.
     pub batches: BoxStream<'static, Result<RecordBatch>>,
@@ -59,11 +59,13 @@ impl fmt::Debug for IncomingRows {
 }
 
 impl Engine {
-    /// Writes rows into a table, all of them or none; columns are found by their names, and no value is changed (but those within nested ones, as queries do it). Returns how many rows
-    /// there were. `query_id`: see [`Self::execute`].
+    /// Writes rows into a table, all of them or none. Columns are matched by their names. No value
+    /// is changed, except that values within nested ones are changed as queries do it. Returns the
+    /// number of rows. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
-    /// `NOT_FOUND`, `ALREADY_EXISTS` if the table is not as `ingest` says; those of the rows.
+    /// `NOT_FOUND` or `ALREADY_EXISTS` if the table is not as `ingest` says. Also returns the
+    /// errors of the rows.
     pub async fn ingest(
         self: &Arc<Self>,
         session: &Session,
@@ -159,7 +161,7 @@ async fn create(
             load::run(engine.load_parts(), query_id, &table, write, source).await
         }
         Err(error) => {
-            // Another client may have been faster.
+            // Another client may have created the table in the meantime.
             let made = engine.catalog.state().table(name).cloned();
             match made {
                 Some(table) if ingest.if_exists == IfTableExists::Append => {
@@ -171,7 +173,9 @@ async fn create(
     }
 }
 
-/// The rows as the table wants them, for as many readers as there are processors: to split them takes longer than to receive them.
+/// Splits the rows into one partition for each processor and fits them to the table. Several
+/// readers share the client's stream, because fitting and splitting rows takes longer than
+/// receiving them.
 fn source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<Source> {
     let fields = rows.schema.fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();

@@ -1,6 +1,8 @@
-//! An INSERT of VALUES for many rows of parameters, which is one write: all of its rows are kept, or none.
+//! Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
+//! none.
 //!
-//! The rows are not written into the statement but stream past it: VALUES becomes a projection of what the client sends.
+//! The rows are not written into the statement. Instead, a projection of the stream that the client
+//! sends replaces VALUES.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,22 +32,23 @@ use super::statement::run_plan;
 use super::{Engine, IncomingRows, Outcome, Session};
 use crate::sql::parse::{Statement, parse};
 
-/// What became of a statement with many rows of parameters.
+/// The outcome of a statement with many rows of parameters.
 #[derive(Debug)]
 pub enum Each {
-    /// So many rows were inserted.
+    /// The rows were inserted. Holds the number of inserted rows.
     Inserted(u64),
-    /// Nothing was run: it is no INSERT of VALUES, and is to be run once for each of the rows.
+    /// Nothing was run, because the rows cannot be inserted as one write: see
+    /// [`Engine::insert_each`]. The caller has to run the statement once for each of the rows.
     OneByOne(IncomingRows),
 }
 
 impl Engine {
-    /// Inserts a row for each row of parameters, if the statement is an INSERT of one row of VALUES. A column of `rows` is a parameter, by
-    /// position; their names mean nothing. `query_id`: see
-    /// [`Self::execute`].
+    /// Inserts a row for each row of parameters, if the statement is an INSERT of one row of
+    /// VALUES. Each column of `rows` is a parameter, by position. The names of the columns are
+    /// ignored. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
-    /// Those of the statement and of the rows. Then no row is kept.
+    /// Returns the errors of the statement and of the rows. After an error, no row is kept.
     pub async fn insert_each(
         self: &Arc<Self>,
         session: &Session,
@@ -106,10 +109,10 @@ async fn insert_each(
     }
 }
 
-/// The columns of the rows, and what each is wanted as.
+/// The columns of the rows, and the types that the statement wants for them.
 struct Columns {
     schema: SchemaRef,
-    /// By position: `None` where it is as it comes.
+    /// The type to cast each column to, by position. `None` if the column is used as it comes.
     casts: Vec<Option<DataType>>,
 }
 
@@ -120,7 +123,8 @@ impl Columns {
             .map(|(index, field)| Field::new(name(index + 1), field.data_type().clone(), true))
             .collect();
         let casts = fields.iter().zip(wanted).map(|(field, wanted)| {
-            // Numbers are computed with as they are, as a literal of their value would be; the column that they go to casts them.
+            // Numbers keep their own type in computations, as literals of their values would. The
+            // column that they are inserted into casts them.
             let given = field.data_type();
             wanted.filter(|wanted| {
                 let is_as_given = given == wanted
@@ -136,7 +140,8 @@ impl Columns {
         }
     }
 
-    /// Whether an item of VALUES is, for each row, what it would be with that row's values bound.
+    /// Returns whether an item of VALUES has, for each row, the same value as with that row's
+    /// values bound.
     fn computes_as_bound(&self, item: &Expr) -> bool {
         if let Expr::Placeholder(_) = item {
             return true;
@@ -149,7 +154,7 @@ impl Columns {
         })
     }
 
-    /// The expression with columns in place of its parameters.
+    /// Returns the expression with columns in place of its parameters.
     fn in_place_of_parameters(&self, expression: Expr, scan: &LogicalPlan) -> DfResult<Expr> {
         let replaced = expression.transform_up(|part| {
             let Expr::Placeholder(parameter) = &part else {
@@ -168,7 +173,7 @@ impl Columns {
     }
 }
 
-/// The position of a parameter, from 0.
+/// Returns the position of a parameter, counted from 0.
 fn number_of(id: &str) -> Option<usize> {
     let number = id.strip_prefix('$')?.parse::<usize>().ok()?;
     number.checked_sub(1)
@@ -178,15 +183,17 @@ fn name(number: usize) -> String {
     format!("${number}")
 }
 
-/// The input of an INSERT that reads a stream where it had VALUES. `None` if that may be another thing than to run it once for each row:
-/// if it is no row of VALUES alone, has subqueries, which would be run once for all rows, or computes with a parameter that is cast
-/// for it, as [`parameters::bind`] decides that by its value.
+/// Returns the input of an INSERT that reads the stream in place of VALUES. Returns `None` if the
+/// result might differ from running the INSERT once for each row. This is so in four cases. The
+/// input may be something else than one row of VALUES. It may have subqueries, which would be run
+/// once for all rows. It may compute with a parameter that is cast, while [`parameters::bind`]
+/// decides for each value whether to cast it. Or a column of VALUES may have the type NULL.
 fn with_rows(
     input: &LogicalPlan,
     columns: &Columns,
     stream: &Arc<OnceStream>,
 ) -> Result<Option<LogicalPlan>> {
-    // The planner casts rows to the table's columns in a projection.
+    // The planner puts a projection above VALUES that casts rows to the table's columns.
     let (above, values) = match input {
         LogicalPlan::Projection(projection) => (Some(projection), projection.input.as_ref()),
         values => (None, values),
@@ -249,11 +256,11 @@ fn is_query(expression: &Expr) -> bool {
 }
 
 fn matches_within(expression: &Expr, is_match: impl Fn(&Expr) -> bool) -> bool {
-    // The closure fails never.
+    // The closure never fails.
     expression.exists(|part| Ok(is_match(part))).unwrap_or(true)
 }
 
-/// What a client sends, which can be read once.
+/// The rows that a client sends. They can be read once.
 struct OnceStream {
     schema: SchemaRef,
     batches: Mutex<Option<BoxStream<'static, Result<RecordBatch>>>>,

@@ -1,11 +1,12 @@
-//! Which queries only list what the gateway knows.
+//! Recognises queries that only list what the gateway knows.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 
 use crate::sql::names::SYSTEM;
 
-/// Whether a query filters, sorts and counts the rows of one table of the schema `system`, and nothing else: that is soon done.
+/// Returns whether a query only filters, sorts and counts the rows of one table of the schema
+/// `system`. Such a query ends soon.
 pub(super) fn is_listing(plan: &LogicalPlan) -> bool {
     let mut tables = 0;
     let mut is_simple = true;

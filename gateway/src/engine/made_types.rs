@@ -1,8 +1,9 @@
-//! Functions that put types together: `struct(a, a)` has twice the fields of `a`.
+//! Limits the functions that build nested types: `struct(a, a)` has twice the fields of `a`.
 //!
-//! Thirty steps, of which each does so with what the one before has made, are a type of a thousand
-//! million fields. It is small in memory, as its parts are shared, but the planner walks over all
-//! of it at each step. So a type may have as many fields as a table.
+//! A statement may have thirty such steps, each of which doubles the type of the step before. The
+//! last type then has a thousand million fields. The type is small in memory, because its parts are
+//! shared, but the planner walks over all of it at each step. So a type may have only as many
+//! fields as a table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use datafusion::logical_expr::{
 
 use crate::sql::shape::fields;
 
-/// The functions that put types together.
+/// The names of the functions that build nested types.
 const NAMES: [&str; 4] = ["struct", "named_struct", "map", "arrays_zip"];
 
-/// Returns the functions among these that put types together, which make types of so many fields at
-/// the most.
+/// Returns those of the given functions that build nested types. The returned functions refuse to
+/// make a type of more than `max_fields` fields.
 pub(super) fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     max_fields: usize,
@@ -39,20 +40,20 @@ pub(super) fn bounded<'a>(
         })
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();
-    // A function is known by each of its aliases.
+    // The input has a function once for each of its aliases.
     bounded.sort_by(|left, right| left.name().cmp(right.name()));
     bounded.dedup_by(|left, right| left.name() == right.name());
     bounded
 }
 
-/// A function that makes a type of those of its arguments.
+/// A function that builds a type from the types of its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct MakesType {
     function: Arc<ScalarUDF>,
     max_fields: usize,
 }
 
-// What is not here is the default, which these functions have.
+// The missing methods have defaults, which are right for these functions.
 impl ScalarUDFImpl for MakesType {
     fn name(&self) -> &str {
         self.function.name()
@@ -98,8 +99,8 @@ impl ScalarUDFImpl for MakesType {
     }
 }
 
-/// Plans `{a: 1}`, `MAP {1: 2}` and the like with these functions: DataFusion looks none up for
-/// them.
+/// Plans `{a: 1}`, `MAP {1: 2}` and similar literals with the limited functions. DataFusion does
+/// not look up functions by name for such literals, so registering the functions is not enough.
 #[derive(Debug)]
 pub(super) struct Literals(HashMap<String, Arc<ScalarUDF>>);
 
@@ -169,8 +170,8 @@ mod tests {
         SessionContext::new_with_state(state)
     }
 
-    /// Returns a statement of so many steps, each of which makes this of `a`, the column of the one
-    /// before.
+    /// Returns a statement of this number of steps. Each step makes the expression `made` of `a`,
+    /// the column of the step before.
     fn steps(made: &str, steps: usize) -> String {
         let steps = (1..=steps)
             .map(|step| format!("s{step} AS (SELECT {made} AS a FROM s{})", step - 1))

@@ -1,49 +1,50 @@
-//! From a statement to rows.
+//! Plans and runs SQL statements.
 //!
-//! [`parse`](crate::sql::parse) takes the statement apart, [`context`] gives DataFusion the catalog's tables as of one snapshot, and
-//! [`statement`] plans and runs what came out. Queries are started by [`query`], within the limits of the gateway.
+//! [`parse`](crate::sql::parse) parses the statement. [`context`] gives DataFusion the catalog's
+//! tables as of one snapshot. [`statement`] plans and runs the parsed statement. [`query`] starts
+//! queries within the limits of the gateway.
 
-/// Who may do what.
+/// Runs statements about users, roles, grants and tokens.
 mod access;
-/// What all statements share: functions, rules, settings, memory.
+/// Builds the functions, rules, settings and memory that all statements share.
 mod base;
-/// The columns of the rows that a statement returns.
+/// Determines the columns of the rows that a statement returns.
 mod columns;
-/// DataFusion's session for one statement: tables, settings, rules.
+/// Sets up DataFusion's session for one statement: tables, settings and rules.
 pub mod context;
-/// CREATE, DROP, views.
+/// Runs CREATE and DROP of tables, and CREATE VIEW.
 mod definition;
-/// Errors as users read them.
+/// Turns DataFusion's errors into errors for users.
 mod errors;
-/// Where statements wait until they may run.
+/// Lets statements wait until they may run.
 mod gate;
-/// Statements that come again and again.
+/// Keeps generic plans for statements that are run repeatedly.
 mod generic;
-/// Rows as clients send them.
+/// Writes rows that clients send as Arrow batches.
 mod ingest;
-/// INSERT with many rows of parameters.
+/// Runs an INSERT with many rows of parameters as one write.
 mod insert_each;
-/// Which queries only list what the gateway knows.
+/// Recognises queries that only list what the gateway knows.
 mod listing;
-/// Functions that put types together.
+/// Limits the functions that build nested types.
 mod made_types;
-/// Parameters: binding and casting.
+/// Binds and casts parameters.
 mod parameters;
-/// A planned query, and the stream of its rows.
+/// Represents a planned query and the stream of its rows.
 pub mod query;
-/// Queries with parameters that the catalog keeps.
+/// Creates and drops saved queries: queries with parameters that the catalog keeps.
 mod saved_query;
-/// Sessions and their settings.
+/// Represents clients' sessions with their settings.
 pub mod session;
-/// SET, RESET and SHOW.
+/// Applies the settings of SET, RESET and SHOW.
 pub mod settings;
-/// Planning and running one statement.
+/// Plans and runs one statement.
 mod statement;
-/// BEGIN, COMMIT and ROLLBACK.
+/// Handles BEGIN, COMMIT and ROLLBACK.
 mod transaction;
-/// Functions that read a type from a text.
+/// Limits the functions that read a type from a text.
 mod type_texts;
-/// Values of an INSERT that do not fit.
+/// Finds the values of an INSERT that do not fit their columns.
 mod unfit_values;
 
 use std::collections::BTreeMap;
@@ -75,42 +76,44 @@ use crate::system_tables::{self, Usage};
 use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
 use generic::GenericPlans;
 
-/// What a statement is, without running it.
+/// The columns and parameters of a statement, found without running it.
 #[derive(Debug, Clone)]
 pub struct Description {
-    /// The result's columns (DataFusion's own types); `None` for a statement that returns no rows (DDL, DML, COPY, SET).
+    /// The columns of the result, in DataFusion's own types. `None` for a statement that returns no
+    /// rows (DDL, DML, COPY, SET).
     pub rows: Option<SchemaRef>,
-    /// The type of each parameter by position; `None` where it cannot be inferred.
+    /// The type of each parameter, by position. `None` where the type cannot be inferred.
     pub parameters: Vec<Option<DataType>>,
 }
 
-/// What became of a statement.
+/// The outcome of executing a statement.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A query that is planned and can be started.
+    /// The statement is a query. It is planned and can be started.
     Rows(Box<Query>),
-    /// The statement was run. So many rows were written; `None` where rows are no measure (DDL, SET).
+    /// The statement was run. Holds the number of rows that it wrote, or `None` for statements that
+    /// do not write rows (DDL, SET).
     Done(Option<u64>),
-    /// The statement was run, and answers this.
+    /// The statement was run and returned these rows.
     Answer(RecordBatch),
 }
 
 /// A table or view as Flight SQL lists it.
 #[derive(Debug, Clone)]
 pub struct TableListing {
-    /// `volary`
+    /// Name of the catalog: `volary`.
     pub catalog: String,
-    /// `public`, `system` or `information_schema`
+    /// Name of the schema: `public`, `system` or `information_schema`.
     pub schema_name: String,
-    /// Its name.
+    /// Name of the table or view.
     pub name: String,
-    /// `TABLE`, `REFERENCE TABLE`, `VIEW` or `SYSTEM TABLE`
+    /// Type of the table: `TABLE`, `REFERENCE TABLE`, `VIEW` or `SYSTEM TABLE`.
     pub table_type: &'static str,
-    /// Its columns.
+    /// The columns of the table or view.
     pub columns: SchemaRef,
 }
 
-/// From a statement to rows.
+/// Plans and runs the statements of a gateway.
 #[derive(Debug)]
 pub struct Engine {
     config: Arc<Config>,
@@ -118,22 +121,23 @@ pub struct Engine {
     cluster: Arc<Cluster>,
     runtimes: Runtimes,
     statements: Arc<Statements>,
-    /// How much of the limits is in use.
+    /// How much of the gateway's limits is in use.
     usage: Arc<Usage>,
     passwords: Arc<Passwords>,
     gate: Gate,
     memory: memory::PerQuery,
     loads: Loads,
     generic_plans: GenericPlans,
-    /// Functions, rules and settings that all statements share.
+    /// The functions, rules and settings that all statements share.
     base: SessionState,
 }
 
 impl Engine {
-    /// Over the catalog's tables and the cluster's workers. `passwords`: those that users log in with.
+    /// Creates an engine over the catalog's tables and the cluster's workers. `passwords` hashes
+    /// and checks the passwords that users log in with.
     ///
     /// # Errors
-    /// If DataFusion takes no functions.
+    /// Returns an error if DataFusion refuses to register a function.
     pub fn new(
         config: Arc<Config>,
         catalog: Catalog,
@@ -166,22 +170,24 @@ impl Engine {
         })
     }
 
-    /// What it works on, and has worked on.
+    /// Returns the statements that the engine runs, and those that it has run.
     pub fn statements(&self) -> &Arc<Statements> {
         &self.statements
     }
 
-    /// The memory of messages that are not whole yet.
+    /// Returns the memory budget of messages that have not arrived completely.
     pub(crate) fn unfinished(&self) -> &Unfinished {
         &self.usage.unfinished
     }
 
-    /// Whether what a query reads may still be read by whom it was planned for.
+    /// Returns whether the user for whom a query was planned may still read what the query reads.
+    /// Any change of users, roles or grants since planning makes this false.
     pub fn is_allowed_still(&self, query: &Query) -> bool {
         Arc::ptr_eq(&query.access, &self.access())
     }
 
-    /// Refuses a query that was planned before something that it reads was dropped or created anew.
+    /// Refuses a query if something that it reads was dropped or created anew since the query was
+    /// planned.
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
@@ -189,12 +195,13 @@ impl Engine {
         self.catalog.state().refuse_changes(reads)
     }
 
-    /// Who may do what.
+    /// Returns the users, roles and grants of the catalog.
     pub fn access(&self) -> Arc<Access> {
         Arc::clone(self.catalog.state().access())
     }
 
-    /// The tables and views that somebody with these rights may list, with their schemas (DataFusion's own types).
+    /// Returns the tables and views that a user with these rights may list. Their schemas have
+    /// DataFusion's own types.
     pub fn tables(&self, rights: &Rights) -> Vec<TableListing> {
         let state = self.catalog.state();
         let listing =

@@ -1,7 +1,8 @@
-//! Parameters: binding and casting.
+//! Binds and casts parameters.
 //!
-//! The answer is that of the values as literals in the statement. A parameter's type is only a guess, that of what it is
-//! compared or computed with: a cast to it must not change the value.
+//! A statement with parameters must give the same answer as with the values as literals. The type
+//! of a parameter is only a guess, taken from what the parameter is compared or computed with. So a
+//! cast to this type must not change the value.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::sql_type::sql_type_name;
 
-/// The types of a plan's parameters, by position.
+/// Returns the types of a plan's parameters, by position.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for parameters that are not numbered from 1 without a gap.
@@ -39,20 +40,20 @@ pub(super) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
     Ok(types)
 }
 
-/// The parameters of a plan, as values are cast for them.
+/// The parameters of a plan, with what is needed to cast values for them.
 #[derive(Debug)]
 pub(super) struct Parameters(Vec<Parameter>);
 
 #[derive(Debug)]
 struct Parameter {
-    /// `None` where it cannot be inferred.
+    /// The type that the plan wants. `None` where the type cannot be inferred.
     wanted: Option<DataType>,
-    /// See [`operands`].
+    /// Whether the parameter is an operand of an arithmetic operator: see [`operands`].
     is_computed_with: bool,
 }
 
 impl Parameters {
-    /// Those of a plan.
+    /// Finds the parameters of a plan.
     ///
     /// # Errors
     /// See [`types`].
@@ -70,10 +71,11 @@ impl Parameters {
         Ok(Self(parameters.collect()))
     }
 
-    /// The values that stand for them: those of one row, cast.
+    /// Returns the values for the parameters: the values of the one given row, cast.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for another number of values, or one that cannot be cast to the type that the plan wants.
+    /// `INVALID_ARGUMENT` for a wrong number of values or rows, or for a value that cannot be cast
+    /// to the type that the plan wants.
     pub(super) fn values(&self, given: Option<&RecordBatch>) -> Result<Vec<ScalarValue>> {
         let count = given.map_or(0, RecordBatch::num_columns);
         check_count(self.0.len(), count)?;
@@ -98,8 +100,11 @@ impl Parameters {
     }
 }
 
+/// Checks the number of values.
+///
 /// # Errors
-/// `INVALID_ARGUMENT` if not as many values were given as the statement has parameters.
+/// `INVALID_ARGUMENT` if the number of values differs from the number of the statement's
+/// parameters.
 pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
     if parameters == values {
         return Ok(());
@@ -117,10 +122,10 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
     )))
 }
 
-/// The plan with values in place of its parameters.
+/// Returns the plan with values in place of its parameters.
 ///
 /// # Errors
-/// Those of [`Parameters::values`].
+/// Returns the errors of [`Parameters::values`].
 pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<LogicalPlan> {
     let values = Parameters::of(&plan)?.values(values)?;
     if values.is_empty() {
@@ -137,8 +142,8 @@ pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<Lo
     }
 }
 
-/// The parameters that are added, multiplied and so on. Such an operator gives another result for another type of an equal value:
-/// `5 / 2.0` is not `5 / 2`.
+/// Returns the names of the parameters that are added, multiplied and so on. Such an operator gives
+/// another result for an equal value of another type: `5 / 2.0` is not `5 / 2`.
 fn operands(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     plan.apply_with_subqueries(|node| {
@@ -164,8 +169,9 @@ fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
     column.data_type().is_numeric() && wanted.is_numeric()
 }
 
-/// The value cast to the type that the plan wants, as shard keys are found by it; as it was given where the cast would change it. The
-/// analyzer then finds a type for both sides, as it does for literals.
+/// Casts the value to the type that the plan wants, because shard keys are found by that type.
+/// Returns the value as it was given if the cast would change it. The analyzer then finds a common
+/// type for both sides, as it does for literals.
 fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
     let given = ScalarValue::try_from_array(column, 0)?;
     if column.data_type() == wanted {
@@ -177,7 +183,7 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
     };
     let cast = match cast_with_options(column, wanted, &strict) {
         Ok(cast) => cast,
-        // It is out of the type's range.
+        // The value is out of the type's range.
         Err(_) if are_numbers(column, wanted) => return Ok(given),
         Err(source) => {
             return Err(Error::with_source(
@@ -191,7 +197,8 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
             ));
         }
     };
-    // Text is read, as a literal's is, and may be written in many ways.
+    // A text is parsed, like the text of a literal. The same value may be written in many ways, so
+    // comparing the texts would prove nothing.
     let may_differ = given.is_null()
         || column.data_type().is_string()
         || !can_cast_types(wanted, column.data_type());
@@ -206,8 +213,9 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
     }
 }
 
-/// A statement that writes, with rows of the types that were planned. The planner has put casts to the table's types where it saw other
-/// ones; a value that keeps a type of its own is another one that it did not see.
+/// Casts the rows of a statement that writes to the types that were planned. The planner adds casts
+/// to the table's types where it sees other types. It does not see the type of a value that keeps
+/// its own type, so that value is cast here.
 fn with_input_of_types(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
     let LogicalPlan::Dml(statement) = plan else {
         return Ok(plan);

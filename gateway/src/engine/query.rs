@@ -1,4 +1,4 @@
-//! A planned query, and the stream of its rows.
+//! Represents a planned query and the stream of its rows.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -32,35 +32,38 @@ use super::gate::Gate;
 use super::session::Claimant;
 use crate::statements::Noted;
 
-/// So many workers' streams are opened and read by whoever sends their messages on, without a hand-over. To open thousands would keep others waiting.
+/// Maximum number of workers' streams that are read inline. The task that sends their messages to
+/// the client then opens and reads the streams itself, without a hand-over to the CPU runtime.
+/// Opening thousands of streams in that task would keep other work waiting.
 const MOST_READ_INLINE: usize = 16;
 
-/// How long a client may read nothing before its query is ended.
+/// The time for which a client may read nothing before its query is ended.
 pub(crate) const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What the planning of a query found, for one who plans it again.
+/// The results of planning a query that planning it again needs.
 #[derive(Debug, Clone, Default)]
 pub struct Planned {
-    /// What it sees; `None` for what is committed now.
+    /// The snapshot that the query sees. `None` for the writes that are committed now.
     pub snapshot: Option<Snapshot>,
-    /// The tables and views of the schema `public` that it reads, by name: a table's id, the fingerprint of a view's text.
+    /// The tables and views of the schema `public` that the query reads, by name. The number is a
+    /// table's id, or the fingerprint of a view's text and owner.
     pub reads: BTreeMap<String, u64>,
-    /// The fingerprint of its columns; `None` if it is not known.
+    /// The fingerprint of the query's columns. `None` if it is not known.
     pub columns: Option<u64>,
 }
 
-/// A query that is planned. Dropping it, or the stream, ends it on all nodes.
+/// A planned query. Dropping it, or the stream of its rows, ends it on all nodes.
 #[derive(Debug)]
 pub struct Query {
-    /// Its id.
+    /// The id of the query.
     pub id: QueryId,
-    /// Its columns.
+    /// The columns of the query.
     pub schema: SchemaRef,
-    /// What it sees.
+    /// The snapshot that the query sees.
     pub snapshot: Snapshot,
-    /// What it reads, and as of which version: see [`Planned`].
+    /// The tables and views that the query reads, and their versions: see [`Planned::reads`].
     pub reads: BTreeMap<String, u64>,
-    /// Who might do what when it was planned.
+    /// The users, roles and grants at the time of planning.
     pub access: Arc<Access>,
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
@@ -68,25 +71,26 @@ pub struct Query {
     pub(super) planned_in: Duration,
     pub(super) gate: Gate,
     pub(super) claimant: Claimant,
-    /// Whether it only lists what the gateway knows.
+    /// Whether the query only lists what the gateway knows.
     pub(super) is_listing: bool,
 }
 
 impl Query {
-    /// Where its place is.
+    /// Returns the gate at which the query waits for its place.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// What its columns are told apart by: see [`Planned`].
+    /// Returns the fingerprint of the query's columns: see [`Planned::columns`].
     pub fn columns(&self) -> u64 {
         fingerprint_of(&self.schema)
     }
 
-    /// A ticket for each worker, if the query's rows are those of its workers, as they are and in any order: see [`GatherExec::parts`].
+    /// Returns a ticket for each worker. Returns `None` unless the query's rows are exactly those
+    /// of its workers, in any order: see [`GatherExec::parts`].
     ///
     /// # Errors
-    /// If what workers run cannot be encoded.
+    /// Returns an error if the workers' fragment cannot be encoded.
     pub fn parts(&self) -> Result<Option<Vec<FragmentTicket>>> {
         let Some(gather) = self.gather() else {
             return Ok(None);
@@ -95,10 +99,11 @@ impl Query {
         Ok(gather.parts(&query, config.batch_size())?)
     }
 
-    /// The query of the rows for which one of those tickets is.
+    /// Turns the query into a query of only the rows that this ticket of [`Self::parts`] stands
+    /// for.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if the ticket is none.
+    /// `INVALID_ARGUMENT` if the ticket is not valid.
     pub fn of_part(self, part: FragmentTicket) -> Result<Self> {
         let others = self
             .gather()
@@ -110,12 +115,12 @@ impl Query {
         })
     }
 
-    /// Notes how it was planned, of a query that does not run here.
+    /// Notes the plan and the planning time of a query that does not run on this gateway.
     pub fn note(&self, noted: &Noted) {
         noted.planned(&self.plan, self.planned_in);
     }
 
-    /// The gather that is the whole query, if it is one.
+    /// Returns the gather, if the whole query consists of one gather.
     fn gather(&self) -> Option<&GatherExec> {
         let mut plan = &self.plan;
         while let Some(cooperative) = plan.downcast_ref::<CooperativeExec>() {
@@ -124,16 +129,20 @@ impl Query {
         plan.downcast_ref::<GatherExec>()
     }
 
-    /// Whether its rows are those of its workers as they are, so that a client's messages may be theirs.
+    /// Returns whether the query's rows are exactly those of its workers. The workers' messages can
+    /// then be sent to the client undecoded.
     pub fn has_workers_rows_as_they_are(&self) -> bool {
         self.gather().is_some_and(GatherExec::has_rows_as_they_are)
     }
 
-    /// Waits for a place and runs the query, which is `noted`: the messages of its workers, for a client that was announced this. Where the rows have to pass
-    /// operators here, there are none. Deadlines are the caller's.
+    /// Waits for a place and runs the query. Returns the messages of its workers, for a client that
+    /// was sent the announcement `announced`. If the rows have to pass operators on this gateway,
+    /// there are no such messages, and the query is refused. `noted` is the handle for notes about
+    /// the query's progress. The caller has to enforce deadlines.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if too many statements wait; `INTERNAL` if the workers' rows are not those of the query.
+    /// `RESOURCE_EXHAUSTED` if too many statements wait. `INTERNAL` if the workers' rows are not
+    /// those of the query.
     pub async fn start_passing_on(
         self,
         noted: Noted,
@@ -166,8 +175,9 @@ impl Query {
         }))
     }
 
-    /// Waits for a place and runs the query, which is `noted`. The stream's batches have exactly `self.schema`. Deadlines are the caller's, who has
-    /// those of the call that the query belongs to.
+    /// Waits for a place and runs the query. The batches of the stream have exactly the schema
+    /// `self.schema`. `noted` is the handle for notes about the query's progress. The caller has to
+    /// enforce deadlines, because it knows those of the call that the query belongs to.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
@@ -179,7 +189,7 @@ impl Query {
             .enter(&self.claimant, self.is_listing, self.id, &noted, &env)
             .await?;
         let (rows, end) = {
-            // Operators spawn their tasks where they are started.
+            // Operators spawn their tasks on the runtime in which they are started.
             let _cpu = self.runtimes.cpu().enter();
             let (plan, end) = runnable(self.plan, &self.task, &self.runtimes)?;
             (execute_stream(plan, self.task)?, end)
@@ -195,7 +205,8 @@ impl Query {
     }
 }
 
-/// Rows with exactly the schema that was announced, and the place of their statement among those that run.
+/// The rows of a query, with exactly the announced schema. The stream holds the place of the
+/// statement among the running ones.
 struct QueryStream {
     rows: SendableRecordBatchStream,
     schema: SchemaRef,
@@ -208,7 +219,8 @@ impl Stream for QueryStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let schema = Arc::clone(&self.schema);
         self.rows.poll_next_unpin(cx).map(|next| {
-            // What was planned and what operators declare may differ in nullability and metadata.
+            // The planned schema and the schema of the operators may differ in nullability and
+            // metadata.
             next.map(|batch| {
                 let batch = batch?;
                 let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -1,4 +1,4 @@
-//! CREATE QUERY and DROP QUERY.
+//! Runs CREATE QUERY and DROP QUERY.
 
 use volary_catalog::NewView;
 use volary_flight_proto::{Error, Result};
@@ -8,10 +8,10 @@ use super::columns::coerced_schema;
 use super::context::StatementContext;
 use crate::sql::saved_query::{SavedQueryStatement, check_defaults, typed, with_nulls};
 
-/// Runs a statement.
+/// Runs a CREATE QUERY or DROP QUERY statement.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a query that cannot be planned; those of the catalog.
+/// `INVALID_ARGUMENT` for a query that cannot be planned. Also returns the catalog's errors.
 pub(super) async fn run(
     engine: &Engine,
     context: &StatementContext,

@@ -1,4 +1,4 @@
-//! Sessions and their settings.
+//! Represents clients' sessions with their settings.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use volary_flight_proto::ticket::fingerprint;
 use super::settings;
 use super::transaction::SinceBegin;
 
-/// A client's session: its settings, shared by all calls that carry its token.
+/// A client's session. All calls that carry its token share its settings.
 #[derive(Debug, Clone)]
 pub struct Session {
     id: SessionId,
@@ -24,14 +24,14 @@ pub struct Session {
     rights: Arc<Rights>,
 }
 
-/// Who wants a place for a statement.
+/// The user and the caller on whose behalf a statement asks for a place.
 #[derive(Debug, Clone)]
 pub struct Claimant {
     pub(super) caller: Caller,
     pub(super) rights: Arc<Rights>,
 }
 
-/// Who has the places that are counted together: a user, or a caller as long as there are no users.
+/// The unit by which places are counted: a user, or a caller as long as there are no users.
 #[derive(Hash)]
 pub(super) enum Owner<'a> {
     User(&'a str),
@@ -39,14 +39,14 @@ pub(super) enum Owner<'a> {
 }
 
 impl Claimant {
-    /// Returns whose places it takes.
+    /// Returns the owner to whom the place is counted.
     pub(super) fn owner(&self) -> Owner<'_> {
         let user = self.rights.owner();
         user.map_or(Owner::Caller(self.caller), Owner::User)
     }
 
-    /// Returns a number that tells users apart, by which workers share their places: callers, as long as there
-    /// are no users.
+    /// Returns a number that distinguishes users. Workers use it to share their places among users.
+    /// As long as there are no users, the number distinguishes callers.
     pub(super) fn number(&self) -> u32 {
         let number = match self.owner() {
             Owner::User(user) => fingerprint(user),
@@ -54,24 +54,24 @@ impl Claimant {
             Owner::Caller(Caller::Connection(peer)) => fingerprint(&peer.to_string()),
             Owner::Caller(Caller::Unknown) => 0,
         };
-        // A ticket for each of thousands of workers has it: half of it is enough.
+        // The tickets of thousands of workers carry this number. Half of the fingerprint is enough.
         number as u32
     }
 }
 
-/// Whose statements wait one behind the other: callers are given places in turn.
+/// The source of statements that wait in one queue. Callers are given places in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caller {
-    /// A session that its client names.
+    /// A session that the client names.
     Session(SessionId),
-    /// A connection, of a client that names no session.
+    /// The connection of a client that names no session.
     Connection(SocketAddr),
-    /// A client of which nothing is known.
+    /// A client about which nothing is known.
     Unknown,
 }
 
 impl Session {
-    /// A new one with these settings, of somebody with these rights.
+    /// Creates a session with these settings, for a user with these rights.
     pub fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         let id = SessionId::new();
         Self {
@@ -83,29 +83,30 @@ impl Session {
         }
     }
 
-    /// The same session, as of a call of somebody with these rights.
+    /// Returns the same session with these rights, which are those of the current call.
     #[must_use]
     pub fn with_rights(self, rights: Arc<Rights>) -> Self {
         Self { rights, ..self }
     }
 
-    /// What may be done in it.
+    /// Returns what may be done in the session.
     pub fn rights(&self) -> &Arc<Rights> {
         &self.rights
     }
 
-    /// The same session, with its settings, whose statements wait as those of another caller.
+    /// Returns the same session with the same settings, whose statements wait in the queue of
+    /// another caller.
     #[must_use]
     pub fn called_by(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
 
-    /// Whose statements these are, where they wait.
+    /// Returns the caller in whose queue the session's statements wait.
     pub fn caller(&self) -> Caller {
         self.caller
     }
 
-    /// Who wants places for them.
+    /// Returns the claimant on whose behalf the session's statements ask for places.
     pub(super) fn claimant(&self) -> Claimant {
         Claimant {
             caller: self.caller,
@@ -113,35 +114,36 @@ impl Session {
         }
     }
 
-    /// Its id.
+    /// Returns the id of the session.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// The settings that are not the default, by DataFusion's or Volary's key.
+    /// Returns the settings that differ from their defaults, by DataFusion's or Volary's key.
     pub fn settings(&self) -> HashMap<String, String> {
         self.settings.read().clone()
     }
 
-    /// How long a statement of the session may take; `None` for as long as the gateway lets it.
+    /// Returns the deadline of each statement of the session. `None` if only the gateway's own
+    /// limit applies.
     pub fn statement_timeout(&self) -> Option<Duration> {
         settings::statement_timeout(&self.settings.read())
     }
 
-    /// Whether it has sent BEGIN, and neither COMMIT nor ROLLBACK.
+    /// Returns whether the session has sent BEGIN and neither COMMIT nor ROLLBACK since.
     pub fn has_begun(&self) -> bool {
         self.since_begin.has_begun()
     }
 
-    /// Whether there is a setting of this name.
+    /// Returns whether a setting of this name exists.
     pub fn has_setting(name: &str) -> bool {
         settings::key(name).is_ok()
     }
 
-    /// Changes a setting, by any of its names; `None` takes it back to its default.
+    /// Changes a setting, by any of its names. `None` resets the setting to its default.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a setting that does not exist, or a value that it does not take.
+    /// `INVALID_ARGUMENT` if the setting does not exist, or does not take the value.
     pub fn change(&self, name: &str, value: Option<String>) -> Result<()> {
         let key = settings::key(name)?;
         match value {

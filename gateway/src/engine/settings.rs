@@ -1,4 +1,4 @@
-//! SET, RESET and SHOW.
+//! Applies the settings of SET, RESET and SHOW.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use volary_planner::session_limits::{
 
 use crate::config::Relays;
 
-/// What a session may set, by DataFusion's key or Volary's. Other settings belong to the operator, or would break what the cut into
-/// fragments relies on.
+/// The settings that a session may change, by DataFusion's key or Volary's. Other settings belong
+/// to the operator, or would break assumptions that cutting a plan into fragments relies on.
 const ALLOWED: [&str; 9] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.batch_size",
@@ -32,10 +32,10 @@ const ALLOWED: [&str; 9] = [
     RELAYS,
 ];
 
-/// The full key of a setting, by any of its names.
+/// Returns the full key of a setting, by any of its names.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`, with the settings that there are.
+/// `INVALID_ARGUMENT`, with the list of existing settings, if no setting has the name.
 pub(super) fn key(name: &str) -> Result<&'static str> {
     let name = name.to_lowercase();
     let name = match name.as_str() {
@@ -59,7 +59,8 @@ pub(super) fn key(name: &str) -> Result<&'static str> {
 /// `INVALID_ARGUMENT` for a value that a setting does not take.
 pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, String>) -> Result<()> {
     for (name, value) in settings {
-        // A ticket may come from a gateway of another version, with settings that this one does not have.
+        // A ticket may come from a gateway of another version, with settings that this gateway does
+        // not have.
         let Ok(key) = key(name) else { continue };
         check_limits(key, value)?;
         config.options_mut().set(key, value).map_err(|source| {
@@ -73,7 +74,7 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
     Ok(())
 }
 
-/// Whether a setting takes the value.
+/// Checks whether a setting takes the value.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if it does not.
@@ -82,7 +83,8 @@ pub(super) fn check(key: &str, value: &str) -> Result<()> {
     apply(&mut trial, &[(key.to_owned(), value.to_owned())].into())
 }
 
-/// The statement; a SHOW with the full key of its setting, which is the only name that the planner knows.
+/// Returns the statement. A SHOW gets the full key of its setting, because the planner knows no
+/// other name.
 pub(super) fn with_full_key(mut statement: DfStatement) -> DfStatement {
     if let DfStatement::Statement(ast) = &mut statement
         && let Ast::ShowVariable { variable } = ast.as_mut()
@@ -97,7 +99,8 @@ pub(super) fn with_full_key(mut statement: DfStatement) -> DfStatement {
     statement
 }
 
-/// How long a statement of a session with these settings may take; `None` for as long as the gateway lets it.
+/// Returns the time limit for statements of a session with these settings. `None` if only the
+/// gateway's own limit applies.
 pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Duration> {
     settings
         .get(STATEMENT_TIMEOUT)
@@ -105,7 +108,7 @@ pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Du
         .filter(|timeout| !timeout.is_zero())
 }
 
-/// What DataFusion would take, and mend without a word or fail with later.
+/// Refuses values that DataFusion would accept, but change silently or fail with later.
 fn check_limits(key: &str, value: &str) -> Result<()> {
     if key == "datafusion.execution.time_zone" {
         return match value.parse::<Tz>() {
@@ -148,7 +151,7 @@ fn check_limits(key: &str, value: &str) -> Result<()> {
     }
     let number = value.parse::<usize>();
     let limit = match key {
-        // One would make the planner collect the left side of every join.
+        // With one partition, the planner would collect the left side of every join.
         "datafusion.execution.target_partitions" => 2..=MAX_TARGET_PARTITIONS,
         "datafusion.execution.batch_size" => 1..=MAX_BATCH_ROWS as usize,
         _ => return Ok(()),
@@ -203,7 +206,8 @@ mod tests {
             let short = allowed.rsplit('.').next().unwrap();
             assert_eq!(key(short).unwrap(), allowed);
             assert_eq!(key(&allowed.to_uppercase()).unwrap(), allowed);
-            // The default of the number of partitions is the machine's number of cores, which may be too small.
+            // The default of `target_partitions` is the number of the machine's cores, which may be
+            // below the minimum.
             if let Some(value) = &defaults[allowed]
                 && short != "target_partitions"
             {

@@ -1,4 +1,4 @@
-//! Planning and running one statement.
+//! Plans and runs one statement.
 
 use std::sync::Arc;
 
@@ -32,11 +32,11 @@ use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use crate::sql::parse::{Statement, parse};
 
 impl Engine {
-    /// Parses and plans `sql` without running it. `?` and `$n` are parameters; `parameters` are the values for them, if they are
-    /// known. `query_id`: see [`Self::execute`].
+    /// Parses and plans `sql` without running it. `?` and `$n` are parameters. `parameters` holds
+    /// their values, if they are known. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn describe(
         self: &Arc<Self>,
         session: &Session,
@@ -49,12 +49,13 @@ impl Engine {
             .await
     }
 
-    /// Plans a query; runs any other statement once. `parameters`: one row, a column a parameter, by position; each counts as the
-    /// literal of its value would. `query_id`: what workers and logs call it; the caller says it in errors, as they
-    /// may come before anything is planned.
+    /// Plans a query, or runs any other statement once. `parameters` is one row with a column for
+    /// each parameter, by position. A parameter counts as the literal of its value would.
+    /// `query_id` is the name of the statement for workers and in logs. The caller has to add it to
+    /// errors, because they may occur before anything is planned.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Returns the errors of the statement.
     pub async fn execute(
         self: &Arc<Self>,
         session: &Session,
@@ -65,7 +66,7 @@ impl Engine {
         let catalog = self.catalog.state();
         let rights = catalog.access().now(session.rights())?;
         let key = StatementKey::of(session, &rights, sql);
-        // In a conflict, planning says what is refused.
+        // During a conflict between catalog and workers, planning reports what is refused.
         let may_find = !self.cluster.has_conflicts();
         let mut generic = may_find
             .then(|| self.generic_plans.find(&catalog, &key))
@@ -89,12 +90,14 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Plans a query that was planned before, as its ticket says: it keeps its id, which its client and the logs know, and sees
-    /// the same rows. `parameters`: see [`Self::execute`].
+    /// Plans a query again that was planned before, as its ticket says. The query keeps its id,
+    /// which its client and the logs know, and sees the same rows. `parameters`: see
+    /// [`Self::execute`].
     ///
     /// # Errors
-    /// Those of the statement; `NOT_FOUND` if what it reads is not there any more, or another table or view has its name;
-    /// `INTERNAL`, and nothing is run, if it is no query.
+    /// Returns the errors of the statement. `NOT_FOUND` if a table or view that the query reads is
+    /// gone, if another one has its name, or if the query has other columns than before. `INTERNAL`
+    /// if the statement is not a query; then nothing is run.
     pub async fn plan_again(
         self: &Arc<Self>,
         session: &Session,
@@ -110,7 +113,8 @@ impl Engine {
         .await
     }
 
-    /// Runs `work` on the CPU runtime, within the caller's span. It is boxed before anything holds it: it is large.
+    /// Runs `work` on the CPU runtime, within the caller's span. `work` is boxed first, because it
+    /// is large and other futures would otherwise hold it inline.
     pub(super) fn on_cpu<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -154,7 +158,7 @@ async fn describe(
     };
     let rows = match coerced_schema(&context.state, &plan) {
         Ok(schema) => schema,
-        // A parameter without a type cannot be coerced; the values that are bound later have one.
+        // A parameter without a type cannot be coerced. The values that are bound later have types.
         Err(_) if are_open => rows_schema(&plan),
         Err(error) => return Err(error),
     };
@@ -253,8 +257,9 @@ async fn execute(
     }
 }
 
-/// A query with the id and the snapshot of its ticket, which reads the same tables and has the same columns as before. No other
-/// statement has such a ticket: it would be run twice.
+/// Plans a query with the id and the snapshot of its ticket. The query must read the same tables
+/// and have the same columns as before. A ticket never belongs to another kind of statement, which
+/// would be run twice.
 async fn plan_again(
     engine: Arc<Engine>,
     session: Session,
@@ -317,7 +322,8 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
     )))
 }
 
-/// USE: names without a schema are looked for in one schema, so there is nothing to change.
+/// Checks the schema of a USE statement. Names without a schema are looked up in one schema only,
+/// so USE has nothing to change.
 fn use_schema(name: &[String]) -> Result<()> {
     let parts: Vec<&str> = name.iter().map(String::as_str).collect();
     match parts.as_slice() {
@@ -343,7 +349,8 @@ fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
     }
 }
 
-/// Whether a client gets rows of the statement; by the kind of statement, as a plan of DDL has columns too.
+/// Returns whether a client gets rows of the statement. The kind of statement decides, because a
+/// plan of DDL has columns too.
 fn returns_rows(plan: &LogicalPlan) -> bool {
     !matches!(
         plan,
@@ -405,7 +412,8 @@ pub(super) async fn run_plan(
     }
 }
 
-/// The physical plan of a statement that returns rows, with what it takes to run it.
+/// Creates the physical plan of a statement that returns rows, with everything that running it
+/// needs.
 async fn plan_query(
     engine: &Engine,
     context: &StatementContext,
@@ -468,8 +476,9 @@ async fn insert(
     load::append(engine.load_parts(), context.query_id, table, source).await
 }
 
-/// The planner gives VALUES the table's columns, NOT NULL included, and then fails on a NULL without naming the column. So NULLs are
-/// let through here, and checked where all rows are.
+/// Makes all columns of VALUES nullable. The planner gives VALUES the table's columns, NOT NULL
+/// included, and then fails on a NULL without naming the column. So NULLs pass here, and the check
+/// that all written rows go through finds them.
 fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
     let plan = input.clone().transform_up(|node| match node {
         LogicalPlan::Values(values) => {
@@ -489,7 +498,8 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// The name of what is to be dropped; `None` if there cannot be such a thing, and IF EXISTS says that this is no error.
+/// Returns the name of the table or view to drop. Returns `None` if its schema or catalog does not
+/// exist and IF EXISTS says that this is no error.
 fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&str>> {
     match name_of_users(reference) {
         Ok(name) => Ok(Some(name)),

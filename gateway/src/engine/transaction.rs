@@ -1,8 +1,9 @@
-//! BEGIN, COMMIT and ROLLBACK.
+//! Handles BEGIN, COMMIT and ROLLBACK.
 //!
-//! There are no transactions: each statement commits by itself. Clients send these statements all the same, most of them around
-//! queries, and pools send ROLLBACK to tidy up. So they are taken where they change nothing, and ROLLBACK is refused where it would have
-//! to undo something.
+//! Volary has no transactions: each statement commits by itself. Clients send these statements all
+//! the same, mostly around queries, and connection pools send ROLLBACK to clean up. So these
+//! statements are accepted where they change nothing. ROLLBACK is refused where it would have to
+//! undo a write.
 
 use std::sync::Arc;
 
@@ -11,13 +12,16 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::transaction::Transaction;
 
-/// What a session has done since BEGIN; shared by its calls.
+/// What a session has done since BEGIN, shared by the calls of the session. Holds the number of
+/// statements that have changed tables, or `None` outside of BEGIN.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SinceBegin(Arc<Mutex<Option<usize>>>);
 
 impl SinceBegin {
+    /// Applies BEGIN, COMMIT or ROLLBACK.
+    ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a ROLLBACK of what is committed.
+    /// `INVALID_ARGUMENT` for a ROLLBACK if statements since BEGIN have committed writes.
     pub(super) fn apply(&self, statement: Transaction) -> Result<()> {
         let mut writes = self.0.lock();
         match statement {
@@ -42,7 +46,7 @@ impl SinceBegin {
         self.0.lock().is_some()
     }
 
-    /// To be called when a statement has changed tables.
+    /// Notes a statement that has changed tables. Call it after each such statement.
     pub(super) fn has_written(&self) {
         if let Some(writes) = self.0.lock().as_mut() {
             *writes += 1;

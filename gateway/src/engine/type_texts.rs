@@ -1,6 +1,6 @@
-//! Functions that read a type from a text: `arrow_cast(1, 'List(Int64)')`.
+//! Limits the functions that read a type from a text: `arrow_cast(1, 'List(Int64)')`.
 //!
-//! Arrow's parser of types calls itself for each level, and a text of some kilobytes overflows the
+//! Arrow's parser of types calls itself for each level. A text of some kilobytes overflows the
 //! stack, which ends the process. So the levels are counted before the parser sees the text.
 
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature,
 };
 
-/// The functions that read types.
+/// The names of the functions that read a type from a text.
 const NAMES: [&str; 2] = ["arrow_cast", "arrow_try_cast"];
 
-/// Returns the functions among these that read types, which take types of so many levels.
+/// Returns those of the given functions that read a type from a text. The returned functions refuse
+/// types of more than `max_depth` levels.
 pub(super) fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     max_depth: usize,
@@ -33,7 +34,7 @@ pub(super) fn bounded<'a>(
         .collect()
 }
 
-/// A function that reads a type of its second argument.
+/// A function that reads a type from the text of its second argument.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ReadsType {
     function: Arc<ScalarUDF>,
@@ -55,9 +56,9 @@ impl ReadsType {
     }
 }
 
-/// Returns how many parentheses of the text stand within each other, without those in the quoted
-/// names of fields: a name may close as many as others open. Quotes end where the parser ends them:
-/// a backslash lets one more pass.
+/// Returns how deeply the parentheses of the text are nested. Parentheses in the quoted names of
+/// fields do not count, because a name could close as many as other parts open. A quoted name ends
+/// where Arrow's parser ends it: a quote after a backslash does not end the name.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     let (mut quote, mut is_escaped) = (None, false);

@@ -1,4 +1,5 @@
-//! The literal of an INSERT that does not fit its column. DataFusion computes literals while it plans, and then names the value alone.
+//! Finds the literal of an INSERT that does not fit its column. DataFusion computes literals while
+//! it plans, and its error names only the value, not the column.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values};
@@ -7,7 +8,8 @@ use volary_flight_proto::Error;
 
 use crate::sql_type::sql_type_name;
 
-/// What is wrong with the first such literal of the rows to insert; `None` if it is something else that is wrong.
+/// Returns an error about the first literal of the rows that does not fit its column. Returns
+/// `None` if all literals fit, so that the INSERT failed for another reason.
 pub(super) fn unfit_value(rows: &LogicalPlan, table: &str) -> Option<Error> {
     for (index, column) in rows.schema().fields().iter().enumerate() {
         let wanted = column.data_type();
@@ -34,7 +36,8 @@ pub(super) fn unfit_value(rows: &LogicalPlan, table: &str) -> Option<Error> {
     None
 }
 
-/// The VALUES that a column of the plan comes from, and its position there.
+/// Returns the VALUES from which a column of the plan comes, and the position of the column in
+/// them.
 fn origin<'a>(
     plan: &'a LogicalPlan,
     index: usize,
@@ -61,7 +64,8 @@ fn literal<'a>(expression: &'a Expr, wanted: &DataType) -> Option<&'a ScalarValu
     }
 }
 
-/// The expression without the aliases and the casts to its column's type around it. Casts to other types are the statement's own.
+/// Returns the expression without its outer aliases and without its outer casts to the column's
+/// type. Casts to other types are the statement's own, so they stay.
 fn bare<'a>(expression: &'a Expr, wanted: &DataType) -> &'a Expr {
     match expression {
         Expr::Alias(alias) => bare(&alias.expr, wanted),

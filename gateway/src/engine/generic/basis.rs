@@ -1,4 +1,4 @@
-//! What a generic plan was made for.
+//! Records what a generic plan was made for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,23 +6,24 @@ use std::sync::Arc;
 use volary_catalog::access::Access;
 use volary_catalog::{State, Table};
 
-/// So few rows are planned alike.
+/// Number of rows up to which tables are planned alike, whatever their exact size.
 const FEW_ROWS: u64 = 10_000;
-/// A table that has so many times more or fewer rows than it had may be worth another plan.
+/// Factor by which the number of rows may change before a table counts as worth another plan.
 const TIMES_ROWS: u64 = 2;
 
-/// The tables and views that a plan reads, as they were.
+/// The state for which a plan was made: the tables and views that it reads, and the rights.
 #[derive(Debug)]
 pub(super) struct Basis {
-    /// By name: see [`State::version_of`].
+    /// The versions of the tables and views that the plan reads, by name: see
+    /// [`State::version_of`].
     reads: BTreeMap<String, u64>,
     tables: Vec<Arc<Table>>,
-    /// Who might do what.
+    /// The users, roles and grants at that time.
     access: Arc<Access>,
 }
 
 impl Basis {
-    /// Of a plan for this state of the catalog.
+    /// Records the basis of a plan that was made for this state of the catalog.
     pub(super) fn of(catalog: &State, reads: BTreeMap<String, u64>) -> Self {
         let tables = reads.keys().filter_map(|name| catalog.table(name));
         Self {
@@ -32,18 +33,18 @@ impl Basis {
         }
     }
 
-    /// Who might do what.
+    /// Returns the users, roles and grants at the time of planning.
     pub(super) fn access(&self) -> &Arc<Access> {
         &self.access
     }
 
-    /// See [`crate::engine::Query::reads`].
+    /// Returns the versions of what the plan reads: see [`crate::engine::Query::reads`].
     pub(super) fn reads(&self) -> &BTreeMap<String, u64> {
         &self.reads
     }
 
-    /// Whether the plan suits this state: the same tables and views, on the same workers, with about as many rows, and with the same
-    /// rights to them.
+    /// Returns whether the plan suits this state of the catalog. The tables and views must be the
+    /// same, on the same workers, with about as many rows, and with the same rights to them.
     pub(super) fn is_still(&self, catalog: &State) -> bool {
         if !Arc::ptr_eq(&self.access, catalog.access()) {
             return false;

@@ -1,4 +1,4 @@
-//! From a statement to its generic plan.
+//! Makes the generic plan of a statement.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -25,23 +25,25 @@ use crate::engine::Query;
 use crate::engine::context::StatementContext;
 use crate::engine::parameters::Parameters;
 
-/// What became of a statement.
+/// The outcome of an attempt to make a generic plan.
 pub(super) enum Made {
-    /// Its plan.
+    /// The generic plan.
     Plan(Box<Generic>),
-    /// A plan made with these values would tell nothing of others.
+    /// A plan made with these values would not show how to plan others.
     NotOfTheseValues,
-    /// It has none.
+    /// The statement cannot have a generic plan.
     Never,
 }
 
-/// The generic plan of a statement, which was planned just now as `query`. `plan` is without values.
+/// Makes the generic plan of a statement that was just planned as `query`. `plan` is its logical
+/// plan without values.
 ///
-/// The parameters are kept through the optimizer, which knows no more of them than their types. Only then do literals with the
-/// values of `query` take their places, and tell what the planner has made of them.
+/// The parameters stay parameters through the optimizer, which knows only their types. After that,
+/// literals with the values of `query` replace them. The literals are marked, so that the physical
+/// plan shows what the planner has made of each parameter.
 ///
 /// # Errors
-/// Those of planning.
+/// Returns the errors of planning.
 pub(super) async fn generic(
     context: &StatementContext,
     plan: LogicalPlan,
@@ -89,7 +91,8 @@ pub(super) async fn generic(
     }))
 }
 
-/// Whether the query reads tables only, and calls nothing that is computed while it is planned, such as `now()`.
+/// Returns whether the query reads only tables, and calls no function that is computed during
+/// planning, such as `now()`.
 fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
     let mut is_the_same = true;
     plan.apply_with_subqueries(|node| {
@@ -126,7 +129,8 @@ fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_the_same)
 }
 
-/// The plan for any rows of its tables: none of the numbers that the catalog knows of them is taken for exact.
+/// Returns the plan for any rows of its tables. The planner then treats the catalog's numbers about
+/// the rows only as estimates.
 fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|mut node| {
         let LogicalPlan::TableScan(scan) = &mut node else {
@@ -142,7 +146,7 @@ fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// The plan whose parameters have the types of these values.
+/// Returns the plan with parameters that have the types of these values.
 fn with_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
     replaced(plan, |parameter| {
         let value = number_of(&parameter).and_then(|number| values.get(number))?;
@@ -155,7 +159,7 @@ fn with_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan
     })
 }
 
-/// The plan with literals that stand for its parameters.
+/// Returns the plan with literals in place of its parameters.
 fn with_literals(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
     replaced(plan, |parameter| {
         let number = number_of(&parameter)?;

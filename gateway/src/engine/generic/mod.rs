@@ -1,14 +1,17 @@
-//! Statements that come again and again.
+//! Keeps generic plans for statements that are run repeatedly.
 //!
-//! A statement that is planned for the second time, with the same settings, gets a generic plan ([`made`]), as long as what it reads
-//! stays as it is, but for its rows ([`basis`]): planning is most of what a gateway does for a query of few rows. Which plans can be generic is
-//! decided by where parameters stand ([`places`]) and by what becomes of them; all others are planned each time.
+//! A statement gets a generic plan ([`made`]) when it is planned for the second time with the same
+//! settings. The plan is used as long as what it reads stays the same, apart from the rows
+//! ([`basis`]). For a query of few rows, planning is most of the gateway's work, and a generic plan
+//! avoids it. Two things decide whether a statement can have a generic plan: where its parameters
+//! stand ([`places`]), and what the planner makes of them. All other statements are planned each
+//! time.
 
-/// What a generic plan was made for.
+/// Records what a generic plan was made for.
 mod basis;
-/// From a statement to its generic plan.
+/// Makes the generic plan of a statement.
 mod made;
-/// Where parameters stand in a statement.
+/// Checks where parameters stand in a statement.
 mod places;
 #[cfg(test)]
 mod tests;
@@ -43,18 +46,23 @@ use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, Query, Session};
 
-/// What is known of a statement takes so much beside its text.
+/// Estimated size of an entry of the cache, without the text of its statement and without its plan,
+/// in bytes.
 const ENTRY_BYTES: usize = 512;
-/// A statement whose values gave no plan so often has none.
+/// Number of failed attempts to make a plan from a statement's values after which one last attempt
+/// is made. If it fails too, the statement gets no generic plan.
 const ATTEMPTS: u8 = 3;
-/// What a plan takes, at least, and for each byte of its statement.
+/// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_BYTE`] is added for each byte of
+/// its statement.
 const PLAN_BYTES: usize = 32 << 10;
 const PLAN_BYTES_PER_BYTE: usize = 128;
-/// A worker that is asked takes so much of a plan.
+/// Estimated size of the part of a plan that belongs to one worker, in bytes.
 const BYTES_PER_WORKER: usize = 128;
-/// A plan that was used less often before what it reads changed was not worth its making.
+/// Number of uses that make a plan worth replacing after what it reads has changed. A plan with
+/// fewer uses was not worth making.
 const LEAST_USES: u32 = 2;
-/// So many workers are found, for values of their own, in less time than another thread takes to wake up.
+/// Number of workers up to which a plan is filled with values inline. Finding the workers for the
+/// values then takes less time than waking up another thread.
 const FEW_WORKERS: usize = 8;
 
 /// The generic plans of a gateway.
@@ -63,27 +71,29 @@ pub(super) struct GenericPlans {
     known: Cache<StatementKey, Known>,
 }
 
-/// A statement, and the settings and rights that it is planned with.
+/// A statement, with the settings and rights that it is planned with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StatementKey {
     sql: String,
-    /// Whose it is; `None` for those who may do everything.
+    /// The user of the statement. `None` for users who may do everything.
     user: Option<String>,
     settings: Vec<(String, String)>,
 }
 
-/// What is known of a statement.
+/// What is known about a statement.
 #[derive(Debug, Clone)]
 enum Known {
-    /// It was planned, and so often there was no generic plan of its values. One that nobody repeats gets none to keep.
+    /// The statement was planned, and this number of attempts to make a generic plan of its values
+    /// failed. The first time, no attempt is made, so that a statement that nobody repeats leaves
+    /// no plan in the cache.
     Seen(u8),
     Plan(Arc<Generic>),
-    /// It can have none.
+    /// The statement cannot have a generic plan.
     Never,
 }
 
 impl StatementKey {
-    /// Of a statement of this session, whose user has these rights.
+    /// Creates the key of a statement of this session, whose user has these rights.
     pub(super) fn of(session: &Session, rights: &Rights, sql: &str) -> Self {
         let mut settings: Vec<_> = session.settings().into_iter().collect();
         settings.sort_unstable();
@@ -97,7 +107,7 @@ impl StatementKey {
 }
 
 impl GenericPlans {
-    /// That take so many bytes, by estimate.
+    /// Creates a cache of plans that may take this number of bytes, by estimate.
     pub(super) fn new(bytes: usize) -> Self {
         let weight = |key: &StatementKey, known: &Known| {
             let settings = key.settings.iter();
@@ -119,7 +129,7 @@ impl GenericPlans {
         }
     }
 
-    /// The plan of a statement, if what it reads is still as it was, and may still be read.
+    /// Returns the plan of a statement, if what it reads is unchanged and the same rights apply.
     pub(super) fn find(&self, catalog: &State, key: &StatementKey) -> Option<Found> {
         let Known::Plan(generic) = self.known.get(key)? else {
             return None;
@@ -133,7 +143,7 @@ impl GenericPlans {
         })
     }
 
-    /// Notes that a query was planned by itself, and makes a generic plan if one is due.
+    /// Notes that a query was planned without a generic plan. Makes a generic plan if one is due.
     pub(super) async fn planned(
         &self,
         context: &StatementContext,
@@ -170,16 +180,18 @@ impl GenericPlans {
     }
 }
 
-/// A generic plan, with what a query takes beside it.
+/// A generic plan, with everything else that a query made from it needs.
 pub(super) struct Generic {
     basis: Basis,
     plan: GenericPlan,
     parameters: Parameters,
-    /// Of the values that it was made with; others may have been planned otherwise.
+    /// The types of the values that the plan was made with. Values of other types might be planned
+    /// differently.
     types: Vec<DataType>,
     schema: SchemaRef,
     config: SessionConfig,
-    /// That of the query that it was made with: others differ in their ids, and in what they see.
+    /// The context of the query that the plan was made with. The contexts of other queries differ
+    /// in their ids and in what they see.
     context: Arc<QueryContext>,
     memory: memory::Limit,
     uses: AtomicU32,
@@ -194,26 +206,27 @@ impl fmt::Debug for Generic {
     }
 }
 
-/// A plan that is right for one state of the catalog, and what a query sees then.
+/// A generic plan that is right for one state of the catalog, with what a query sees in that state.
 #[derive(Debug)]
 pub(super) struct Found {
     generic: Arc<Generic>,
     snapshot: Snapshot,
     lineage: Lineage,
-    /// What it reads, as of the snapshot.
+    /// The tables that the plan reads, as of the snapshot.
     tables: Vec<Arc<Table>>,
 }
 
 impl Found {
-    /// Whether a query is made in less time than another thread takes to wake up.
+    /// Returns whether making a query takes less time than waking up another thread.
     pub(super) fn is_quick(&self) -> bool {
         self.generic.plan.workers() <= FEW_WORKERS
     }
 
-    /// The query with these values. `None` if it must be planned by itself; what is wrong with the values is said there, too.
+    /// Returns the query with these values. Returns `None` if the query must be planned without the
+    /// generic plan. If the values are wrong, that planning reports the error.
     ///
     /// # Errors
-    /// Those of encoding the values.
+    /// Returns an error if the values cannot be encoded.
     pub(super) fn query(
         &self,
         engine: &Engine,
@@ -244,7 +257,7 @@ impl Found {
             ..QueryContext::clone(&generic.context)
         });
         let config = generic.config.clone().with_extension(query_context);
-        // Operators that are planned look up no function.
+        // Planned operators look up no functions.
         let task = TaskContext::new(
             None,
             String::new(),
@@ -267,7 +280,7 @@ impl Found {
             planned_in: started.elapsed(),
             gate: engine.gate.clone(),
             claimant,
-            // Tables of the gateway itself have no generic plans.
+            // Queries of the gateway's own tables have no generic plans.
             is_listing: false,
         }))
     }

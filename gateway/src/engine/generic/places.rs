@@ -1,8 +1,10 @@
-//! Where parameters stand in a statement.
+//! Checks where parameters stand in a statement.
 //!
-//! The planner learns more of values than that they are compared: bounds of columns, which of them hold one value only, that no row
-//! passes. From that it takes sorts, keys and limits out of a plan. What it learns must be right for all values, so that a
-//! generic plan has parameters in one place only: a column equals one. Whatever the value, the column holds one value then.
+//! The planner learns more from a comparison with a value than which rows pass: bounds of columns,
+//! which columns hold only one value, or that no row passes. From that it takes sorts, keys and
+//! limits out of a plan. In a generic plan, everything that the planner learns must be right for
+//! all values. So a generic plan has parameters in one kind of place only: a column equals a
+//! parameter. Whatever the value is, the column then holds only one value.
 
 use std::collections::HashSet;
 
@@ -13,11 +15,11 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
-/// How often each of so many parameters stands in the filters of an optimized plan. `None` if one stands where its value decides more
-/// than which rows pass.
+/// Counts how often each of the `parameters` stands in the filters of an optimized plan. Returns
+/// `None` if a parameter stands where its value decides more than which rows pass.
 ///
 /// # Errors
-/// None that is known: the walk has none of its own.
+/// No error is known to occur: the walk itself returns none.
 pub(super) fn uses(plan: &LogicalPlan, parameters: usize) -> Result<Option<Vec<usize>>> {
     let mut uses = vec![0; parameters];
     let mut fit = true;
@@ -27,9 +29,10 @@ pub(super) fn uses(plan: &LogicalPlan, parameters: usize) -> Result<Option<Vec<u
                 fit &= only_equals_columns(&filter.predicate);
                 count(&filter.predicate, &mut uses)?;
             }
-            // The same filters stand above it.
+            // The same filters stand above the scan.
             LogicalPlan::TableScan(_) => {}
-            // A column may hold the same value in all branches with some values, and not with others.
+            // With some values, a column may hold the same value in all branches. With other values
+            // it may not.
             LogicalPlan::Union(_) => fit &= parameters == 0,
             _ => {
                 node.apply_expressions(|expression| {
@@ -43,13 +46,14 @@ pub(super) fn uses(plan: &LogicalPlan, parameters: usize) -> Result<Option<Vec<u
     Ok(fit.then_some(uses))
 }
 
-/// The number of a parameter `$n`, from 0.
+/// Returns the number of a parameter `$n`, counted from 0.
 pub(super) fn number_of(parameter: &Placeholder) -> Option<usize> {
     let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
     number.checked_sub(1)
 }
 
-/// Whether each parameter of the conjunction equals a column of which the conjunction says nothing else.
+/// Returns whether each parameter of the conjunction is compared for equality with a column that no
+/// other part of the conjunction mentions.
 fn only_equals_columns(predicate: &Expr) -> bool {
     let (with, without): (Vec<_>, Vec<_>) = split_conjunction(predicate)
         .into_iter()

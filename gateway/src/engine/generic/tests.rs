@@ -1,4 +1,5 @@
-//! Which statements have a generic plan, and that its queries ask for the same as those that are planned by themselves.
+//! Tests which statements have a generic plan. Tests that its queries ask the workers for the same
+//! as queries that are planned without it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::engine::Outcome;
 
 const WORKERS: u64 = 5;
 
-/// An engine whose workers have joined and are not there: queries are planned and not run.
+/// An engine whose workers have joined but do not exist. Queries are planned and not run.
 struct Fixture {
     engine: Arc<Engine>,
     session: Session,
@@ -118,7 +119,7 @@ impl Fixture {
     }
 }
 
-/// Runs a test of an engine.
+/// Runs a test with an engine.
 fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
     let handles = runtimes.handles().clone();
@@ -166,7 +167,7 @@ fn a_statement_that_comes_again_gets_a_plan_that_asks_the_workers_of_each_value(
             fixture.planned(sql, long(2)).await;
             let generic = fixture.generic(sql).unwrap_or_else(|| panic!("{sql}"));
             for value in -50..50 {
-                // The same statement with another text is planned by itself.
+                // A different text of the same statement is planned without the generic plan.
                 let own = fixture
                     .planned(&format!("{sql} -- {value}"), long(value))
                     .await;
@@ -188,7 +189,7 @@ fn values_that_are_planned_otherwise_are_planned_by_themselves() {
             fixture.planned(sql, long(1)).await;
         }
         let generic = fixture.generic(sql).unwrap();
-        // No worker has rows of it, and a count of none is a row.
+        // No worker has rows with a NULL key, but the count of no rows is itself a row.
         assert!(fixture.filled(&generic, &longs(&[None])).is_none());
         let half: ArrayRef = Arc::new(Float64Array::from(vec![1.5]));
         let half = RecordBatch::try_from_iter([("$1", half)]).unwrap();
@@ -213,7 +214,7 @@ fn a_change_of_what_it_reads_or_of_a_setting_ends_it() {
         fixture
             .run("CREATE TABLE u (k BIGINT) WITH (shard_key = 'k')")
             .await;
-        // It does not read that.
+        // The plan does not read the new table.
         assert!(fixture.generic(sql).is_some());
         fixture.run("DROP VIEW w").await;
         assert!(fixture.generic(sql).is_none());
@@ -221,7 +222,7 @@ fn a_change_of_what_it_reads_or_of_a_setting_ends_it() {
             .run("CREATE VIEW w AS SELECT k, v + 1 AS v FROM t")
             .await;
         assert!(fixture.generic(sql).is_none());
-        // It was used, and is worth another one.
+        // The former plan was used, so the statement is worth another one.
         fixture.planned(sql, long(1)).await;
         assert!(fixture.generic(sql).is_some());
         fixture.run("SET timezone = 'Europe/Rome'").await;
@@ -265,7 +266,7 @@ fn a_row_of_constants_is_planned_once() {
             "SELECT 1 AS one, now()",
             "SELECT random()",
             "SELECT 1 WHERE false",
-            // What the catalog knows changes.
+            // What the catalog knows about the rows changes.
             "SELECT count(*) FROM t",
             "SELECT 1 AS one, count(*) FROM t",
         ] {
@@ -289,7 +290,8 @@ fn a_row_of_constants_is_planned_once() {
             ),
             []
         );
-        // Parameters that nobody has asked for are an error, which planning tells.
+        // Values for parameters that the statement does not have are an error, which planning
+        // reports.
         assert!(fixture.filled(&generic, &long(1)).is_none());
     });
 }
