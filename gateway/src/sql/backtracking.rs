@@ -1,14 +1,17 @@
-//! How often the parser would go back, before it starts.
+//! Bounds how often the parser may backtrack, before it starts.
 //!
-//! `CAST`, `CASE`, `ARRAY` and others may also be names: when the parser meets an error within one, it goes back and reads it
-//! again as a name or a call. Nested, that doubles with every level: thirty of them around a missing comma keep a core busy for
-//! an hour, and nothing can stop it. So they are counted in the tokens.
+//! `CAST`, `CASE`, `ARRAY` and other keywords may also be names: if the parser meets an error
+//! within such an expression, it goes back and reads the expression again as a name or a call. Each
+//! level of nesting doubles this work: thirty nested expressions around a missing comma keep a core
+//! busy for an hour, and nothing can stop the parser. So this module counts nested expressions in
+//! the tokens.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use volary_flight_proto::{Error, Result};
 
-/// How often one error may double the parser's work: less than a second in all.
+/// The number of times that one error may double the parser's work. This many doublings take less
+/// than a second in all.
 const MAX_DOUBLINGS: usize = 18;
 
 /// Refuses a statement that could keep the parser busy for long.
@@ -16,7 +19,7 @@ const MAX_DOUBLINGS: usize = 18;
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<()> {
-    // Of what is open: parentheses and their like, and CASE.
+    // Open parentheses, brackets and braces, and open CASE expressions.
     let mut open: Vec<Group> = Vec::new();
     let mut doublings = 0;
     let mut before = Keyword::NoKeyword;
@@ -34,7 +37,8 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
                 });
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
-                // With what is not closed within it: the parser will refuse that.
+                // This also removes each CASE that is still open within the group. The parser will
+                // refuse such a statement.
                 while let Some(group) = open.pop() {
                     doublings -= group.doubling;
                     if !group.is_case {
@@ -74,10 +78,10 @@ struct Group {
     is_case: bool,
 }
 
-/// What an error in the parentheses behind a word costs.
+/// Returns how often an error within the parentheses after this word doubles the parser's work.
 fn doublings_of_call(word: Keyword) -> usize {
     match word {
-        // It is tried in three ways.
+        // The parser tries POSITION in three ways.
         Keyword::POSITION => 2,
         Keyword::ARRAY
         | Keyword::CAST

@@ -1,9 +1,11 @@
-//! How deep a plan may become, views and CTEs included.
+//! Bounds how deep a plan may become, including its views and CTEs.
 //!
-//! [`nesting`](super::nesting) bounds a statement's text, and the optimizer makes more of it than the text shows: it merges a
-//! projection with those below, pushes filters through projections and merges them into one, and makes a chain of bushy joins. What
-//! comes out is walked recursively by code that does not watch its stack, and an overflow ends the process. So what may come
-//! together on one path through the plan is added up here, before the optimizer sees the plan.
+//! [`nesting`](super::nesting) bounds a statement's text, but the optimizer makes deeper trees than
+//! the text shows: it merges a projection with the projections below it, pushes filters through
+//! projections and merges them into one, and turns bushy joins into a chain. Code that does not
+//! watch its stack then walks the result recursively, and a stack overflow ends the process. So
+//! this module adds up what the optimizer may put on one path through the plan, before the
+//! optimizer sees the plan.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::error::Result as DfResult;
@@ -14,27 +16,29 @@ use volary_flight_proto::{Error, Result};
 use super::nesting::TYPED;
 use super::shape::fields;
 
-/// Levels of operators and expressions on one path: those of the longest chain that [`nesting`](super::nesting) lets through, and
-/// some more. The stacks of the CPU runtime's threads hold several times as many.
+/// The most levels of operators and expressions on one path. This is a bit more than the longest
+/// chain that [`nesting`](super::nesting) accepts. The stacks of the CPU runtime's threads hold
+/// several times as many levels.
 const MAX_DEPTH: usize = 2_500;
 
-/// Operators of a whole plan. Each use of a CTE or a view is planned by itself, so that ten CTEs of which each reads the one before
-/// twice are a thousand.
+/// The most operators of a whole plan. The planner plans each use of a CTE or a view separately:
+/// ten CTEs, each of which reads the previous one twice, become a thousand operators.
 pub(crate) const MAX_OPERATORS: usize = 50_000;
 
-/// All operators of a plan may have this many times the columns that one table may have: each rule
-/// of the planner makes lists of them.
+/// All operators of a plan together may have this many times the columns that one table may have:
+/// each rule of the planner makes lists of these columns.
 const TABLES: usize = 256;
 
-/// What an operator counts: it becomes up to three at execution, and each of their frames is larger than an expression's.
+/// What an operator adds to the depth. It becomes up to three operators at execution, and each of
+/// their stack frames is larger than that of an expression.
 const OPERATOR: usize = 4;
 
-/// What a joined table counts, as a join's conditions are counted too.
+/// What a join adds to the depth. Its conditions are counted separately.
 const JOIN: usize = 6;
 
 /// Refuses a plan that could overflow a stack once it is optimized, or whose operators have too
-/// many columns together. The walk itself cannot: DataFusion's visitors grow the stack.
-/// `max_columns` is what one table may have.
+/// many columns together. This walk itself cannot overflow the stack: DataFusion's visitors grow
+/// it. `max_columns` is the number of columns that one table may have.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -53,18 +57,21 @@ fn too_deep(what: &str) -> Error {
     ))
 }
 
-/// What lies below a place in the plan, at most on any path.
+/// Measurements of what lies below a place in the plan. Most of them are the maximum over the
+/// inputs.
 #[derive(Debug, Default)]
 struct Below {
-    /// Operators.
+    /// Weighted number of operators on the longest path.
     levels: usize,
-    /// Expressions that compute its columns, each in place of the columns of the one above.
+    /// Depth of the expressions that compute the columns, once each expression is put in place of
+    /// the columns that the expression above it reads.
     values: usize,
-    /// Filters, as one conjunction.
+    /// Depth of the filters, merged into one conjunction.
     filters: usize,
-    /// What the filters' columns are computed by.
+    /// Depth of the expressions that compute the columns of the filters.
     filtered_values: usize,
-    /// Joins on all paths, and on the path that has the most of them.
+    /// Number of joins on all paths. `most_joins` is the number of joins below the input that has
+    /// the most of them.
     joins: usize,
     most_joins: usize,
 }
@@ -79,22 +86,25 @@ impl Below {
         self.most_joins = self.most_joins.max(input.joins);
     }
 
-    /// The same with `plan` on top.
+    /// Returns the measurements with `plan` on top.
     fn with(mut self, plan: &LogicalPlan) -> DfResult<Self> {
         let own = depth_of_expressions(plan)?;
         match plan {
             LogicalPlan::Join(_) => {
-                // The joins of the smaller side may be put on top of those of the other.
+                // The optimizer may put the joins of the smaller side on top of the joins of the
+                // other side.
                 self.levels += JOIN * (1 + self.joins - self.most_joins);
                 self.joins += 1;
                 self.add_filter(own);
             }
-            // A filter goes down through projections, to the filters there.
+            // The optimizer pushes a filter down through projections and merges it with the filters
+            // there.
             LogicalPlan::Filter(_) => {
                 self.levels += OPERATOR;
                 self.add_filter(own);
             }
-            // A union of unions becomes one; the others are gone when the plan is optimized.
+            // The optimizer merges nested unions into one, and removes aliases and subquery nodes.
+            // The others are leaves.
             LogicalPlan::Union(_)
             | LogicalPlan::SubqueryAlias(_)
             | LogicalPlan::Subquery(_)
@@ -121,10 +131,11 @@ impl Below {
 /// Measures a plan from its leaves to its root.
 #[derive(Debug, Default)]
 struct Measuring {
-    /// For each operator from the root to the current one: what is below it, as far as it is measured.
+    /// The operators from the root to the current one. Each has the measurements of its inputs that
+    /// were visited so far.
     path: Vec<Below>,
     operators: usize,
-    /// This counts the columns of all operators, with the fields of nested ones.
+    /// Number of columns of all operators, including the fields of nested columns.
     columns: usize,
     most_columns: usize,
     refused: Option<Error>,
@@ -178,7 +189,7 @@ impl<'n> TreeNodeVisitor<'n> for Measuring {
     }
 }
 
-/// The depth of the deepest of an operator's own expressions.
+/// Returns the depth of the deepest of the operator's own expressions.
 fn depth_of_expressions(plan: &LogicalPlan) -> DfResult<usize> {
     let mut deepest = 0;
     plan.apply_expressions(|expression| {
@@ -188,18 +199,20 @@ fn depth_of_expressions(plan: &LogicalPlan) -> DfResult<usize> {
     Ok(deepest)
 }
 
-/// How deep an expression is once the optimizer has made chains of what is connected by AND or by OR, however it was put in
-/// parentheses. Subqueries count as operators of the plan.
+/// Returns how deep an expression is once the optimizer has merged terms that are connected by AND
+/// or by OR into chains, whatever parentheses the statement has. Subqueries count as operators of
+/// the plan.
 fn depth_of(expression: &Expr) -> DfResult<usize> {
     let mut measuring = Terms::default();
     expression.visit(&mut measuring)?;
     Ok(measuring.depth)
 }
 
-/// An expression, as far as it is measured.
+/// Measurements of one expression.
 #[derive(Debug, Default)]
 struct Term {
-    /// AND or OR, whose terms are counted; of NOT, what it makes of the one below it.
+    /// AND or OR, if the expression connects terms with it. For a NOT, it is the operator that the
+    /// NOT makes of the one below it.
     connects: Option<Operator>,
     is_not: bool,
     terms: usize,
@@ -217,9 +230,10 @@ impl Term {
         };
         let own = match expression {
             Expr::BinaryExpr(_) => TYPED,
-            // It goes inwards, and makes OR of AND.
+            // The optimizer moves NOT inwards, where it turns AND into OR.
             Expr::Not(_) => 0,
-            // Of one whose results are constants a chain is made where it is compared with a constant.
+            // A CASE whose results are constants becomes a chain when it is compared with a
+            // constant.
             Expr::Case(Case { when_then_expr, .. }) => when_then_expr.len(),
             _ => 1,
         };
@@ -260,7 +274,7 @@ fn negated(operator: Operator) -> Operator {
 /// Measures an expression from its leaves to its root.
 #[derive(Debug, Default)]
 struct Terms {
-    /// From the root to the current expression.
+    /// The expressions from the root to the current one.
     path: Vec<Term>,
     depth: usize,
 }
@@ -289,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns what is said of a statement, on a thread with the stack of those that plan.
+    /// Checks a statement, on a thread with the stack size of the threads that plan.
     fn checked(sql: &str) -> Result<()> {
         let sql = sql.to_owned();
         let planning = async move {
@@ -318,7 +332,7 @@ mod tests {
         vec!["a"; terms].join(" + ")
     }
 
-    /// Terms in a tree as flat as can be.
+    /// Returns copies of a term, connected in a tree that is as flat as possible.
     fn balanced(term: &str, operator: &str, levels: usize) -> String {
         (0..levels).fold(term.to_owned(), |side, _| {
             format!("({side} {operator} {side})")

@@ -1,7 +1,8 @@
-//! How large a statement becomes when its CTEs and views stand wherever they are read.
+//! Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 //!
-//! Each use of a CTE is planned by itself. Thirty of them, of which each reads the one before twice, are a thousand million
-//! relations, and the planner would take the whole memory for them before [`depth`](super::depth) sees its plan.
+//! The planner plans each use of a CTE separately. Thirty CTEs, each of which reads the previous
+//! one twice, become a thousand million relations, and the planner would use up all memory for them
+//! before [`depth`](super::depth) sees its plan.
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{ObjectName, Query};
@@ -11,7 +12,8 @@ use super::depth::MAX_OPERATORS;
 use super::names::identifier;
 use super::visit::{QueryVisitor, visit};
 
-/// Refuses a statement that reads too many relations. `size_of_view`: how many operators a view is, by its name.
+/// Refuses a statement that reads too many relations. `size_of_view` returns the number of
+/// operators of a view by its name.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -29,16 +31,18 @@ pub(crate) fn check(
 
 struct Expansion<F> {
     size_of_view: F,
-    /// Those that can be read where the visitor is, and how large each one is. The last of a name is meant.
+    /// The CTEs that can be read where the visitor is, each with its size. If several have the same
+    /// name, the last one is meant.
     ctes: Vec<(String, usize)>,
     open: Vec<Open>,
 }
 
-/// A query that the visitor is in.
+/// A query that the visitor has entered and not yet left.
 struct Open {
-    /// Names of its CTEs that are still to come, the next one last: their queries come before all others in it.
+    /// Names of the query's CTEs that the visitor has not yet left, the next one last. The visitor
+    /// enters the queries of the CTEs before all other queries within this one.
     names: Vec<String>,
-    /// How many CTEs could be read before it.
+    /// Number of CTEs that could be read before the visitor entered the query.
     outside: usize,
     size: usize,
 }
@@ -70,7 +74,7 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
         let size = name.map_or(1, |name| self.size_of(&identifier(name)));
         match self.open.last_mut() {
             Some(query) => query.add(size),
-            // What is written to.
+            // A relation outside of all queries is the target of a write.
             None => Ok(()),
         }
     }
@@ -116,7 +120,7 @@ mod tests {
         check(&statement, |name| (name == "large_view").then_some(20_000)).is_err()
     }
 
-    /// So many CTEs, of which each reads the one before twice.
+    /// Returns a WITH of this many CTEs, each of which reads the previous one twice.
     fn doubled(steps: usize) -> String {
         let steps = (1..=steps)
             .map(|n| format!("S{n} AS (SELECT * FROM s{0}, \"s{0}\" t)", n - 1))
@@ -155,7 +159,8 @@ mod tests {
     #[test]
     fn a_name_means_what_was_defined_last_around_it() {
         let twelve = doubled(12);
-        // Eight thousand relations ten times, and one relation ten times.
+        // Both statements read `s12` ten times. In the first one it has eight thousand relations,
+        // in the second one it has one.
         let uses = ["SELECT * FROM s12"; 10].join(" UNION ALL ");
         assert!(is_refused(&format!("{twelve} {uses}")));
         assert!(!is_refused(&format!("{twelve}, s12 AS (SELECT 1) {uses}")));

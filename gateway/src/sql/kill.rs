@@ -1,4 +1,4 @@
-//! KILL, which sqlparser reads with a number only.
+//! Parses KILL. sqlparser accepts only a number in a KILL statement.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -9,10 +9,10 @@ use super::tokens::is_word;
 
 const FORM: &str = "write KILL [QUERY] 'id', with an id of system.queries";
 
-/// The query that a KILL names; `None` if it is another statement.
+/// Returns the query that a KILL names, or `None` if the statement is not a KILL.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for what is no id.
+/// `INVALID_ARGUMENT` if the KILL does not name an id.
 pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<QueryId>> {
     let mut tokens = tokens
         .iter()

@@ -1,7 +1,8 @@
-//! The columns that RIGHT and FULL JOIN merge.
+//! Refuses to read the columns that RIGHT and FULL JOIN merge.
 //!
-//! `k` of `a FULL JOIN b USING (k)` is the key of whichever side has a row. DataFusion 55 takes that of the left side alone, which
-//! is NULL where only the right one has a row (apache/datafusion#22881). `a.k` and `b.k` are right.
+//! The column `k` of `a FULL JOIN b USING (k)` should be the key of whichever side has a row.
+//! DataFusion 55 takes the key of the left side alone, which is NULL where only the right side has
+//! a row (apache/datafusion#22881). `a.k` and `b.k` are right.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, JoinConstraint, JoinOperator, Select, SelectItem, TableFactor, TableWithJoins,
@@ -11,7 +12,7 @@ use volary_flight_proto::{Error, Result};
 use super::names::identifier;
 use super::visit::{QueryVisitor, visit_node};
 
-/// Refuses to read such a column.
+/// Refuses a SELECT that reads a column that a RIGHT or FULL JOIN merges.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -35,7 +36,9 @@ pub(crate) fn check(select: &Select) -> Result<()> {
 #[derive(Default)]
 struct Merged {
     names: Vec<String>,
-    /// Only the tables know what NATURAL merges; and what is joined by a merged column reads it.
+    /// Whether the SELECT must be refused although it names no merged column. This is so for
+    /// NATURAL, because only the tables know which columns it merges, and for a join by a merged
+    /// column, because it reads that column.
     by_unknown_names: bool,
 }
 
@@ -82,7 +85,7 @@ impl Merged {
     }
 }
 
-/// Whether a column of that name is read without the name of a table.
+/// Returns whether a SELECT reads a column of this name without the name of a table.
 fn reads(select: &Select, name: &str) -> bool {
     let mut reads = Reads(name);
     visit_node(&select.projection, &mut reads).is_err()
@@ -91,7 +94,7 @@ fn reads(select: &Select, name: &str) -> bool {
         || visit_node(&select.having, &mut reads).is_err()
 }
 
-/// An error where it is read.
+/// A visitor that fails at an expression that reads the column of this name.
 struct Reads<'a>(&'a str);
 
 impl QueryVisitor for Reads<'_> {

@@ -1,40 +1,41 @@
-//! From text to a [`Statement`](parse::Statement), and what is refused before it is planned or run.
+//! Parses text into a [`Statement`](parse::Statement), and refuses some statements before they are
+//! planned or run.
 
-/// Statements about users, roles, grants and tokens.
+/// Parses statements about users, roles, grants and tokens.
 pub mod access;
-/// How often the parser would go back.
+/// Bounds how often the parser may backtrack.
 mod backtracking;
-/// COPY, as its statement says it.
+/// Defines what a COPY statement says.
 pub mod copy;
-/// How deep a plan may become.
+/// Bounds how deep a plan may become.
 pub mod depth;
-/// How large a statement becomes by its CTEs and views.
+/// Bounds how large a statement becomes by its CTEs and views.
 pub mod expansion;
-/// KILL.
+/// Parses KILL.
 mod kill;
-/// The columns that RIGHT and FULL JOIN merge.
+/// Refuses the columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
-/// The names of the catalog and its schemas, and names as statements write them.
+/// Names of the catalog and its schemas, and names as statements write them.
 pub mod names;
-/// How deep a statement's syntax tree is.
+/// Bounds how deep a statement's syntax tree may be.
 mod nesting;
-/// From text to a statement.
+/// Parses text into a statement.
 pub mod parse;
-/// What DataFusion would answer wrongly.
+/// Refuses what DataFusion would answer wrongly.
 pub mod refused;
-/// Queries with parameters that the catalog keeps.
+/// Saved queries: queries with parameters that the catalog keeps.
 pub mod saved_query;
-/// How many columns a statement may make.
+/// Bounds how many columns a statement may make.
 pub mod shape;
-/// What all parts of the parser share.
+/// Helpers that all parts of the parser share.
 mod syntax;
-/// What tokens are.
+/// Classifies tokens.
 mod tokens;
-/// BEGIN, COMMIT and ROLLBACK.
+/// Defines BEGIN, COMMIT and ROLLBACK.
 pub mod transaction;
 /// Walks over a syntax tree.
 mod visit;
-/// How many columns the joins of a statement have.
+/// Bounds how many columns the joins of a statement may have.
 pub mod width;
 
 pub use access::without_passwords;

@@ -3,25 +3,26 @@
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use volary_flight_proto::{Error, Result};
 
-/// The one catalog.
+/// Name of the only catalog.
 pub const CATALOG: &str = "volary";
-/// The schema of users' tables and views.
+/// Name of the schema of users' tables and views.
 pub const PUBLIC: &str = "public";
-/// The schema of tables about the cluster.
+/// Name of the schema of tables about the cluster.
 pub const SYSTEM: &str = "system";
-/// DataFusion's own schema.
+/// Name of DataFusion's own schema.
 pub const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// A name without quotes is lower case, as everywhere in SQL here.
+/// Returns the name that an identifier stands for. A name without quotes becomes lower case, as
+/// everywhere in SQL here.
 pub fn identifier(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),
-        // As DataFusion folds names: letters that are not ASCII stay as they are.
+        // DataFusion folds names in the same way: letters that are not ASCII stay as they are.
         None => identifier.value.to_ascii_lowercase(),
     }
 }
 
-/// The name of a table in the schema `public`.
+/// Returns the name of a table in the schema `public`.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for another schema or catalog.

@@ -1,12 +1,13 @@
-//! How deep a statement's syntax tree is, before there is one.
+//! Measures how deep a statement's syntax tree will be, before the parser builds it.
 //!
-//! The parser bounds parentheses and prefixes, and builds `a OR b OR c …` in a loop: a tree as deep as the chain is long, which
-//! the visitors of the tree, the planner and the optimizer then walk recursively. A chain that is long enough would
-//! overflow the stack, and that ends the process. So chains are counted in the tokens.
+//! The parser bounds parentheses and prefixes, but it builds `a OR b OR c …` in a loop: the tree is
+//! as deep as the chain is long. The visitors of the tree, the planner and the optimizer then walk
+//! it recursively. A chain that is long enough would overflow the stack, and that ends the process.
+//! So this module counts chains in the tokens.
 //!
-//! A keyword that begins a clause ends the chains before it, but only where it is one: almost every keyword is a name where the
-//! parser expects an operand, as in `window + window`. What the optimizer then makes of the plan is measured by
-//! [`depth`](super::depth).
+//! A keyword that begins a clause ends the chains before it, but only where the parser takes it for
+//! a keyword: almost every keyword is a name where the parser expects an operand, as in `window +
+//! window`. [`depth`](super::depth) measures what the optimizer then makes of the plan.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -14,39 +15,43 @@ use volary_flight_proto::{Error, Result};
 
 use super::tokens::is_text;
 
-/// Operators of one chain, with those of the expressions around it. The stacks of the CPU runtime's threads hold several
-/// times as many.
+/// The most operators of one chain, together with those of the expressions around it. The stacks of
+/// the CPU runtime's threads hold several times as many.
 const MAX_DEPTH: usize = 2_000;
 
-/// What a joined table counts: the planner takes far longer over a join than over an operator.
+/// What a joined table adds to a chain. The planner takes far longer over a join than over an
+/// operator.
 const JOIN: usize = 10;
 
-/// What an operator other than AND and OR counts: the planner asks for the types of both sides again at each of them, so planning
-/// takes the third power of the chain's length.
+/// What an operator other than AND and OR adds to a chain. At each such operator, the planner asks
+/// again for the types of both sides, so planning takes the third power of the chain's length.
 pub(crate) const TYPED: usize = 4;
 
-/// Parentheses, brackets and CASE within each other. The parser follows fewer, but not everywhere: types within types it
-/// reads without counting.
+/// The most nested parentheses, brackets and CASE expressions. The parser's own limit is lower, but
+/// it does not apply everywhere: the parser reads types within types without counting them.
 const MAX_OPEN: usize = 250;
 
-/// Queries and joined tables of a whole statement. A chain of CTEs is no chain of tokens, and the plan of each stands on the one
-/// before: what is planned must not be too deep to be thrown away again.
+/// The most queries and joined tables of a whole statement. A chain of CTEs is not a chain of
+/// tokens, but the plan of each CTE contains the plan of the CTE before it. The resulting plan must
+/// not be too deep to be dropped.
 const MAX_QUERIES: usize = 4_000;
 
-/// What the parser descends into without counting: types such as `STRUCT<a STRUCT<…`.
+/// The most levels that the parser descends without counting, such as types in `STRUCT<a STRUCT<…`.
 const MAX_DESCENTS: usize = 500;
 
-/// What an EXPLAIN of another EXPLAIN counts as such a descent, and a PRIOR.
+/// What an EXPLAIN (which may explain another EXPLAIN) or a PRIOR adds to the descents.
 const LARGE_DESCENT: usize = 25;
 
-/// How tightly an operator binds: a tree is at most as deep as the sum of the chains of its levels.
+/// Levels of how tightly operators bind. A tree is at most as deep as the sum of the chains of its
+/// levels.
 const SET: usize = 0;
 const OR: usize = 1;
 const AND: usize = 2;
 const OTHER: usize = 3;
 const LEVELS: usize = 4;
 
-/// Names within names, as in `a.b.c`, that stand for a column of a table. More of them reach into structs, each into the one before.
+/// The most parts of a name, as in `a.b.c`, that can stand for a column of a table. Each further
+/// part reads a field of a struct, which adds one level.
 const NAME_PARTS: usize = 4;
 
 /// Refuses a statement whose tree would be too deep.
@@ -62,13 +67,13 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
     Ok(())
 }
 
-/// What a token was to the parser, as far as it says what the next one can be.
+/// What a token was to the parser, as far as this decides what the next token can be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Before {
     /// A clause begins.
     #[default]
     Start,
-    /// An operator, or a word such as NOT: an operand follows.
+    /// An operator, or a word such as NOT. An operand follows.
     Operator,
     /// The end of an operand.
     Operand,
@@ -82,7 +87,8 @@ struct Chains {
 }
 
 impl Chains {
-    /// An operator that counts so much; the chains of those that bind more tightly end.
+    /// Adds `count` for an operator of this level, and ends the chains of the operators that bind
+    /// more tightly.
     fn add(&mut self, level: usize, count: usize) {
         self.lengths[level] += count;
         self.end(level + 1);
@@ -102,12 +108,12 @@ impl Chains {
     }
 }
 
-/// What is open: parentheses and their like, or CASE.
+/// An open parenthesis, bracket or brace, or an open CASE.
 #[derive(Debug)]
 struct Group {
     outside: Chains,
     is_case: bool,
-    /// What it is to the token behind it.
+    /// What the whole group is to the token after it.
     after: Before,
 }
 
@@ -115,20 +121,21 @@ struct Group {
 struct Scan {
     chains: Chains,
     open: Vec<Group>,
-    /// Of the chains around what is open.
+    /// Depth of the chains around the open groups.
     depth_outside: usize,
     before: Before,
-    /// If the last token was a word without quotes.
+    /// The keyword of the last token, if that was a word without quotes.
     last_word: Option<Keyword>,
-    /// Whether a FROM stands where an operand is expected. The parser takes it for a name, or for a clause behind a name that looks
-    /// like an operator: what follows tells which.
+    /// Whether the last token was a FROM where an operand was expected. The parser takes it for a
+    /// name, or for a clause after a name that looks like an operator. The token after it tells
+    /// which.
     after_from: bool,
-    /// Within IS [NOT] DISTINCT FROM.
+    /// Whether the scan is within IS [NOT] DISTINCT FROM.
     in_is: bool,
     name_parts: usize,
     queries: usize,
     descents: usize,
-    /// Whether there may be a CONNECT BY.
+    /// Whether the statement may have a CONNECT BY.
     has_connect: bool,
 }
 
@@ -142,7 +149,7 @@ impl Scan {
             _ => None,
         };
         match word {
-            // The part of a name that follows is no keyword.
+            // A word after a period is a part of a name, and no keyword.
             Some(_) if self.name_parts > 0 && self.before == Before::Operator => {
                 self.before = Before::Operand;
             }
@@ -173,7 +180,7 @@ impl Scan {
         match token {
             Token::LParen | Token::LBrace => self.open_group(),
             Token::LBracket => {
-                // A subscript, or an array.
+                // The bracket begins a subscript after an operand, and an array elsewhere.
                 if self.before == Before::Operand {
                     self.operator(OTHER);
                 }
@@ -202,7 +209,8 @@ impl Scan {
         self.name_parts = 0;
     }
 
-    /// Whether a `*` stands where a column or a clause begins, or behind a table's name and a period.
+    /// Returns whether a `*` stands for all columns: it stands where a column or a clause begins,
+    /// or after a table's name and a period.
     fn is_all_columns(&self) -> bool {
         match self.before {
             Before::Start => true,
@@ -211,7 +219,9 @@ impl Scan {
         }
     }
 
-    /// Words that count do so wherever they stand: an operator may also be an alias, and what follows it is then no operand.
+    /// Handles a word without quotes. The words that this function counts are counted even where an
+    /// operand is expected: what looks like an operator before them may be an alias, and then no
+    /// operand follows.
     fn word(&mut self, word: Keyword) {
         match word {
             Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => {
@@ -227,7 +237,7 @@ impl Scan {
                 match word {
                     Keyword::SELECT | Keyword::VALUES | Keyword::TABLE => self.queries += 1,
                     Keyword::CONNECT => self.has_connect = true,
-                    // It is a name everywhere else.
+                    // PRIOR is a name everywhere else.
                     Keyword::PRIOR if !self.has_connect => {}
                     Keyword::EXPLAIN | Keyword::PRIOR => self.descents += LARGE_DESCENT,
                     _ => {}
@@ -241,11 +251,12 @@ impl Scan {
         }
     }
 
-    /// A word where an operand is expected: a name, or it leads to one.
+    /// Handles a word where an operand is expected. The word is a name, or it stands before the
+    /// operand.
     fn operand(&mut self, word: Keyword) {
         let last = self.last_word;
         match word {
-            // The operand is still to come.
+            // After the following words, the operand is still to come.
             Keyword::FROM if self.in_is && last == Some(Keyword::DISTINCT) => {}
             Keyword::DISTINCT if self.in_is => {}
             Keyword::TIME if last == Some(Keyword::AT) => {}
@@ -263,7 +274,7 @@ impl Scan {
         }
     }
 
-    /// A word behind an operand, or where a clause begins.
+    /// Handles a word after an operand, or where a clause begins.
     fn keyword(&mut self, word: Keyword) {
         match word {
             Keyword::OR => self.operator(OR),
@@ -339,7 +350,8 @@ impl Scan {
         });
     }
 
-    /// Closes the innermost parenthesis, with a CASE without END within it: such a CASE was a name.
+    /// Closes the innermost parenthesis, and each CASE without END within it: such a CASE was a
+    /// name.
     fn close_group(&mut self) {
         while let Some(group) = self.open.pop() {
             let is_case = group.is_case;
@@ -384,7 +396,7 @@ impl Scan {
     }
 }
 
-/// Words that stand between operands or behind one.
+/// Returns whether a word is an operator that stands between operands or after one.
 fn is_operator(word: Keyword) -> bool {
     matches!(
         word,

@@ -1,4 +1,4 @@
-//! From text to a statement.
+//! Parses text into a statement.
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
@@ -20,13 +20,13 @@ use super::tokens::is_word;
 use super::transaction::Transaction;
 use super::{backtracking, kill, nesting};
 
-/// Numbers of parameters are below it.
+/// Upper bound (exclusive) of the numbers of parameters.
 const MAX_PARAMETERS: usize = 1 << 16;
 
-/// A statement, by who runs it.
+/// A statement. The variant decides which part of the gateway runs it.
 #[derive(Debug)]
 pub enum Statement {
-    /// DataFusion plans it.
+    /// A statement that DataFusion plans.
     Planned(Box<DfStatement>),
     /// CREATE TABLE, with Volary's options.
     CreateTable(Box<CreateTable>),
@@ -34,23 +34,24 @@ pub enum Statement {
     CopyFrom(CopyFrom),
     /// BEGIN, COMMIT or ROLLBACK.
     Transaction(Transaction),
-    /// KILL, of a query.
+    /// KILL of a query.
     Kill(QueryId),
-    /// USE, of a schema or catalog.
+    /// USE of a schema or a catalog.
     Use(Vec<String>),
-    /// Users, roles, grants, tokens.
+    /// A statement about users, roles, grants or tokens.
     Access(AccessStatement),
-    /// Saved queries.
+    /// A statement about saved queries.
     SavedQuery(SavedQueryStatement),
 }
 
-/// Parses one statement. `?` becomes `$1`, `$2` …
+/// Parses one statement. Replaces the parameters `?` by `$1`, `$2` and so on.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` with the place of what is wrong.
+/// `INVALID_ARGUMENT` with the position of the error.
 pub fn parse(sql: &str) -> Result<Statement> {
     let dialect = GenericDialect {};
-    // Once for all who look at tokens: every statement passes here, however small.
+    // The text is tokenized once for all checks and parsers: every statement passes here, however
+    // small.
     let mut tokens = Tokenizer::new(&dialect, sql)
         .tokenize_with_location()
         .map_err(|error| syntax_error(error.into()))?;
@@ -95,7 +96,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
                 savepoint: None, ..
             } => Statement::Transaction(Transaction::Rollback),
             Ast::Use(of) => Statement::Use(used_name(&of)?),
-            // Whoever plans it would repeat it, too.
+            // The error of the planner would also repeat the statement.
             other if !is_planned(&other) && access::has_passwords(sql) => {
                 return Err(Error::invalid(
                     "the statement is not supported; which one it is is not said, as that would repeat the password in it",
@@ -112,7 +113,8 @@ pub fn parse(sql: &str) -> Result<Statement> {
     })
 }
 
-/// An error that may repeat the text of a statement; another one if that has a password in it.
+/// Returns the error, which may repeat the text of the statement. If there is a password in the
+/// statement, returns another error in its place.
 fn unless_told(error: Error, sql: &str) -> Error {
     if access::has_passwords(sql) {
         return Error::invalid(
@@ -122,7 +124,8 @@ fn unless_told(error: Error, sql: &str) -> Error {
     error
 }
 
-/// Whether DataFusion knows a statement in which a column may be called `password`.
+/// Returns whether DataFusion plans this kind of statement, and a column in it may be called
+/// `password`.
 fn is_planned(statement: &Ast) -> bool {
     matches!(
         statement,
@@ -136,7 +139,7 @@ fn is_planned(statement: &Ast) -> bool {
     )
 }
 
-/// The parts of what USE names; none for the default.
+/// Returns the parts of the name in a USE, or no parts for USE DEFAULT.
 fn used_name(of: &Use) -> Result<Vec<String>> {
     let (Use::Catalog(name) | Use::Schema(name) | Use::Database(name) | Use::Object(name)) = of
     else {
@@ -154,7 +157,7 @@ fn used_name(of: &Use) -> Result<Vec<String>> {
         .ok_or_else(|| Error::invalid(format!("USE takes a name, not {name}")))
 }
 
-/// COPY … TO is DataFusion's own statement.
+/// Returns whether a statement is COPY … FROM. COPY … TO is DataFusion's own statement.
 fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
     let first = tokens
         .iter()
@@ -216,8 +219,8 @@ fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<St
     Ok(Statement::CopyFrom(copy))
 }
 
-/// Options without parentheses are those of old versions of PostgreSQL and of Redshift. Their values are not repeated: there are
-/// credentials among them.
+/// Refuses options without parentheses, which are those of old versions of PostgreSQL and of
+/// Redshift. The error does not repeat their values, because some of them are credentials.
 fn refuse_legacy(options: &[CopyLegacyOption]) -> Result<()> {
     if options.is_empty() {
         return Ok(());
@@ -263,7 +266,7 @@ fn set_option(copy: &mut CopyFrom, option: &CopyOption) -> Result<()> {
     }
 }
 
-/// Which of two values is meant, nobody knows.
+/// Sets an option. Refuses a second value, because it is unknown which of the two is meant.
 fn set<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<()> {
     match slot.replace(value) {
         None => Ok(()),
@@ -284,11 +287,11 @@ fn not_supported(option: &str, advice: &str) -> Error {
     Error::invalid(format!("{option} is not supported: {advice}"))
 }
 
-/// Drivers send `?`; DataFusion knows `$n`.
+/// Numbers the parameters: drivers send `?`, but DataFusion knows `$n`.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for both in one statement, as the first `?` would be `$1` too, and for a number that is too high: DataFusion makes
-/// a list that long.
+/// `INVALID_ARGUMENT` if one statement has both kinds, because the first `?` would be `$1` too, or
+/// if a number is too high, because DataFusion makes a list of that length.
 fn number_placeholders(tokens: &mut [TokenWithSpan]) -> Result<()> {
     let mut named: Option<String> = None;
     let mut count = 0;

@@ -1,4 +1,5 @@
-//! What DataFusion 55 would answer wrongly, and Volary does not answer yet: an error is better than wrong rows.
+//! Refuses statements that DataFusion 55 would answer wrongly and that Volary does not answer yet:
+//! an error is better than wrong rows.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, ScalarValue};
@@ -12,8 +13,10 @@ use volary_flight_proto::{Error, Result};
 use super::merged_columns;
 use super::visit::{QueryVisitor, visit};
 
-/// Refuses INTERSECT ALL and EXCEPT ALL, which are planned as joins that know no copies (apache/datafusion#12955, #12956), and the
-/// merged columns of RIGHT and FULL JOIN … USING, which would be those of the left side alone (apache/datafusion#22881).
+/// Refuses INTERSECT ALL and EXCEPT ALL, because DataFusion plans them as joins that ignore copies
+/// of rows (apache/datafusion#12955, #12956). Refuses the merged columns of RIGHT and FULL JOIN …
+/// USING, because they would be those of the left side alone (apache/datafusion#22881). Also
+/// refuses TABLESAMPLE.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -52,7 +55,7 @@ impl QueryVisitor for Statement {
         Ok(())
     }
 
-    /// The planner would read all rows, without a word.
+    /// Refuses TABLESAMPLE: the planner would silently read all rows.
     fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
         match factor {
             TableFactor::Table {
@@ -68,8 +71,11 @@ impl QueryVisitor for Statement {
     }
 }
 
-/// Refuses subqueries whose conditions on the columns of the query around them would be taken out of where they must stay, windows
-/// that look ahead over NULLs, and what relies on keys that `unnest` repeats.
+/// Refuses three kinds of plans:
+/// - Subqueries from which the planner would move conditions on outer columns out of a place where
+///   they must stay.
+/// - Window functions that look ahead over NULLs.
+/// - Operators that rely on unique keys although `unnest` repeats the keys.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -103,8 +109,10 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// The planner makes a join of a correlated subquery, with the conditions on outer columns as its own: wrong if something between
-/// depends on which rows they leave (apache/datafusion#24960, #25283, #25507, #25519).
+/// Returns why a correlated subquery must be refused, or `None`. The planner turns such a subquery
+/// into a join, and the subquery's conditions on outer columns into conditions of the join. This is
+/// wrong if an operator between them depends on which rows the conditions leave
+/// (apache/datafusion#24960, #25283, #25507, #25519).
 fn pulled_up(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<String>> {
     let mut walk = Correlation {
         is_predicate,
@@ -124,13 +132,14 @@ fn pulled_up(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<Stri
 
 struct Correlation {
     is_predicate: bool,
-    /// Whether there is a LIMIT that is not the subquery's own.
+    /// Whether there is a LIMIT other than the subquery's own.
     has_inner_limit: bool,
     kept_in: Option<&'static str>,
 }
 
 impl Correlation {
-    /// Whether the plan reads columns of the query around. `is_top`: whether its rows are the subquery's.
+    /// Returns whether the plan reads columns of the outer query. `is_top` says whether the rows of
+    /// the plan are the rows of the subquery.
     fn of(&mut self, plan: &LogicalPlan, is_top: bool) -> DfResult<bool> {
         let keeps_rows = matches!(
             plan,
@@ -184,7 +193,8 @@ impl Correlation {
     }
 }
 
-/// The keys of a grouped query are known to be unique, above `unnest` too, which repeats them (apache/datafusion#24787).
+/// Returns why an operator above `unnest` must be refused, or `None`. DataFusion takes the keys of
+/// a grouped query for unique even above `unnest`, which repeats them (apache/datafusion#24787).
 fn takes_repeated_for_unique(plan: &LogicalPlan) -> DfResult<Option<String>> {
     let what = match plan {
         LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => "GROUP BY",
@@ -211,7 +221,9 @@ fn is_zero(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(ScalarValue::Int64(Some(0)), _))
 }
 
-/// Only the next row that is not NULL is looked for rightly (apache/datafusion#25471).
+/// Returns why `lead` or `lag` with IGNORE NULLS must be refused, or `None`. Looking ahead,
+/// DataFusion finds the right row only if it is the very next one that is not NULL
+/// (apache/datafusion#25471).
 fn looks_ahead_over_nulls(function: &WindowFunction) -> Option<String> {
     if function.params.null_treatment != Some(NullTreatment::IgnoreNulls) {
         return None;

@@ -1,7 +1,7 @@
-//! How many columns a statement may make, and how deep their types may be.
+//! Bounds how many columns a statement may make, and how deep their types may be.
 //!
-//! The planner compares columns with each other, and every operator has a list of all of them: a hundred thousand columns
-//! keep it busy for minutes, in which nothing stops it.
+//! The planner compares columns with each other, and every operator has a list of all of them: a
+//! hundred thousand columns keep the planner busy for minutes, in which nothing can stop it.
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::sql::parser::Statement as DfStatement;
@@ -14,7 +14,7 @@ use crate::config;
 const MAX_COLUMNS: &str = "gateway.query.max_columns";
 const MAX_TYPE_DEPTH: &str = "gateway.query.max_type_depth";
 
-/// What the settings allow.
+/// The limits that the settings define.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShapeLimits {
     columns: usize,
@@ -34,11 +34,11 @@ impl ShapeLimits {
         self.columns
     }
 
-    /// Refuses a table that would have too many columns, each field of a nested type counted as one, or types that are nested
-    /// too deeply.
+    /// Refuses a table that would have too many columns, or types that are nested too deeply. Each
+    /// field of a nested type counts as a column.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the table and the setting.
+    /// `INVALID_ARGUMENT` with the names of the table and the setting.
     pub(crate) fn check_table(self, table: &str, schema: &Schema) -> Result<()> {
         let mut columns = 0;
         for field in schema.fields() {
@@ -48,10 +48,10 @@ impl ShapeLimits {
         self.check_columns(table, columns)
     }
 
-    /// Refuses a table that would have so many columns, if they are too many.
+    /// Refuses a table of this many columns, if they are too many.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the table and the setting.
+    /// `INVALID_ARGUMENT` with the names of the table and the setting.
     pub(crate) fn check_columns(self, table: &str, columns: usize) -> Result<()> {
         if columns > self.columns {
             return Err(Error::invalid(format!(
@@ -65,7 +65,7 @@ impl ShapeLimits {
     /// Refuses a statement in which a SELECT or a VALUES lists too many columns.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the setting.
+    /// `INVALID_ARGUMENT` with the name of the setting.
     pub(crate) fn check_lists(self, statement: &DfStatement) -> Result<()> {
         visit(statement, &mut Lists(self))
     }
@@ -92,8 +92,9 @@ impl ShapeLimits {
     }
 }
 
-/// Returns how many fields a type has, itself and those within fields included. The parts of a type
-/// may be shared so often that nobody could count them all: it stops behind `most`.
+/// Returns the number of fields of a type, including the type itself and the fields within fields.
+/// A type may share its parts so often that nobody could count all fields, so the count stops once
+/// it exceeds `most`.
 pub(crate) fn fields(data_type: &DataType, most: usize) -> usize {
     if !data_type.is_nested() {
         return 1;
@@ -136,7 +137,7 @@ impl QueryVisitor for Lists {
                     open.extend([left.as_ref(), right.as_ref()]);
                     0
                 }
-                // Other queries are entered by themselves.
+                // The visitor enters other queries separately.
                 _ => 0,
             };
             if columns > self.0.columns {

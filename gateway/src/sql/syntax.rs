@@ -1,17 +1,17 @@
-//! What all parts of the parser share.
+//! Helpers that all parts of the parser share.
 
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// Nesting that the parser follows; what is deeper is refused.
+/// The deepest nesting that the parser follows. It refuses anything that is nested more deeply.
 pub(crate) const RECURSION_LIMIT: usize = 200;
 
-/// An expression by itself.
+/// Parses a single expression.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` with the place of what is wrong.
+/// `INVALID_ARGUMENT` with the position of the error.
 pub(crate) fn parse_expression(text: &str) -> Result<Expr> {
     Parser::new(&GenericDialect {})
         .with_recursion_limit(RECURSION_LIMIT)
@@ -20,7 +20,7 @@ pub(crate) fn parse_expression(text: &str) -> Result<Expr> {
         .map_err(syntax_error)
 }
 
-/// What is wrong with a text, for the user.
+/// Converts an error of the parser into an error for the user.
 pub(crate) fn syntax_error(error: ParserError) -> Error {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,

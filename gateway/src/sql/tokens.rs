@@ -1,14 +1,14 @@
-//! What tokens are.
+//! Classifies tokens.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// Whether a token is this keyword; a word within quotes is a name.
+/// Returns whether a token is this keyword. A word within quotes is a name, and no keyword.
 pub(crate) fn is_word(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
-/// Whether a token is text in quotes of any kind.
+/// Returns whether a token is text in quotes of any kind.
 pub(crate) fn is_text(token: &Token) -> bool {
     matches!(
         token,
@@ -34,7 +34,9 @@ pub(crate) fn is_text(token: &Token) -> bool {
     )
 }
 
-/// The first tokens of a statement as words; what is none, or stands in quotes, is empty. Words that sqlparser does not know are no keywords.
+/// Returns the first tokens of a statement as words. A token that is no word, or is in quotes,
+/// becomes an empty text. The result is text, because words that sqlparser does not know are no
+/// keywords.
 pub(crate) fn first_words(tokens: &[TokenWithSpan], most: usize) -> Vec<&str> {
     tokens
         .iter()
@@ -47,7 +49,7 @@ pub(crate) fn first_words(tokens: &[TokenWithSpan], most: usize) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the word at a position is one of these, in whatever case.
+/// Returns whether the word at a position is one of these words. Ignores case.
 pub(crate) fn is_one_of(words: &[&str], position: usize, wanted: &[&str]) -> bool {
     let word = words.get(position);
     word.is_some_and(|word| {

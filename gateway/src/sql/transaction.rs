@@ -1,6 +1,6 @@
-//! BEGIN, COMMIT and ROLLBACK, as they are written.
+//! Defines the statements BEGIN, COMMIT and ROLLBACK.
 
-/// Which of them a statement is.
+/// A statement that begins or ends a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transaction {
     /// BEGIN.

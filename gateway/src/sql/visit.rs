@@ -6,38 +6,38 @@ use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, TableFactor, Visit, Visitor};
 use volary_flight_proto::{Error, Result};
 
-/// What looks at the queries of a statement. An error ends the walk.
+/// A visitor of the queries of a statement. An error ends the walk.
 pub(crate) trait QueryVisitor {
-    /// Before what is in a query. Its CTEs come first.
+    /// Runs before the contents of a query are visited. The query's CTEs are visited first.
     fn enter(&mut self, _: &Query) -> Result<()> {
         Ok(())
     }
 
-    /// After what is in it.
+    /// Runs after the contents of a query were visited.
     fn leave(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// A table, a view or a CTE that is read, or written to.
+    /// Visits the name of a table, a view or a CTE that is read or written to.
     fn relation(&mut self, _: &ObjectName) -> Result<()> {
         Ok(())
     }
 
-    /// What a FROM reads, before what is in it.
+    /// Visits a relation in a FROM, before its contents are visited.
     fn table_factor(&mut self, _: &TableFactor) -> Result<()> {
         Ok(())
     }
 
-    /// Before what is in an expression.
+    /// Visits an expression, before its contents are visited.
     fn expression(&mut self, _: &Expr) -> Result<()> {
         Ok(())
     }
 }
 
-/// Takes a visitor through the statement, or through the one that is explained.
+/// Takes a visitor through the statement, or through the statement that an EXPLAIN explains.
 ///
 /// # Errors
-/// The visitor's.
+/// The errors of the visitor.
 pub(crate) fn visit(statement: &DfStatement, visitor: &mut dyn QueryVisitor) -> Result<()> {
     match statement {
         DfStatement::Statement(statement) => visit_node(statement, visitor),
@@ -50,10 +50,10 @@ pub(crate) fn visit(statement: &DfStatement, visitor: &mut dyn QueryVisitor) -> 
     }
 }
 
-/// The same for a part of a statement.
+/// Takes a visitor through a part of a statement.
 ///
 /// # Errors
-/// The visitor's.
+/// The errors of the visitor.
 pub(crate) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> Result<()> {
     match node.visit(&mut Walk(visitor)) {
         ControlFlow::Continue(()) => Ok(()),
@@ -61,7 +61,8 @@ pub(crate) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> R
     }
 }
 
-/// One type for all visitors: sqlparser makes a thousand functions for each type.
+/// Adapts all visitors to sqlparser's trait. It is one type for all of them, because sqlparser
+/// makes a thousand functions for each type.
 struct Walk<'a>(&'a mut dyn QueryVisitor);
 
 impl Visitor for Walk<'_> {

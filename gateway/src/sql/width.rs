@@ -1,11 +1,12 @@
-//! How many columns a statement's joins have together, and how often a SELECT looks for one.
+//! Bounds how many columns a statement's joins have together, and how often its SELECTs look for a
+//! column.
 //!
-//! Each join that the planner makes has a list of the columns of all tables that it joins, those
-//! before it too: two hundred references to a table of four thousand columns are eighty million
-//! columns, which take gigabytes before [`depth`](super::depth) sees the plan. And it looks for
-//! each column that a SELECT lists among all those of its FROM, one by one: `SELECT *` of sixteen
-//! thousand columns takes half a minute, in which nothing stops it. So both are added up in the
-//! syntax tree.
+//! Each join that the planner makes has a list of the columns of all tables that it joins,
+//! including those of the joins before it: two hundred references to a table of four thousand
+//! columns are eighty million columns, which take gigabytes before [`depth`](super::depth) sees the
+//! plan. The planner also looks for each column that a SELECT lists among all columns of its FROM,
+//! one by one: `SELECT *` of sixteen thousand columns takes half a minute, in which nothing can
+//! stop it. So this module adds up both numbers in the syntax tree.
 
 use std::collections::HashMap;
 
@@ -18,18 +19,19 @@ use volary_flight_proto::{Error, Result};
 use super::names::identifier;
 use super::visit::{QueryVisitor, visit};
 
-/// All joins of a statement may have this many times the columns that one table may have.
+/// All joins of a statement together may have this many times the columns that one table may have.
 const TABLES: usize = 128;
 
-/// All SELECTs of a statement may look for columns as often as so many `SELECT *` of the widest
-/// table do: each takes two seconds where a table may have four thousand columns.
+/// All SELECTs of a statement together may look at as many columns as this many `SELECT *` of the
+/// widest table. Each of these takes two seconds if a table may have four thousand columns.
 const SELECTS: usize = 8;
 
-/// Refuses a statement whose joins have too many columns. `max_columns` is what one table may have,
-/// and `columns_of` returns how many a table or a view has, by its name.
+/// Refuses a statement whose joins have too many columns, or whose SELECTs look at too many
+/// columns. `max_columns` is the number of columns that one table may have. `columns_of` returns
+/// the number of columns of a table or a view by its name.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`, with the setting.
+/// `INVALID_ARGUMENT` with the name of the setting.
 pub(crate) fn check(
     statement: &DfStatement,
     max_columns: usize,
@@ -59,8 +61,8 @@ struct Joined<F> {
 }
 
 impl<F: Fn(&str) -> Option<usize>> Joined<F> {
-    /// Adds the columns of each join of a FROM, and returns those of the last one. Tables that are
-    /// listed one after the other are joined, too.
+    /// Adds the columns of each join of a FROM, and returns the columns of the last join. Tables
+    /// that are separated by commas count as joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
         let mut width: usize = 0;
         for (joins, factor) in from.iter().flat_map(factors).enumerate() {
@@ -107,10 +109,10 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Joined<F> {
     }
 }
 
-/// The number of columns that queries and relations have, at the most.
+/// Computes upper bounds of the numbers of columns that queries and relations have.
 struct Widths<F> {
     columns_of: F,
-    /// The widest CTE of each name.
+    /// The number of columns of the widest CTE of each name.
     ctes: HashMap<String, usize>,
 }
 
@@ -142,7 +144,8 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
     }
 
     fn of_select(&mut self, select: &Select) -> usize {
-        // Once, however many wildcards there are: each query within it is walked for that.
+        // Computes the width only once, however many wildcards the list has: each computation walks
+        // all queries within the FROM.
         let width = self.of_from(&select.from);
         listed(select, width)
     }
@@ -172,7 +175,7 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
     }
 }
 
-/// Returns how many columns a SELECT lists whose FROM has so many.
+/// Returns how many columns a SELECT lists if its FROM has `width` columns.
 fn listed(select: &Select, width: usize) -> usize {
     let widths = select.projection.iter().map(|item| match item {
         SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => width,
@@ -181,8 +184,7 @@ fn listed(select: &Select, width: usize) -> usize {
     widths.fold(0, usize::saturating_add)
 }
 
-/// Returns the SELECTs of a query and of its set operations, without those of the queries within
-/// it.
+/// Returns the SELECTs of a query and of its set operations, but not those of nested queries.
 fn selects(query: &Query) -> Vec<&Select> {
     let (mut open, mut found) = (vec![query.body.as_ref()], Vec::new());
     while let Some(body) = open.pop() {

@@ -1,32 +1,35 @@
-//! How long it takes to search for a pattern.
+//! Estimates how long it takes to search for a pattern.
 //!
-//! Nothing ends the search of a text before it has come to the end. Mostly that takes a nanosecond for each byte. But a search may have
-//! to look at each place of an expression for each byte: `[13][0-9]{500}[a-z]` has 502 places, and may keep
-//! a thread for minutes over a text of 100 MB. A search for all matches may come to the end of the text
-//! once for each of them: `.*[^A]|A` does so in a text of As, which keeps a thread for a day over 10 MB.
+//! Nothing can stop the search of a text before it reaches the end. Most searches take a nanosecond
+//! for each byte. But a search may have to look at each place of an expression for each byte:
+//! `[13][0-9]{500}[a-z]` has 502 places, and may keep a thread busy for minutes over a text of 100
+//! MB. A search for all matches may reach the end of the text once for each match: `.*[^A]|A` does
+//! so in a text of As, which keeps a thread busy for a day over 10 MB.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 
-/// Longer expressions are not taken apart: each byte counts as a place.
+/// The length in bytes of the longest expression that is analysed. In a longer expression, each
+/// byte counts as a place.
 const MOST_READ: usize = 64 << 10;
-/// To make a place of an expression ready takes so many steps.
+/// Number of steps that it takes to compile one place of an expression.
 const COMPILED: u64 = 64;
-/// A search that comes to the end again and again takes a step for so many bytes: it looks at one place for
-/// each, mostly.
+/// Number of bytes that a search handles in one step if it reaches the end of the text again and
+/// again. Such a search mostly looks at one place for each byte.
 const LOOKED_AT_ONCE: u64 = 64;
 
-/// What is known of a pattern before it is searched for.
+/// What is known about a pattern before it is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pattern {
     places: u64,
-    /// The steps that it takes before the first search.
+    /// Number of steps that it takes to compile the pattern before the first search.
     compiled: u64,
-    /// Whether a search for a match may come to the end of the text, and find a short one.
+    /// Whether a search for one match may read to the end of the text, and then find a short match.
     looks_far: bool,
 }
 
 impl Pattern {
-    /// Looks at a regular expression. The search of what is none fails at once.
+    /// Analyses a regular expression. An invalid expression has no places, because its search fails
+    /// at once.
     pub(super) fn regex(expression: &str) -> Self {
         if expression.len() > MOST_READ {
             return Self::of_places(expression.len());
@@ -42,7 +45,8 @@ impl Pattern {
         }
     }
 
-    /// Looks at a pattern of LIKE. `%` is no place: behind one, a search begins that ends at the first match.
+    /// Analyses a pattern of LIKE. `%` is no place: the search that begins after a `%` ends at the
+    /// first match.
     pub(super) fn like(pattern: &str) -> Self {
         if pattern.contains('_') {
             Self::of_places(pattern.len())
@@ -60,12 +64,12 @@ impl Pattern {
         }
     }
 
-    /// Returns whether it is searched for in one step for each byte, whatever the text is.
+    /// Returns whether the search takes one step for each byte, whatever the text is.
     pub(super) fn is_plain(self) -> bool {
         self.places <= 1
     }
 
-    /// Returns the steps that it takes before the first search.
+    /// Returns the steps that it takes to compile the pattern before the first search.
     pub(super) fn compiled(self) -> u64 {
         self.compiled
     }
@@ -86,8 +90,8 @@ impl Pattern {
     }
 }
 
-/// Returns whether it is a choice of texts, without sets of characters, and without anything that comes
-/// several times.
+/// Returns whether an expression is a choice of texts, without character classes and without
+/// repetitions.
 fn is_plain(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => true,
@@ -97,8 +101,8 @@ fn is_plain(hir: &Hir) -> bool {
     }
 }
 
-/// Returns how many characters it is made of, with each repetition written out. A set of characters counts
-/// as it is said.
+/// Returns how many characters an expression consists of, with each repetition written out. A
+/// character class counts as `of_class` says.
 fn places(hir: &Hir, of_class: &dyn Fn(&Class) -> u64) -> u64 {
     let sum = |parts: &[Hir]| {
         let parts = parts.iter().map(|part| places(part, of_class));
@@ -126,8 +130,8 @@ fn ranges(class: &Class) -> u64 {
     ranges as u64
 }
 
-/// Returns whether there is a choice between something short and something that may be searched for without
-/// end: `a|.*b`, `(\w+,)?`.
+/// Returns whether an expression has a choice between something short and something that may be
+/// searched for up to the end of the text, as in `a|.*b` and `(\w+,)?`.
 fn looks_far(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
@@ -141,7 +145,7 @@ fn looks_far(hir: &Hir) -> bool {
     }
 }
 
-/// Returns whether something stands behind what may come any number of times: `.*b`.
+/// Returns whether a required part follows a part that may repeat any number of times, as in `.*b`.
 fn strays(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
@@ -163,7 +167,7 @@ fn is_endless(hir: &Hir) -> bool {
     hir.properties().maximum_len().is_none()
 }
 
-/// Returns whether there are texts in which it is not found.
+/// Returns whether there are texts in which the expression is not found.
 fn is_required(hir: &Hir) -> bool {
     hir.properties().minimum_len() != Some(0) || !hir.properties().look_set().is_empty()
 }

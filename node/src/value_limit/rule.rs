@@ -140,7 +140,7 @@ fn operation(expression: &Expr) -> Option<(Operator, [&Expr; 2])> {
     }
 }
 
-/// Returns the name of an operator's function, and whether what that says is to be negated.
+/// Returns the name of an operator's function, and whether the function's result must be negated.
 fn name(operator: Operator) -> Option<(&'static str, bool)> {
     if operator == Operator::StringConcat {
         return Some((string_concat::NAME, false));

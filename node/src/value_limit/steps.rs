@@ -40,8 +40,9 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>
     })
 }
 
-/// Returns the steps of searching the first argument for the second one. What is the same pattern as that of
-/// the row before is not taken apart again, neither here nor by the function.
+/// Returns the steps of searching the first argument for the pattern in the second one. A pattern
+/// that is the same as in the row before is analysed only once here, and compiled only once by the
+/// function.
 fn searched<'a>(
     arguments: &'a [Argument],
     read: fn(&str) -> Pattern,

@@ -234,7 +234,7 @@ async fn a_search_that_would_take_long_is_refused() {
             format!("length(regexp_replace({text}, '.*[a-z]|[0-9]', 'x')) > 0"),
             true,
         ),
-        // Expressions that are others in each row are made ready one by one.
+        // If the expression differs in each row, each one is compiled separately.
         ("'x' ~ ('\\w{' || (x + 9) || '}')".to_owned(), true),
         ("'x' ~ ('\\w{' || (x + 99000) || '}')".to_owned(), false),
     ] {
@@ -298,7 +298,8 @@ async fn a_short_pattern_stays_an_operator() {
     }
 }
 
-/// What a call of any function may be given: short values, and numbers that are large but for what is made of them.
+/// Arguments for the calls of all functions. They are small themselves, but some functions make
+/// large values from the numbers.
 const ARGUMENTS: [&str; 22] = [
     "'x'",
     "'xyz', 40000",
@@ -324,7 +325,7 @@ const ARGUMENTS: [&str; 22] = [
     "1.5, 40000",
 ];
 
-/// Size that functions without a limit must not exceed for a value of a few bytes or for a number.
+/// The most bytes that a function without a limit may return for one of these lists of arguments.
 const SMALL_BYTES: u64 = 4_096;
 
 #[tokio::test]

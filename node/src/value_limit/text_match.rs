@@ -1,4 +1,5 @@
-//! Operators that search a text for a pattern, as functions: operators have no limits.
+//! Provides functions for the operators that search a text for a pattern: functions can have
+//! limits, but operators cannot.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
-/// The operators that become functions. What is negated is the negation of one of them.
+/// The operators that become functions. A negated operator becomes the negation of one of these
+/// functions.
 const OPERATORS: [Operator; 4] = [
     Operator::RegexMatch,
     Operator::RegexIMatch,
@@ -19,12 +21,13 @@ const OPERATORS: [Operator; 4] = [
     Operator::ILikeMatch,
 ];
 
-/// Returns all of these functions.
+/// Returns the functions of all these operators.
 pub(super) fn functions() -> impl Iterator<Item = TextMatch> {
     OPERATORS.into_iter().map(TextMatch::of)
 }
 
-/// Returns the name of the function of an operator, and whether it is to be negated.
+/// Returns the name of an operator's function, and whether the function's result must be negated.
+/// Returns `None` for an operator without a function.
 pub(super) fn name(operator: Operator) -> Option<(&'static str, bool)> {
     Some(match operator {
         Operator::RegexMatch => ("regex_match", false),
@@ -39,7 +42,7 @@ pub(super) fn name(operator: Operator) -> Option<(&'static str, bool)> {
     })
 }
 
-/// Whether a text matches a pattern; NULL if one of them is.
+/// A function that returns whether a text matches a pattern, or NULL if one of them is NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TextMatch {
     operator: Operator,
@@ -50,7 +53,7 @@ impl TextMatch {
     fn of(operator: Operator) -> Self {
         Self {
             operator,
-            // Types were made equal for the operator.
+            // The planner has made the types equal for the operator.
             signature: Signature::any(2, Volatility::Immutable),
         }
     }

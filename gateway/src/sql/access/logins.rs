@@ -1,30 +1,32 @@
-//! Which statements are about who logs in, or seem to be: such a one may have a password, also where it is not understood.
+//! Decides which statements are about logins, or seem to be. Such a statement may contain a
+//! password, even if it is not understood.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::text::contains_any;
 use crate::sql::tokens::{first_words, is_one_of};
 
-/// What a password follows.
+/// Words that a password follows.
 pub(super) const TELLING_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
-/// What these, and what is meant for them, begin with.
+/// Beginnings of these words and of misspellings of them.
 pub(super) const TELLING_BEGINNINGS: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
-/// Whom a statement about logins is about.
+/// Words for what a statement about logins creates or changes.
 pub(super) const WHO: [&str; 3] = ["USER", "ROLE", "LOGIN"];
-/// What stands before them.
+/// Words that stand before the words in `WHO`.
 pub(super) const CHANGES: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
-/// What stands before CREATE USER in statements that are refused, at most: EXPLAIN ANALYZE VERBOSE, PREPARE name AS, OR REPLACE.
+/// Number of words in which CREATE USER is searched for, in statements that are refused. This is
+/// enough for EXPLAIN ANALYZE VERBOSE, PREPARE name AS, or OR REPLACE.
 const WORDS_BEFORE: usize = 8;
-/// Among these is the word that says what is done.
+/// Number of words in which the verb of a statement is searched for.
 const WORDS_BEFORE_VERB: usize = 16;
-/// What a statement begins with that may be, or hold, one about who logs in.
+/// First words of statements that may be about logins, or contain such a statement.
 const BEGINNINGS: [&str; 6] = ["CREATE", "ALTER", "EXPLAIN", "DESCRIBE", "DESC", "PREPARE"];
-/// What begins a statement in which a column may be called `password`.
+/// Verbs of statements in which a column may be called `password`.
 const ORDINARY: [&str; 13] = [
     "SELECT", "WITH", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY",
     "CALL", "EXECUTE", "INGEST",
 ];
-/// What begins a statement in which users and roles are named without a password.
+/// Verbs of statements that name users and roles without a password.
 const NAMING: [&str; 18] = [
     "GRANT",
     "REVOKE",
@@ -45,11 +47,11 @@ const NAMING: [&str; 18] = [
     "DEALLOCATE",
     "DISCARD",
 ];
-/// What is created and altered besides: it has columns, or a query.
+/// Other objects that are created and altered. They have columns, or a query.
 const OBJECTS: [&str; 8] = [
     "TABLE", "VIEW", "QUERY", "INDEX", "SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE",
 ];
-/// What may stand before them.
+/// Words that may stand before the words in `OBJECTS`.
 const OF_OBJECTS: [&str; 10] = [
     "OR",
     "REPLACE",
@@ -63,19 +65,19 @@ const OF_OBJECTS: [&str; 10] = [
     "UNIQUE",
 ];
 
-/// What a statement seems to be.
+/// The kind of a statement, as far as its words show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A query, a write or the definition of a table: PASSWORD is a column there.
+    /// A query, a write or the definition of a table. PASSWORD is a column in it.
     Ordinary,
-    /// It names users and settings: a password would follow PASSWORD.
+    /// A statement that names users and settings. A password in it would follow PASSWORD.
     Naming,
-    /// It creates or changes somebody who logs in, or may be meant to.
+    /// A statement that creates or changes a login, or may be meant to.
     Login,
 }
 
 impl Kind {
-    /// Of one statement's tokens.
+    /// Returns the kind of a statement with these tokens.
     pub(super) fn of(statement: &[TokenWithSpan]) -> Self {
         let statement = &statement[opening(statement)..];
         let words = first_words(statement, WORDS_BEFORE_VERB);
@@ -86,7 +88,7 @@ impl Kind {
             object += 1;
         }
         let is_change = is(verb, &["CREATE", "ALTER"]);
-        // UPDATE USER is how others change a user.
+        // Other databases change a user with UPDATE USER.
         let is_update = is(verb, &["UPDATE"]) && is(verb + 1, &WHO);
         let is_ordinary = is(verb, &ORDINARY) || is_misspelt_query(&words, verb);
         if is_change && is(object, &OBJECTS) || is_ordinary && !is_update {
@@ -102,14 +104,15 @@ impl Kind {
     }
 }
 
-/// Tokens before the first word.
+/// Returns the number of tokens before the first word.
 fn opening(statement: &[TokenWithSpan]) -> usize {
     let opens =
         |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_) | Token::LParen);
     statement.iter().take_while(opens).count()
 }
 
-/// Whether a statement creates or changes somebody who logs in, in this dialect or another one, or is a part of a statement that does.
+/// Returns whether a statement creates or changes a login, in this dialect or another one, or
+/// contains a statement that does.
 pub(super) fn is_about_logins(tokens: &[TokenWithSpan]) -> bool {
     let words = first_words(tokens, WORDS_BEFORE);
     let is = |position, wanted| is_one_of(&words, position, wanted);
@@ -120,7 +123,8 @@ pub(super) fn is_about_logins(tokens: &[TokenWithSpan]) -> bool {
         && (1..words.len()).any(|position| is(position, &WHO) && is(position - 1, &CHANGES))
 }
 
-/// Where the word is that says what is done: behind EXPLAIN with its options, and PREPARE … AS.
+/// Returns the position of the verb of a statement. The verb comes after EXPLAIN with its options,
+/// and after PREPARE … AS.
 fn verb(words: &[&str]) -> usize {
     let is = |position, wanted| is_one_of(words, position, wanted);
     let mut at = 0;
@@ -139,7 +143,8 @@ fn verb(words: &[&str]) -> usize {
     at
 }
 
-/// Columns called `password` are left as they are in a query with a slip of the pen, too.
+/// Returns whether the verb is a misspelt SELECT or INSERT. Columns called `password` are shown in
+/// such a query, too.
 fn is_misspelt_query(words: &[&str], verb: usize) -> bool {
     let word = words.get(verb).map(|word| word.to_ascii_uppercase());
     word.is_some_and(|word| {
@@ -153,7 +158,8 @@ fn names_somebody(words: &[&str]) -> bool {
     (0..WORDS_BEFORE).any(|position| is_one_of(words, position, &WHO))
 }
 
-/// Within quotes, too: they may be wrong.
+/// Returns whether a token contains the beginning of a word that a password follows. Tokens in
+/// quotes count, too, because the quotes may be wrong.
 fn has_telling_word(statement: &[TokenWithSpan]) -> bool {
     statement
         .iter()

@@ -1,14 +1,15 @@
-//! Statements about users, roles, grants and tokens, and texts without the passwords that such statements have.
+//! Parses statements about users, roles, grants and tokens, and hides passwords in the texts of
+//! such statements.
 
-/// Which statements are about who logs in.
+/// Decides which statements are about logins.
 mod logins;
-/// What of a text may be a password.
+/// Decides which parts of a text may be a password.
 mod mask;
-/// From tokens to a statement.
+/// Parses tokens into a statement.
 mod parse;
-/// Texts without passwords.
+/// Hides passwords in texts.
 mod redact;
-/// The tokens of a text.
+/// Gives access to the tokens of a text.
 mod text;
 
 pub(crate) use parse::{AccessStatement, parse};

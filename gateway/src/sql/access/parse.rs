@@ -1,5 +1,6 @@
-//! CREATE, ALTER and DROP of users, roles and tokens, GRANT, REVOKE, and OWNER TO: sqlparser reads those of other databases, with their
-//! options. It reads the parts here.
+//! Parses CREATE, ALTER and DROP of users, roles and tokens, GRANT, REVOKE, and OWNER TO. sqlparser
+//! reads these statements as other databases write them, with their options. So it reads only parts
+//! of the statements here.
 
 use std::time::Duration;
 
@@ -26,88 +27,89 @@ const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY name OWNER TO name";
 /// A statement about who may do what.
 #[derive(Clone, PartialEq, Eq)]
 pub enum AccessStatement {
-    /// CREATE USER, CREATE ROLE.
+    /// CREATE USER or CREATE ROLE.
     Create {
-        /// Which of the two.
+        /// Whether the statement is about a user or a role.
         kind: PrincipalKind,
-        /// Its name.
+        /// Name of the user or role.
         name: String,
-        /// Whether one that exists is left as it is.
+        /// Whether an existing user or role is left as it is.
         if_not_exists: bool,
-        /// What it logs in with.
+        /// Password of the user.
         password: Option<String>,
-        /// Whether it may do everything.
+        /// Whether the user or role may do everything.
         admin: bool,
-        /// What it may take at once.
+        /// Limits of the resources that the user may use at once.
         limits: LimitChanges,
     },
-    /// ALTER USER, ALTER ROLE.
+    /// ALTER USER or ALTER ROLE.
     Alter {
-        /// Which of the two.
+        /// Whether the statement is about a user or a role.
         kind: PrincipalKind,
-        /// Its name.
+        /// Name of the user or role.
         name: String,
-        /// What it logs in with from now on.
+        /// New password of the user.
         password: Option<String>,
-        /// Whether it may do everything from now on.
+        /// Whether the user or role may do everything from now on.
         admin: Option<bool>,
-        /// What it may take at once from now on.
+        /// New limits of the resources that the user may use at once.
         limits: LimitChanges,
     },
-    /// DROP USER, DROP ROLE.
+    /// DROP USER or DROP ROLE.
     Drop {
-        /// Which of the two.
+        /// Whether the statement is about a user or a role.
         kind: PrincipalKind,
-        /// Its name.
+        /// Name of the user or role.
         name: String,
-        /// Whether it is no error if there is none.
+        /// Whether the statement succeeds if there is no such user or role.
         if_exists: bool,
     },
-    /// GRANT, REVOKE.
+    /// GRANT or REVOKE.
     Grant {
-        /// What.
+        /// The grants that are given or taken away.
         grants: Vec<Grant>,
-        /// To whom, or from whom.
+        /// The users and roles that get the grants or lose them.
         names: Vec<String>,
-        /// Whether it is REVOKE.
+        /// Whether the statement is REVOKE.
         revoke: bool,
     },
     /// CREATE TOKEN.
     CreateToken {
-        /// The token's name.
+        /// Name of the token.
         name: String,
-        /// Who logs in with it; `None` for who creates it.
+        /// The user that logs in with the token. `None` stands for the user that creates the token.
         user: Option<String>,
-        /// How long it is valid; `None` for ever.
+        /// How long the token is valid. `None` means for ever.
         valid_for: Option<Duration>,
     },
     /// DROP TOKEN.
     DropToken {
-        /// The token's name.
+        /// Name of the token.
         name: String,
-        /// Whether it is no error if there is none.
+        /// Whether the statement succeeds if there is no such token.
         if_exists: bool,
     },
-    /// ALTER TABLE … OWNER TO.
+    /// ALTER TABLE, ALTER VIEW or ALTER QUERY … OWNER TO.
     SetOwner {
-        /// The table or view.
+        /// Name of the table, view or saved query.
         table: String,
-        /// Whose it is from now on.
+        /// The new owner.
         owner: String,
     },
 }
 
 impl std::fmt::Debug for AccessStatement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Passwords never reach a log.
+        // Passwords must never reach a log.
         f.write_str("AccessStatement")
     }
 }
 
-/// The statement, if it is one of these.
+/// Parses a statement about access. Returns `None` for any other statement.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for one that is not understood, with its form, and without what is in quotes.
+/// `INVALID_ARGUMENT` for a statement that is not understood. The error shows the right form, and
+/// repeats nothing that may be a password.
 pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>> {
     let words = first_words(tokens, 2);
     let is = |position, word| is_one_of(&words, position, &[word]);
@@ -130,7 +132,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
     {
         (OWNER_FORM, set_owner)
     } else if is_about_logins(tokens) {
-        // DataFusion would repeat the statement, with the password.
+        // DataFusion's error would repeat the statement with the password.
         return Err(not_understood(CREATE_FORM));
     } else {
         return Ok(None);
@@ -139,7 +141,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());
     let statement = match read(&mut parser) {
         Ok(statement) => statement,
-        // What the parser says repeats what it has found, which may be a password.
+        // The parser's message repeats the token that it has found, which may be a password.
         Err(Refused::Syntax) => return Err(not_understood(form)),
         Err(Refused::Because(error)) => return Err(error),
     };
@@ -157,7 +159,7 @@ fn not_understood(form: &str) -> Error {
 type Read = fn(&mut Parser<'_>) -> Refusable<AccessStatement>;
 type Refusable<T> = std::result::Result<T, Refused>;
 
-/// Why a statement is not read.
+/// Why a statement is refused.
 enum Refused {
     Syntax,
     Because(Error),
@@ -254,7 +256,7 @@ fn create_token(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
 fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     let revoke = word(parser)? == "REVOKE";
     let whats = parser.parse_comma_separated(Parser::parse_identifier)?;
-    // ALL PRIVILEGES.
+    // PRIVILEGES is an optional word, as in ALL PRIVILEGES.
     next_is(parser, "PRIVILEGES");
     let on = if parser.parse_keyword(Keyword::ON) {
         Some(objects(parser)?)
@@ -286,7 +288,7 @@ fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
             let on = |object| Grant::On(object, privileges.clone());
             objects.into_iter().map(on).collect()
         }
-        // What is on no table is a role, or the right to create.
+        // A grant without ON is a role, or the right to create.
         None => whats
             .iter()
             .map(|what| {
@@ -309,7 +311,7 @@ fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
 
 fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
     if parser.parse_keywords(&[Keyword::ALL, Keyword::TABLES]) {
-        // As PostgreSQL writes it; there is one schema only.
+        // PostgreSQL writes IN SCHEMA. Here, tables are created in one schema only.
         if parser.parse_keywords(&[Keyword::IN, Keyword::SCHEMA]) {
             let schema = name(parser)?;
             if schema != PUBLIC {
@@ -355,7 +357,7 @@ fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
     Ok(options)
 }
 
-/// Whether there was an option of users, which is read then.
+/// Reads an option that only users have. Returns whether there was one.
 fn option_of_user(parser: &mut Parser<'_>, options: &mut Options) -> Refusable<bool> {
     let LimitChanges {
         max_queries,
@@ -369,7 +371,7 @@ fn option_of_user(parser: &mut Parser<'_>, options: &mut Options) -> Refusable<b
         || limit(parser, "QUERY_MEMORY", query_memory, size)?)
 }
 
-/// Whether there was an option of users and roles, which is read then.
+/// Reads an option that users and roles have. Returns whether there was one.
 fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
     for (option, admin) in [("ADMIN", true), ("NOADMIN", false)] {
         if options.admin.is_none() && next_is(parser, option) {
@@ -380,7 +382,7 @@ fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
     false
 }
 
-/// Whether there was a limit of this name, which is read then.
+/// Reads a limit of this name. Returns whether there was one.
 fn limit(
     parser: &mut Parser<'_>,
     name: &str,
@@ -394,7 +396,7 @@ fn limit(
         LimitChange::Default
     } else {
         match value(parser)? {
-            // Nothing would ever run.
+            // With a limit of 0, nothing would ever run.
             0 => return Err(Refused::Syntax),
             value => LimitChange::To(value),
         }
@@ -406,7 +408,7 @@ fn count(parser: &mut Parser<'_>) -> Refusable<u64> {
     Ok(parser.parse_literal_uint()?)
 }
 
-/// In bytes.
+/// Reads a size of memory in bytes.
 fn size(parser: &mut Parser<'_>) -> Refusable<u64> {
     match parser.parse_literal_string()?.parse() {
         Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
@@ -427,7 +429,8 @@ fn name(parser: &mut Parser<'_>) -> Refusable<String> {
     name_of(&parser.parse_identifier()?)
 }
 
-/// sqlparser takes text for a name, too.
+/// Returns the name that an identifier stands for. Refuses text in single quotes, which sqlparser
+/// takes for a name, too.
 fn name_of(ident: &Ident) -> Refusable<String> {
     if ident.quote_style == Some('\'') {
         return Err(Refused::Syntax);
@@ -435,7 +438,7 @@ fn name_of(ident: &Ident) -> Refusable<String> {
     Ok(identifier(ident))
 }
 
-/// The next token, a word, in upper case.
+/// Takes the next token, which must be a word, and returns it in upper case.
 fn word(parser: &mut Parser<'_>) -> Refusable<String> {
     match parser.next_token().token {
         Token::Word(word) => Ok(word.value.to_uppercase()),
@@ -443,7 +446,8 @@ fn word(parser: &mut Parser<'_>) -> Refusable<String> {
     }
 }
 
-/// Whether the next token is this word, which is taken then. Not all of them are keywords of sqlparser.
+/// Returns whether the next token is this word, and takes the token if so. This compares text,
+/// because not all of these words are keywords of sqlparser.
 fn next_is(parser: &mut Parser<'_>, text: &str) -> bool {
     let is_next = matches!(
         parser.peek_token().token,

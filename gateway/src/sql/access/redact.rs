@@ -1,4 +1,4 @@
-//! Texts of statements as they may be shown: lists and logs have no passwords.
+//! Hides passwords in the texts of statements: lists and logs must not show them.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,13 @@ use super::text::contains_any;
 const HIDDEN: &str = "'…'";
 const COMMENT: &str = "/*…*/";
 
-/// The statement without passwords.
+/// Returns the text of a statement without passwords.
 ///
-/// Of one that creates or changes somebody who logs in, or seems to be meant to, only that is shown which cannot be one, up to the first
-/// thing that is not understood, and no comment. Of any other one, the literal behind PASSWORD is hidden.
+/// For a statement that creates or changes a login, or seems to be meant to, the result shows only
+/// what cannot be a password, up to the first token that is not understood, and no comments. In any
+/// other statement, it hides the literal after PASSWORD.
 pub fn without_passwords(sql: &str) -> Cow<'_, str> {
-    // Most statements are read no further.
+    // Most statements end here and are not tokenized.
     if !contains_any(sql, &WHO) && !contains_any(sql, &TELLING_BEGINNINGS) {
         return Cow::Borrowed(sql);
     }
@@ -42,19 +43,22 @@ pub fn without_passwords(sql: &str) -> Cow<'_, str> {
         last = mark;
     }
     if !rest.is_empty() && last != Mark::Hidden {
-        // What is shown of the tokens is no longer the text itself, nor is what is behind them.
+        // Once any token is not shown as it is, the text behind the tokens is hidden, too.
         shown.push_str(HIDDEN);
     }
     Cow::Owned(shown)
 }
 
-/// Whether a text holds what [`without_passwords`] hides: errors must not repeat it. For one that has failed: it is read once more for this.
+/// Returns whether a text contains what [`without_passwords`] hides. Errors must not repeat such a
+/// text. This function is meant for statements that have failed, because it tokenizes the text
+/// again.
 pub(crate) fn has_passwords(sql: &str) -> bool {
     let (tokens, _) = tokens_of(sql);
     Mask::of(&tokens, "").marks.contains(&Mark::Hidden)
 }
 
-/// The tokens of a text, and what is behind them and is none, as its end is missing.
+/// Returns the tokens of a text, and the text behind them that is not a token because its end is
+/// missing.
 fn tokens_of(sql: &str) -> (Vec<TokenWithSpan>, &str) {
     let mut tokens = Vec::new();
     let mut tokenizer = Tokenizer::new(&GenericDialect {}, sql);
@@ -65,7 +69,7 @@ fn tokens_of(sql: &str) -> (Vec<TokenWithSpan>, &str) {
     (tokens, rest)
 }
 
-/// What is behind the tokens of a text.
+/// Returns the text behind the tokens.
 fn behind<'a>(tokens: &[TokenWithSpan], sql: &'a str) -> &'a str {
     let end = tokens
         .last()

@@ -1,11 +1,11 @@
-//! The tokens of a text, and how they stand.
+//! Gives access to the tokens of a text, and checks how they follow each other.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use crate::sql::tokens::is_text;
 
-/// The tokens of a text, by their places.
+/// The tokens of a text. Methods address them by their positions.
 #[derive(Clone, Copy)]
 pub(super) struct Text<'a>(pub(super) &'a [TokenWithSpan]);
 
@@ -14,7 +14,8 @@ impl<'a> Text<'a> {
         self.0.get(at).map(|token| &token.token)
     }
 
-    /// The word there; empty for what is none, or stands in quotes.
+    /// Returns the word at a position. Returns an empty text if the token is no word, or is in
+    /// quotes.
     pub(super) fn word(self, at: usize) -> &'a str {
         match self.token(at) {
             Some(Token::Word(word)) if word.quote_style.is_none() => &word.value,
@@ -22,18 +23,21 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The next token from here on that is no space and no comment; there may be none.
+    /// Returns the position of the first token from `from` on that is neither a space nor a
+    /// comment. The position is past the last token if there is none.
     pub(super) fn next(self, from: usize) -> usize {
         let spaces = self.0.iter().skip(from);
         from + spaces.take_while(|token| is_space(&token.token)).count()
     }
 
-    /// The last one before.
+    /// Returns the position of the last token before `before` that is neither a space nor a
+    /// comment.
     pub(super) fn last(self, before: usize) -> Option<usize> {
         (0..before).rev().find(|&at| !is_space(&self.0[at].token))
     }
 
-    /// Whether quotes end before their time, as that of `'don't'` does. `rest`: what is behind the tokens and has no end.
+    /// Returns whether a quote ends too early, as in `'don't'`. `rest` is the text behind the
+    /// tokens that is not a token because its end is missing.
     pub(super) fn is_misquoted(self, rest: &str) -> bool {
         let last = self.0.last();
         let is_at_word =
@@ -51,17 +55,17 @@ fn is_misquoted(first: &Token, second: &Token) -> bool {
         || is_wordlike(first) && is_quoted(second)
 }
 
-/// Whether a quote does not stand right beside a token.
+/// Returns whether a quote directly beside this token is a mistake.
 fn is_wordlike(token: &Token) -> bool {
     match token {
-        // DATE'2026-01-01' is right.
+        // A quote may stand beside a keyword, as in DATE'2026-01-01'.
         Token::Word(word) => word.keyword == Keyword::NoKeyword,
         Token::Number(..) | Token::Backslash => true,
         _ => false,
     }
 }
 
-/// Whether a token is text or a name in quotes.
+/// Returns whether a token is text or a name in quotes.
 pub(super) fn is_quoted(token: &Token) -> bool {
     is_text(token) || matches!(token, Token::Word(word) if word.quote_style.is_some())
 }
@@ -77,7 +81,7 @@ pub(super) fn is_comment(token: &Token) -> bool {
     )
 }
 
-/// Whether a text has one of these, in whatever case.
+/// Returns whether a text contains one of these texts. Ignores case.
 pub(super) fn contains_any(text: &str, wanted: &[&str]) -> bool {
     wanted.iter().any(|wanted| {
         text.as_bytes()
@@ -86,7 +90,7 @@ pub(super) fn contains_any(text: &str, wanted: &[&str]) -> bool {
     })
 }
 
-/// Whether a text begins with one of these, in whatever case.
+/// Returns whether a text begins with one of these texts. Ignores case.
 pub(super) fn begins_with_any(text: &str, wanted: &[&str]) -> bool {
     wanted.iter().any(|wanted| {
         let beginning = text.get(..wanted.len());
@@ -94,7 +98,7 @@ pub(super) fn begins_with_any(text: &str, wanted: &[&str]) -> bool {
     })
 }
 
-/// Whether a word is one of these, in whatever case.
+/// Returns whether a word is one of these words. Ignores case.
 pub(super) fn is_any(word: &str, wanted: &[&str]) -> bool {
     wanted
         .iter()

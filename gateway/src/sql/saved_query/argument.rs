@@ -1,7 +1,8 @@
-//! What arguments, and defaults of parameters, may be: constants, and parameters of the statement.
+//! Checks arguments and defaults of parameters. An argument may be a constant or a parameter of the
+//! statement, and a default may be a constant.
 //!
-//! A column would be another one where the argument stands, a subquery would be read once for each place, and `random()` would be another
-//! value at each.
+//! A column in an argument would mean another column where the argument is put, a subquery would be
+//! read once for each place, and `random()` would have another value at each place.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -16,7 +17,7 @@ use super::body::{cast, data_type};
 use crate::sql::syntax::parse_expression;
 use crate::sql::visit::{QueryVisitor, visit_node};
 
-/// Refuses an argument with a query in it, before it is planned.
+/// Refuses an argument that contains a query, before it is planned.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -32,7 +33,8 @@ impl QueryVisitor for NoQueries<'_> {
     }
 }
 
-/// Refuses an argument that is no constant and no parameter of the statement; gives its nodes.
+/// Refuses an argument that is neither a constant nor a parameter of the statement. Returns the
+/// number of its nodes.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -75,7 +77,7 @@ pub(super) fn check_planned(argument: &Expr) -> Result<usize> {
 /// Refuses defaults that would fail, or mean something else, in a call.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`, with the parameter.
+/// `INVALID_ARGUMENT` with the name of the parameter.
 pub(crate) fn check_defaults(state: &SessionState, parameters: &[QueryParameter]) -> Result<()> {
     for parameter in parameters {
         let Some(default) = &parameter.default else {

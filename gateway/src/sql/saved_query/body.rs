@@ -1,4 +1,5 @@
-//! The query of a saved query: its parameters have types where they stand, and get arguments in their place.
+//! Plans the query of a saved query: gives types to its parameters, and puts arguments in their
+//! place.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -20,20 +21,22 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 
-/// The most nodes of all arguments together, each as often as its parameter stands in the query.
+/// The most nodes of all arguments together. An argument counts as often as its parameter occurs in
+/// the query.
 const MAX_NODES: usize = 50_000;
 
-/// A saved query that is planned for a statement.
+/// A saved query that was planned for a statement.
 #[derive(Debug)]
 pub(crate) struct PlannedBody {
-    /// Its parameters.
+    /// The parameters of the saved query.
     pub(super) parameters: Vec<QueryParameter>,
-    /// Its plan, in which a parameter is a placeholder of its name within a cast to its type.
+    /// The plan of the query. Each parameter in it is a placeholder of the parameter's name, within
+    /// a cast to the parameter's type.
     pub(crate) plan: LogicalPlan,
 }
 
 impl PlannedBody {
-    /// Of a plan of what [`typed`] gives.
+    /// Creates the planned query from the plan of a statement that [`typed`] returned.
     pub(crate) fn new(parameters: &[QueryParameter], plan: LogicalPlan) -> Self {
         Self {
             parameters: parameters.to_vec(),
@@ -41,16 +44,18 @@ impl PlannedBody {
         }
     }
 
-    /// The plan with these expressions in place of the parameters, by name; with how many nodes each has.
+    /// Returns the plan with arguments in place of the parameters. `arguments` maps the name of a
+    /// parameter to the expression and its number of nodes.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if they are too large together, each as often as its parameter stands in the query.
+    /// `INVALID_ARGUMENT` if the arguments are too large together. An argument counts as often as
+    /// its parameter occurs in the query.
     pub(super) fn with(&self, arguments: &HashMap<String, (Expr, usize)>) -> DfResult<LogicalPlan> {
         let placed = Cell::new(0_usize);
         let plan = replaced(self.plan.clone(), |name, _| {
             let (argument, nodes) = arguments.get(name)?;
             placed.set(placed.get().saturating_add(*nodes));
-            // What is too large is not made even larger before it is refused.
+            // A plan that is already too large is not made even larger before it is refused.
             (placed.get() <= MAX_NODES).then(|| argument.clone())
         })?;
         if placed.get() > MAX_NODES {
@@ -63,10 +68,10 @@ impl PlannedBody {
     }
 }
 
-/// The plan with NULL for each parameter: its columns are those of every call.
+/// Returns the plan with NULL for each parameter. It has the same columns as every call.
 ///
 /// # Errors
-/// Those of the plan.
+/// The errors of rewriting the plan.
 pub(crate) fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     let null = |_: &str, cast: &Cast| {
         let null = ScalarValue::try_from(cast.field.data_type()).ok()?;
@@ -75,7 +80,8 @@ pub(crate) fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(replaced(plan, null)?)
 }
 
-/// The plan with what `value` gives for each parameter, by its name and the cast around it.
+/// Returns the plan with each parameter replaced by what `value` returns for its name and the cast
+/// around it. A parameter stays if `value` returns `None`.
 fn replaced(
     plan: LogicalPlan,
     value: impl Fn(&str, &Cast) -> Option<Expr>,
@@ -103,10 +109,11 @@ fn replaced(
     Ok(replaced.data)
 }
 
-/// A saved query's text as a statement: a cast to its type is around each parameter.
+/// Parses a saved query's text into a statement, with a cast to its type around each parameter.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a parameter that it does not have, or that stands nowhere, and for text that cannot be read.
+/// `INVALID_ARGUMENT` for a parameter that the saved query does not have, for a parameter that
+/// occurs nowhere in the query, and for text that cannot be parsed.
 pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatement> {
     let mut types = HashMap::new();
     for parameter in parameters {
@@ -128,7 +135,8 @@ pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatem
     }
     let is_unused = |parameter: &&QueryParameter| !typing.used.contains(&parameter.name);
     if let Some(unused) = parameters.iter().find(is_unused) {
-        // A call's parameter in its place would vanish, and the values after it would be another's.
+        // If a call passed a parameter of its own statement as this argument, that parameter would
+        // vanish, and the values after it would go to the wrong parameters.
         return Err(Error::invalid(format!(
             "the parameter \"{0}\" stands nowhere in the query; write ${0}, or leave it out",
             unused.name
@@ -137,7 +145,7 @@ pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatem
     Ok(DfStatement::Statement(Box::new(Ast::Query(query))))
 }
 
-/// A type as SQL writes it.
+/// Parses a data type as SQL writes it.
 pub(super) fn data_type(text: &str) -> Result<DataType> {
     let dialect = GenericDialect {};
     Parser::new(&dialect)
@@ -146,7 +154,7 @@ pub(super) fn data_type(text: &str) -> Result<DataType> {
         .map_err(syntax_error)
 }
 
-/// A cast of an expression.
+/// Builds a cast of an expression.
 pub(super) fn cast(expression: SqlExpr, data_type: DataType) -> SqlExpr {
     SqlExpr::Cast {
         kind: CastKind::Cast,
@@ -166,7 +174,8 @@ struct Typing<'a> {
 impl VisitorMut for Typing<'_> {
     type Break = Error;
 
-    /// After what is in it: the cast is not looked at again.
+    /// Puts the cast around a parameter. This happens after the visit of the parameter, so that the
+    /// cast itself is not visited.
     fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> ControlFlow<Self::Break> {
         let SqlExpr::Value(value) = expression else {
             return ControlFlow::Continue(());

@@ -1,4 +1,4 @@
-//! Calls of saved queries.
+//! Plans calls of saved queries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,10 +27,10 @@ use crate::sql::names::{identifier, object_name};
 use crate::sql::syntax::parse_expression;
 use crate::sql::tokens::is_word;
 
-/// `CALL name(…)` is `SELECT * FROM name(…)`, also within EXPLAIN.
+/// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a CALL of nothing, or without arguments.
+/// `INVALID_ARGUMENT` for a CALL whose name is missing, or is not followed by a parenthesis.
 pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     let of_explain = [Keyword::EXPLAIN, Keyword::ANALYZE, Keyword::VERBOSE];
     let is_before = |token: &Token| {
@@ -62,7 +62,7 @@ pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     Ok(())
 }
 
-/// The saved queries that a statement calls, planned.
+/// The planned saved queries that a statement calls, by name.
 #[derive(Default)]
 pub(crate) struct SavedQueries(Mutex<HashMap<String, Arc<PlannedBody>>>);
 
@@ -73,12 +73,12 @@ impl fmt::Debug for SavedQueries {
 }
 
 impl SavedQueries {
-    /// One of them.
+    /// Returns the saved query of this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<PlannedBody>> {
         self.0.lock().get(name).cloned()
     }
 
-    /// One more.
+    /// Adds a saved query.
     pub(crate) fn insert(&self, name: &str, body: PlannedBody) {
         self.0.lock().insert(name.to_owned(), Arc::new(body));
     }
@@ -131,8 +131,9 @@ fn called(
     body.with(&values)
 }
 
-/// A parameter of the statement that is an argument is known to clients by the type that is wanted of it. It is cast all the same, as the
-/// literal of its value would be.
+/// Gives an argument that is a parameter of the statement the type that the saved query wants, so
+/// that clients learn this type. The cast around the parameter stays, as it would around a literal
+/// of the parameter's value.
 fn with_type(argument: Expr) -> Expr {
     match argument {
         Expr::Cast(Cast { expr, field }) => {
@@ -152,7 +153,8 @@ fn with_type(argument: Expr) -> Expr {
     }
 }
 
-/// An argument for each parameter: those that come by position, those that come by name, and the defaults of the others.
+/// Returns an argument for each parameter. Arguments come by position or by name, and the other
+/// parameters get their defaults.
 fn by_name<'a>(
     parameters: &'a [QueryParameter],
     given: &TableFunctionArgs,

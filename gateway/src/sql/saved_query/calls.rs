@@ -1,4 +1,4 @@
-//! Where a statement calls something in FROM.
+//! Finds the calls in the FROM clauses of a statement.
 
 use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -10,10 +10,10 @@ use volary_flight_proto::Result;
 use crate::sql::names::object_name;
 use crate::sql::visit::{QueryVisitor, visit};
 
-/// The names that the statement calls, whatever CTEs it has.
+/// Returns the names that the statement calls, even if a CTE has the same name.
 ///
 /// # Errors
-/// None: the walk refuses nothing.
+/// There are none: the walk refuses nothing.
 pub(crate) fn calls(statement: &DfStatement) -> Result<Vec<TableReference>> {
     let mut calls = Calls(Vec::new());
     visit(statement, &mut calls)?;
@@ -24,7 +24,7 @@ struct Calls(Vec<TableReference>);
 
 impl QueryVisitor for Calls {
     fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
-        // Other names are found by the planner, or not at all.
+        // The planner resolves other names, or refuses them.
         if let TableFactor::Table {
             name,
             args: Some(_),
@@ -38,7 +38,8 @@ impl QueryVisitor for Calls {
     }
 }
 
-/// Whether a statement is `SELECT * FROM name(…)` and nothing else, as CALL is: its rows come in the order of what is called.
+/// Returns whether a statement is `SELECT * FROM name(…)`, as a CALL is, without joins, grouping,
+/// DISTINCT or CTEs. The rows of such a statement come in the order of the called query.
 pub(crate) fn is_plain_call(statement: &DfStatement) -> bool {
     let DfStatement::Statement(statement) = statement else {
         return false;

@@ -1,19 +1,20 @@
-//! Saved queries: queries with typed parameters that the catalog keeps under a name. `CALL name(…)` runs one, and FROM name(…) reads its rows
-//! within another query.
+//! Saved queries: queries with typed parameters that the catalog keeps under a name. `CALL name(…)`
+//! runs a saved query, and FROM name(…) reads its rows within another query.
 //!
-//! A saved query is a view with parameters: it has an owner, with whose rights it reads, and is granted as views are. Its query is planned
-//! once per statement, with a cast of the parameter's type around each `$name` ([`body`]); a call puts its arguments in their place
+//! A saved query is a view with parameters: it has an owner, reads with the owner's rights, and is
+//! granted as views are. Its query is planned once per statement, with a cast to the parameter's
+//! type around each `$name` ([`body`]). A call then puts its arguments in place of the parameters
 //! ([`call`]).
 
-/// What arguments and defaults may be.
+/// Checks arguments and defaults.
 mod argument;
-/// The query of a saved query.
+/// Plans the query of a saved query.
 mod body;
-/// Calls: from arguments to a plan.
+/// Plans calls, and fits their arguments to the parameters.
 mod call;
-/// Where a statement calls something.
+/// Finds the calls of a statement.
 mod calls;
-/// CREATE QUERY and DROP QUERY as they are written.
+/// Parses CREATE QUERY and DROP QUERY.
 mod parse;
 
 use volary_catalog::QueryParameter;
@@ -29,20 +30,20 @@ pub(crate) use parse::parse;
 pub enum SavedQueryStatement {
     /// CREATE [OR REPLACE] QUERY.
     Create {
-        /// Its name.
+        /// Name of the saved query.
         name: String,
-        /// Its parameters, in the order of a call's arguments.
+        /// Parameters of the saved query, in the order of a call's arguments.
         parameters: Vec<QueryParameter>,
-        /// Its query, with `$name` for each parameter.
+        /// Text of the query, with `$name` for each parameter.
         sql: String,
-        /// Whether it may replace another one.
+        /// Whether the statement may replace an existing saved query.
         or_replace: bool,
     },
     /// DROP QUERY.
     Drop {
-        /// Its name.
+        /// Name of the saved query.
         name: String,
-        /// Whether it is no error if there is none.
+        /// Whether the statement succeeds if there is no such saved query.
         if_exists: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! CREATE QUERY and DROP QUERY, which sqlparser does not know.
+//! Parses CREATE QUERY and DROP QUERY, which sqlparser does not know.
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -16,13 +16,13 @@ use crate::sql::tokens::{first_words, is_one_of};
 const CREATE_FORM: &str = "write CREATE [OR REPLACE] QUERY name [(parameter type [DEFAULT value], …)] AS SELECT … $parameter …";
 const DROP_FORM: &str = "write DROP QUERY [IF EXISTS] name";
 
-/// The most parameters of a saved query.
+/// The most parameters that a saved query may have.
 const MAX_PARAMETERS: usize = 255;
 
-/// The statement; `None` if it is another one.
+/// Parses a statement about saved queries. Returns `None` for any other statement.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` with the place of what is wrong.
+/// `INVALID_ARGUMENT` with the position of the error.
 pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<SavedQueryStatement>> {
     let words = first_words(tokens, 4);
     let is = |position: usize, word: &str| is_one_of(&words, position, &[word]);
@@ -68,7 +68,7 @@ fn create_query(parser: &mut Parser<'_>, or_replace: bool) -> Result<SavedQueryS
     let query = parser.parse_query().map_err(syntax_error).map_err(at)?;
     at_end(parser, CREATE_FORM).map_err(at)?;
     let sql = query.to_string();
-    // What is kept is read again with each call.
+    // This checks the text that the catalog keeps, because each call parses it again.
     typed(&sql, &parameters).map_err(at)?;
     Ok(SavedQueryStatement::Create {
         name,

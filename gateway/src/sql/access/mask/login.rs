@@ -1,4 +1,5 @@
-//! Of a statement about who logs in, only that is shown which its grammar has. Where it is not understood, nothing says what is a password.
+//! Hides passwords in statements about logins. Only the tokens that the grammar allows are shown:
+//! in a statement that is not understood, nothing tells which token is the password.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -6,21 +7,22 @@ use super::{Mark, Masking, tells};
 use crate::sql::access::logins::{TELLING_BEGINNINGS, TELLING_WORDS, WHO};
 use crate::sql::access::text::{begins_with_any, is_any, is_comment, is_quoted, is_space};
 
-/// What may stand between CREATE USER and the name.
+/// Words that may stand between CREATE USER and the name.
 const BEFORE_NAME: [&str; 3] = ["IF", "NOT", "EXISTS"];
-/// What may stand between the name and PASSWORD.
+/// Words that may stand between the name and PASSWORD.
 const BEFORE_PASSWORD: [&str; 5] = ["WITH", "SET", "ADMIN", "NOADMIN", "ENCRYPTED"];
 
-/// What of a statement was read.
+/// How far a statement was read.
 enum Read {
     Nothing,
     Who,
-    /// The name, up to this token.
+    /// The name was read up to this token.
     Name(usize),
 }
 
 impl Masking<'_> {
-    /// Whether the text is done with.
+    /// Masks the tokens of a statement about a login. Returns whether the rest of the text needs no
+    /// more masking.
     pub(super) fn login(&mut self, begin: usize, end: usize) -> bool {
         self.hides_rest = true;
         let mut read = Read::Nothing;
@@ -38,7 +40,7 @@ impl Masking<'_> {
                 Read::Who if is_any(word, &BEFORE_NAME) => {}
                 Read::Who if self.is_name(at) => read = Read::Name(at),
                 _ if is_any(word, &TELLING_WORDS) => return self.hide_password(at + 1),
-                // Whatever is done, or meant to be.
+                // This is the verb, whatever it is or is meant to be.
                 Read::Nothing
                     if !is_quoted(token) && !begins_with_any(word, &TELLING_BEGINNINGS) => {}
                 Read::Name(last) if at == last + 1 && is_part_of_name(token) => {
@@ -51,7 +53,8 @@ impl Masking<'_> {
         false
     }
 
-    /// Whether a name is there. Who is called PASSWORD has it before the word itself, or before nothing more.
+    /// Returns whether the token at a position is the name of a user or role. The word PASSWORD is
+    /// such a name only if PASSWORD follows it, or if the statement ends after it.
     fn is_name(&self, at: usize) -> bool {
         let text = self.text;
         match &text.0[at].token {
@@ -70,7 +73,7 @@ impl Masking<'_> {
     }
 }
 
-/// As in mary-jane.
+/// Returns whether a token can continue a name without quotes, as in mary-jane.
 fn is_part_of_name(token: &Token) -> bool {
     match token {
         Token::Word(word) => word.quote_style.is_none(),

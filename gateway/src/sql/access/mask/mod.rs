@@ -1,12 +1,13 @@
-//! Which tokens of a text are hidden, as they may be a password.
+//! Decides which tokens of a text are hidden because they may be a password.
 //!
-//! Wrong quotes turn a text inside out: what the tokenizer takes for a literal was meant to stand between two of them, and the password is
-//! a row of plain words. So behind PASSWORD all is hidden, up to the end of the text, but for what can only be the rest of a statement
-//! that is understood.
+//! Wrong quotes turn a text inside out: what the tokenizer takes for a literal was meant to stand
+//! between two literals, and the password appears as a sequence of plain words. So everything after
+//! PASSWORD is hidden up to the end of the text, except for what can only be the rest of a
+//! statement that is understood.
 
-/// Statements about who logs in.
+/// Hides passwords in statements about logins.
 mod login;
-/// All others.
+/// Hides passwords in all other statements.
 mod other;
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -14,14 +15,14 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use super::logins::{Kind, TELLING_BEGINNINGS};
 use super::text::{Text, contains_any, is_any, is_comment, is_space};
 
-/// What may stand behind a password.
+/// Words that may follow a password.
 const AFTER_PASSWORD: [&str; 2] = ["ADMIN", "NOADMIN"];
 
 /// How a token is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
     AsItIs,
-    /// Only that there is a comment.
+    /// Shown only as the mark of a comment, without its text.
     AsComment,
     Hidden,
 }
@@ -29,12 +30,13 @@ pub(super) enum Mark {
 /// How the tokens of a text are shown.
 pub(super) struct Mask {
     pub(super) marks: Vec<Mark>,
-    /// Whether what is behind the tokens is hidden.
+    /// Whether the text behind the tokens is hidden.
     pub(super) hides_rest: bool,
 }
 
 impl Mask {
-    /// `rest`: what is behind the tokens and is none, as its end is missing.
+    /// Decides how the tokens are shown. `rest` is the text behind them that is not a token because
+    /// its end is missing.
     pub(super) fn of(tokens: &[TokenWithSpan], rest: &str) -> Self {
         let mut masking = Masking {
             text: Text(tokens),
@@ -72,7 +74,8 @@ struct Masking<'a> {
 }
 
 impl Masking<'_> {
-    /// Hides a password that stands from a token on. The text is done with.
+    /// Hides a password that begins at or after a token. Returns `true`, because the rest of the
+    /// text needs no more masking.
     fn hide_password(&mut self, mut from: usize) -> bool {
         let text = self.text;
         let mut value = text.next(from);
@@ -81,7 +84,7 @@ impl Masking<'_> {
             self.hide_comments(from, text.0.len());
             return true;
         }
-        // One space stays; more of them may be the password's.
+        // One space stays visible. More spaces may belong to the password.
         let space = text.token(from);
         from += usize::from(space.is_some_and(|token| is_space(token) && !is_comment(token)));
         while text.token(value) == Some(&Token::Eq) || is_any(text.word(value), &["BY"]) {
@@ -96,7 +99,7 @@ impl Masking<'_> {
         true
     }
 
-    /// Whether up to the end of the text there is nothing but what may stand behind a password.
+    /// Returns whether the rest of the text contains only what may stand after a password.
     fn ends_statement(&self, from: usize) -> bool {
         (from..self.text.0.len()).all(|at| {
             let token = &self.text.0[at].token;
@@ -106,7 +109,8 @@ impl Masking<'_> {
         })
     }
 
-    /// Hides all from a token on. The text is done with.
+    /// Hides everything from a token on. Returns `true`, because the rest of the text needs no more
+    /// masking.
     fn hide_from(&mut self, at: usize) -> bool {
         self.marks[at..].fill(Mark::Hidden);
         true
@@ -132,7 +136,7 @@ mod tests {
     #[test]
     fn nothing_behind_what_a_password_follows_is_shown() {
         for (sql, shown) in [
-            // Quotes that are wrong, or none.
+            // Quotes that are wrong or missing.
             (
                 "ALTER USER kea PASSWORD 'don't tell anyone'",
                 "ALTER USER kea PASSWORD '…'",
@@ -170,7 +174,7 @@ mod tests {
                 "GRANT x TO kea IDENTIFIED BY q'[secret]'",
                 "GRANT x TO kea IDENTIFIED '…'",
             ),
-            // Words that are wrong, or left out.
+            // Words that are wrong or missing.
             (
                 "ALTER USER kea PASSWORT 'secret' ADMIN",
                 "ALTER USER kea '…'",
@@ -202,7 +206,7 @@ mod tests {
                 "SET PASSWORD /* no longer hunter2 */ FOR kea = 'a'",
                 "SET PASSWORD /*…*/ FOR kea '…'",
             ),
-            // Several statements, also where quotes of another one are wrong.
+            // Several statements, also if the quotes of another statement are wrong.
             (
                 "BEGIN; ALTER USER kea PASSWORD don;t; COMMIT",
                 "BEGIN; ALTER USER kea PASSWORD '…'",

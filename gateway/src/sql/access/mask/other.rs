@@ -1,4 +1,5 @@
-//! Of other statements the literal behind PASSWORD is hidden. All behind is, where the word cannot be the name of a column.
+//! Hides passwords in statements that are not about logins. Mostly this hides the literal after
+//! PASSWORD. It hides everything after PASSWORD where the word cannot be the name of a column.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -7,20 +8,23 @@ use crate::sql::access::logins::{CHANGES, Kind, TELLING_WORDS, WHO};
 use crate::sql::access::text::{contains_any, is_any, is_comment, is_quoted};
 use crate::sql::tokens::is_text;
 
-/// What may stand between PASSWORD and a literal.
+/// Words that may stand between PASSWORD and a literal.
 const JOINING_WORDS: [&str; 4] = ["BY", "AS", "IS", "VALUES"];
-/// What stands before and behind names in grants, and before and behind that of a token.
+/// Words before a name in a grant, and before the name of a token. `AFTER_NAME` lists the words
+/// after such a name.
 const BEFORE_NAME: [&str; 6] = ["GRANT", "REVOKE", "ON", "TO", "FROM", "TOKEN"];
 const AFTER_NAME: [&str; 5] = ["ON", "TO", "FROM", "FOR", "VALID"];
-/// Text with PASSWORD and one of these may be a statement.
+/// Text in quotes that contains PASSWORD and one of these words may be a statement.
 const VERBS: [&str; 5] = ["CREATE", "ALTER", "GRANT", "SET", "IDENTIFIED"];
-/// A comment with PASSWORD and one of these may hold one.
+/// A comment that contains PASSWORD and one of these texts may contain a password.
 const MARKS: [&str; 6] = ["'", "\"", "`", "$", "=", ":"];
 
 impl Masking<'_> {
-    /// Whether the text is done with.
+    /// Masks the tokens of a statement of this kind. Returns whether the rest of the text needs no
+    /// more masking.
     pub(super) fn other(&mut self, begin: usize, end: usize, kind: Kind) -> bool {
-        // Whether a literal would be a password, or more of one.
+        // `comes_next` says whether a literal would be a password, and `goes_on` whether a literal
+        // would continue one.
         let (mut comes_next, mut goes_on) = (false, false);
         for at in begin..end {
             let token = &self.text.0[at].token;
@@ -49,7 +53,8 @@ impl Masking<'_> {
                         is_any(word, &TELLING_WORDS) || comes_next && is_any(word, &JOINING_WORDS);
                     false
                 }
-                // A name in quotes may be one, and may be what was meant to be a literal.
+                // A number may be a password. So may a name in quotes, because it may be meant to
+                // be a literal.
                 Token::Word(_) | Token::Number(..) => std::mem::take(&mut comes_next),
                 _ => (std::mem::take(&mut comes_next) || goes_on) && is_text(token),
             };
@@ -65,7 +70,8 @@ impl Masking<'_> {
         false
     }
 
-    /// Whether PASSWORD at a token is the name of a column, or of what is granted and to whom.
+    /// Returns whether PASSWORD at a token is the name of a column, or the name of what is granted
+    /// or of who gets it.
     fn is_name_in(&self, kind: Kind, at: usize) -> bool {
         let text = self.text;
         let next = text.next(at + 1);
@@ -84,7 +90,8 @@ impl Masking<'_> {
         is_behind && is_before
     }
 
-    /// Where SET PASSWORD FOR name = … goes on behind the name; otherwise where it is asked.
+    /// Returns the position after the name in SET PASSWORD FOR name = …, where the password
+    /// follows. Returns `from` for any other statement.
     fn behind_name(&self, from: usize) -> usize {
         let text = self.text;
         let preposition = text.next(from);
@@ -95,7 +102,8 @@ impl Masking<'_> {
         if is_named && is_set { name + 1 } else { from }
     }
 
-    /// Whether what stands in quotes was meant to stand outside of them, and PASSWORD is in it.
+    /// Returns whether a token in quotes contains PASSWORD and was meant to stand outside of
+    /// quotes.
     fn was_not_meant(&self, kind: Kind, token: &Token) -> bool {
         let is_doubtful = kind != Kind::Ordinary || !self.is_whole;
         (self.is_misquoted || is_doubtful)
@@ -104,7 +112,8 @@ impl Masking<'_> {
     }
 }
 
-/// `is_behind`: whether it stands behind PASSWORD.
+/// Returns whether a comment may contain a password. `is_behind` says whether the comment stands
+/// after PASSWORD.
 fn tells_in_comment(comment: &Token, is_behind: bool) -> bool {
     let text = comment.to_string();
     (is_behind || tells(comment)) && (contains_any(&text, &MARKS) || contains_any(&text, &VERBS))
