@@ -217,11 +217,11 @@ impl StatementContext {
             let mut state = self.state.clone();
             let parser = &mut state.config_mut().options_mut().sql_parser;
             parser.enable_subquery_sort_elimination = false;
-            plan_with(&state, statement, self.shape).await
+            self.plan_with(&state, statement).await
         } else if defines_view(&statement) {
-            plan_with(self.view_state(), statement, self.shape).await
+            self.plan_with(self.view_state(), statement).await
         } else {
-            plan_with(&self.state, statement, self.shape).await
+            self.plan_with(&self.state, statement).await
         };
         let plan = plan.map_err(|error| self.with_call(error))?;
         refuse_statements_within(&plan)?;
@@ -245,7 +245,7 @@ impl StatementContext {
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
             let view = Arc::new(ViewTable::new(
-                plan_with(&self.state, query, self.shape).await?,
+                self.plan_with(&self.state, query).await?,
                 None,
             ));
             let mut name = "source".to_owned();
@@ -375,7 +375,7 @@ impl StatementContext {
         self.resolve(&statement, &owner, depth + 1)
             .await
             .map_err(at)?;
-        let plan = plan_with(self.view_state(), *statement, self.shape).await;
+        let plan = self.plan_with(self.view_state(), *statement).await;
         let plan = plan.map_err(|error| at(self.with_call(error)))?;
         if let Some(parameters) = view.parameters() {
             let body = PlannedBody::new(parameters, plan);
@@ -403,6 +403,16 @@ impl StatementContext {
             )
         })
     }
+
+    /// Plans a statement whose views are planned already.
+    async fn plan_with(&self, state: &SessionState, statement: DfStatement) -> Result<LogicalPlan> {
+        let plan = state.statement_to_plan(statement).await;
+        let plan = plan.map_err(with_advice)?;
+        check_awaited()?;
+        depth::check(&plan, self.shape.max_columns())?;
+        refused::check_plan(&plan)?;
+        Ok(plan)
+    }
 }
 
 impl fmt::Debug for StatementContext {
@@ -411,20 +421,6 @@ impl fmt::Debug for StatementContext {
             .field("query_id", &self.query_id)
             .finish_non_exhaustive()
     }
-}
-
-/// Plans a statement whose views are planned already.
-async fn plan_with(
-    state: &SessionState,
-    statement: DfStatement,
-    shape: ShapeLimits,
-) -> Result<LogicalPlan> {
-    let plan = state.statement_to_plan(statement).await;
-    let plan = plan.map_err(with_advice)?;
-    check_awaited()?;
-    depth::check(&plan, shape.max_columns())?;
-    refused::check_plan(&plan)?;
-    Ok(plan)
 }
 
 fn is_values(query: &Query) -> bool {

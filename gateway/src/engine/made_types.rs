@@ -33,17 +33,13 @@ pub(super) fn bounded<'a>(
     let making = known
         .into_iter()
         .filter(|function| NAMES.contains(&function.name()));
-    let mut bounded: Vec<_> = making
-        .map(|function| MakesType {
-            function: Arc::clone(function),
-            max_fields,
-        })
-        .map(|function| Arc::new(ScalarUDF::from(function)))
-        .collect();
-    // The input has a function once for each of its aliases.
-    bounded.sort_by(|left, right| left.name().cmp(right.name()));
-    bounded.dedup_by(|left, right| left.name() == right.name());
+    let bounded = making.map(|function| MakesType {
+        function: Arc::clone(function),
+        max_fields,
+    });
     bounded
+        .map(|function| Arc::new(ScalarUDF::from(function)))
+        .collect()
 }
 
 /// A function that builds a type from the types of its arguments.

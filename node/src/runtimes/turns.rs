@@ -132,7 +132,8 @@ impl Drop for Awaited {
 /// # Errors
 /// `CANCELLED` if nobody waits.
 pub fn check_awaited() -> Result<()> {
-    if current().is_some_and(|taken| taken.is_abandoned.load(Ordering::Relaxed)) {
+    let is_abandoned = |taken: &Arc<Taken>| taken.is_abandoned.load(Ordering::Relaxed);
+    if CURRENT.with_borrow(|current| current.as_ref().is_some_and(is_abandoned)) {
         return Err(Error::new(ErrorCode::Cancelled, "the statement has ended"));
     }
     Ok(())

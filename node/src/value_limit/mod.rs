@@ -64,8 +64,8 @@ impl ValueLimit {
 }
 
 /// Returns, with this limit for each value, those of the `known` functions that make large values
-/// from small ones or compute for long. Also returns as functions the operators that do so: `||`, `~`
-/// and `LIKE`.
+/// from small ones or compute for long. Also returns as functions the operators that do so: `||`,
+/// `~` and `LIKE`.
 pub fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: Limit,

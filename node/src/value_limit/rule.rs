@@ -40,14 +40,15 @@ impl BoundedFunctions {
             let bounded = self.0.get(func.name()).filter(|bounded| *bounded != func)?;
             return Some((Arc::clone(bounded), false));
         }
-        let (operator, operands) = operation(expression)?;
-        let [left, right] = operands.map(|operand| operand.get_type(schema).ok());
+        let operation = Operation::of(expression)?;
+        let [left, right] = operation
+            .operands
+            .map(|operand| operand.get_type(schema).ok());
         if left != right || !left.as_ref().is_some_and(is_text) {
             return None;
         }
-        let (name, is_negated) = name(operator)?;
-        let bounded = self.0.get(name)?;
-        Some((Arc::clone(bounded), is_negated))
+        let bounded = self.0.get(operation.function)?;
+        Some((Arc::clone(bounded), operation.is_negated))
     }
 
     fn bound(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -66,7 +67,7 @@ impl BoundedFunctions {
                 .0
                 .get(func.name())
                 .is_some_and(|bounded| bounded != func),
-            other => operation(other).is_some(),
+            other => Operation::of(other).is_some(),
         }
     }
 
@@ -97,55 +98,64 @@ fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
-/// Returns the operator of an expression and its operands, if the operator makes large texts or may
-/// search for long. Plain patterns stay operators: DataFusion optimizes operators, not functions.
-fn operation(expression: &Expr) -> Option<(Operator, [&Expr; 2])> {
-    match expression {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let is_plain = match op {
-                Operator::StringConcat => false,
-                Operator::LikeMatch
-                | Operator::NotLikeMatch
-                | Operator::ILikeMatch
-                | Operator::NotILikeMatch => is_plain(right, Pattern::like),
-                _ => is_plain_expression(right),
-            };
-            let is_replaced = name(*op).is_some() && !is_plain;
-            is_replaced.then_some((*op, [&**left, &**right]))
-        }
-        Expr::Like(like) => {
-            // The planner refuses any other escape character later.
-            let escapes = like.escape_char.is_none_or(|escape| escape == '\\');
-            let operator = match (like.negated, like.case_insensitive) {
-                (false, false) => Operator::LikeMatch,
-                (true, false) => Operator::NotLikeMatch,
-                (false, true) => Operator::ILikeMatch,
-                (true, true) => Operator::NotILikeMatch,
-            };
-            let is_replaced = escapes && !is_plain(&like.pattern, Pattern::like);
-            is_replaced.then_some((operator, [&*like.expr, &*like.pattern]))
-        }
-        Expr::SimilarTo(similar) => {
-            let operator = match (similar.negated, similar.case_insensitive) {
-                (false, false) => Operator::RegexMatch,
-                (true, false) => Operator::RegexNotMatch,
-                (false, true) => Operator::RegexIMatch,
-                (true, true) => Operator::RegexNotIMatch,
-            };
-            let is_replaced =
-                similar.escape_char.is_none() && !is_plain_expression(&similar.pattern);
-            is_replaced.then_some((operator, [&*similar.expr, &*similar.pattern]))
-        }
-        _ => None,
-    }
+/// An operator that a function must replace, because it makes large texts or may search for long.
+struct Operation<'a> {
+    /// Name of the function.
+    function: &'static str,
+    /// Whether the function's result must be negated.
+    is_negated: bool,
+    operands: [&'a Expr; 2],
 }
 
-/// Returns the name of an operator's function, and whether the function's result must be negated.
-fn name(operator: Operator) -> Option<(&'static str, bool)> {
-    if operator == Operator::StringConcat {
-        return Some((string_concat::NAME, false));
+impl<'a> Operation<'a> {
+    /// Returns the operation of an expression. Returns `None` for other expressions, and for a
+    /// search for a plain pattern: DataFusion optimizes operators, not functions.
+    fn of(expression: &'a Expr) -> Option<Self> {
+        let (operator, is_negated, operands) = match expression {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                let negated = op.negate();
+                let negated = negated.filter(|op| text_match::name(*op).is_some());
+                let operands = [&**left, &**right];
+                (negated.unwrap_or(*op), negated.is_some(), operands)
+            }
+            // The planner refuses any other escape character later.
+            Expr::Like(like) if like.escape_char.is_none_or(|escape| escape == '\\') => {
+                let operator = if like.case_insensitive {
+                    Operator::ILikeMatch
+                } else {
+                    Operator::LikeMatch
+                };
+                (operator, like.negated, [&*like.expr, &*like.pattern])
+            }
+            Expr::SimilarTo(similar) if similar.escape_char.is_none() => {
+                let operator = if similar.case_insensitive {
+                    Operator::RegexIMatch
+                } else {
+                    Operator::RegexMatch
+                };
+                let operands = [&*similar.expr, &*similar.pattern];
+                (operator, similar.negated, operands)
+            }
+            _ => return None,
+        };
+        let (function, is_plain) = match operator {
+            Operator::StringConcat => (string_concat::NAME, false),
+            Operator::LikeMatch | Operator::ILikeMatch => (
+                text_match::name(operator)?,
+                is_plain(operands[1], Pattern::like),
+            ),
+            // Other operators have no function, and their operands are no patterns.
+            _ => (
+                text_match::name(operator)?,
+                is_plain_expression(operands[1]),
+            ),
+        };
+        (!is_plain).then_some(Self {
+            function,
+            is_negated,
+            operands,
+        })
     }
-    text_match::name(operator)
 }
 
 /// Returns whether an expression is a regular expression that takes one step for each byte.

@@ -12,56 +12,44 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
-/// The operators that become functions. A negated operator becomes the negation of one of these
-/// functions.
-const OPERATORS: [Operator; 4] = [
-    Operator::RegexMatch,
-    Operator::RegexIMatch,
-    Operator::LikeMatch,
-    Operator::ILikeMatch,
+/// The operators that become functions, and the names of the functions. A negated operator becomes
+/// the negation of one of these functions.
+const FUNCTIONS: [(Operator, &str); 4] = [
+    (Operator::RegexMatch, "regex_match"),
+    (Operator::RegexIMatch, "regex_imatch"),
+    (Operator::LikeMatch, "like_match"),
+    (Operator::ILikeMatch, "ilike_match"),
 ];
 
 /// Returns the functions of all these operators.
 pub(super) fn functions() -> impl Iterator<Item = TextMatch> {
-    OPERATORS.into_iter().map(TextMatch::of)
+    let functions = FUNCTIONS.into_iter();
+    functions.map(|(operator, name)| TextMatch {
+        operator,
+        name,
+        // Types were made equal for the operator.
+        signature: Signature::any(2, Volatility::Immutable),
+    })
 }
 
-/// Returns the name of an operator's function, and whether the function's result must be negated.
-/// Returns `None` for an operator without a function.
-pub(super) fn name(operator: Operator) -> Option<(&'static str, bool)> {
-    Some(match operator {
-        Operator::RegexMatch => ("regex_match", false),
-        Operator::RegexNotMatch => ("regex_match", true),
-        Operator::RegexIMatch => ("regex_imatch", false),
-        Operator::RegexNotIMatch => ("regex_imatch", true),
-        Operator::LikeMatch => ("like_match", false),
-        Operator::NotLikeMatch => ("like_match", true),
-        Operator::ILikeMatch => ("ilike_match", false),
-        Operator::NotILikeMatch => ("ilike_match", true),
-        _ => return None,
-    })
+/// Returns the name of an operator's function, or `None` for an operator without a function.
+pub(super) fn name(operator: Operator) -> Option<&'static str> {
+    let mut functions = FUNCTIONS.into_iter();
+    let function = functions.find(|(replaced, _)| *replaced == operator);
+    function.map(|(_, name)| name)
 }
 
 /// A function that returns whether a text matches a pattern, or NULL if one of them is NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TextMatch {
     operator: Operator,
+    name: &'static str,
     signature: Signature,
-}
-
-impl TextMatch {
-    fn of(operator: Operator) -> Self {
-        Self {
-            operator,
-            // The planner has made the types equal for the operator.
-            signature: Signature::any(2, Volatility::Immutable),
-        }
-    }
 }
 
 impl ScalarUDFImpl for TextMatch {
     fn name(&self) -> &'static str {
-        name(self.operator).map_or("", |(name, _)| name)
+        self.name
     }
 
     fn signature(&self) -> &Signature {

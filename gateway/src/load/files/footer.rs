@@ -153,13 +153,12 @@ const FOOTER: &[(i16, Kind)] = &[
 pub(super) fn check(footer: &[u8]) -> Result<()> {
     let mut input = Thrift::new(footer);
     let mut last = 0;
-    while let Some(field) = input.field(last, FOOTER).ok_or_else(damaged)? {
+    while let Some(field) = input.field(&mut last, FOOTER).ok_or_else(damaged)? {
         if field.id == COLUMNS {
             check_columns(&mut input)?;
         } else {
             input.skip(field).ok_or_else(damaged)?;
         }
-        last = field.id;
     }
     Ok(())
 }
@@ -201,13 +200,12 @@ fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
 /// Reads an element of the list of columns, and returns the number of its children.
 fn children(input: &mut Thrift<'_>) -> Option<usize> {
     let (mut last, mut children) = (0, 0);
-    while let Some(field) = input.field(last, ELEMENT)? {
+    while let Some(field) = input.field(&mut last, ELEMENT)? {
         if field.id == CHILDREN {
             children = usize::try_from(i32::try_from(input.number()?).ok()?).ok()?;
         } else {
             input.skip(field)?;
         }
-        last = field.id;
     }
     Some(children)
 }

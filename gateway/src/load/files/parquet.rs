@@ -106,7 +106,7 @@ async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<
         ))));
     }
     let end = read(store, file, size.saturating_sub(FIRST_READ)..size).await?;
-    let tail = end.split_last_chunk().map(|(_, tail)| tail);
+    let tail = end.last_chunk();
     let tail = tail.ok_or_else(|| damaged("the file has changed while it was read"))?;
     let tail = FooterTail::try_new(tail).map_err(of_parquet)?;
     if tail.is_encrypted_footer() {

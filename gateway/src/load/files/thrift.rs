@@ -101,10 +101,11 @@ impl<'a> Thrift<'a> {
     }
 
     /// Reads the header of the next field of a struct. `last` is the id of the field before it, and
-    /// `fields` are the known fields of the struct. The inner `None` means the end of the struct.
+    /// becomes the id of this field. `fields` are the known fields of the struct. The inner `None`
+    /// means the end of the struct.
     pub(super) fn field(
         &mut self,
-        last: i16,
+        last: &mut i16,
         fields: &'static [(i16, Kind)],
     ) -> Option<Option<Field>> {
         let header = self.byte()?;
@@ -112,22 +113,24 @@ impl<'a> Thrift<'a> {
         if written == 0 {
             return Some(None);
         }
-        let id = match header >> 4 {
+        *last = match header >> 4 {
             0 => i16::try_from(self.number()?).ok()?,
             delta => last.checked_add(i16::from(delta))?,
         };
-        let known = fields.iter().find(|(known, _)| *known == id);
+        let known = fields.iter().find(|(known, _)| known == last);
         let kind = known.map(|(_, kind)| *kind);
+        let field = Field {
+            id: *last,
+            written,
+            kind,
+        };
         kind.is_none_or(|kind| kind.is(written))
-            .then_some(Some(Field { id, written, kind }))
+            .then_some(Some(field))
     }
 
     /// Skips the value of a field.
     pub(super) fn skip(&mut self, field: Field) -> Option<()> {
-        match field.kind {
-            Some(kind) => self.skip_known(kind),
-            None => self.skip_unknown(field.written, MAX_DEPTH),
-        }
+        self.skip_value(field.written, field.kind, MAX_DEPTH)
     }
 
     /// Reads the header of a list of such elements, and returns the number of elements.
@@ -145,49 +148,42 @@ impl<'a> Thrift<'a> {
         Some((header & 0x0f, count))
     }
 
-    fn skip_known(&mut self, kind: Kind) -> Option<()> {
-        match kind {
-            // The value of a boolean is part of the field's encoded type.
-            Kind::Bool => Some(()),
-            Kind::Byte => self.advance(1),
-            Kind::Number => self.varint().map(|_| ()),
-            Kind::Double => self.advance(8),
-            Kind::Bytes => self.length().and_then(|length| self.advance(length)),
-            Kind::List(element) => {
-                let count = self.list(element)?;
-                (0..count).try_for_each(|_| self.skip_known(*element))
-            }
-            Kind::Struct(fields) => {
-                let mut last = 0;
-                while let Some(field) = self.field(last, fields)? {
-                    self.skip(field)?;
-                    last = field.id;
-                }
-                Some(())
-            }
-        }
-    }
-
-    /// Skips a value of which only the encoded type is known. Returns `None` for maps and for lists
-    /// of booleans: no footer has them, and readers disagree about their encoding.
-    fn skip_unknown(&mut self, written: u8, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
+    /// Skips a value of the encoded type `written`. If its kind is not known, it may have `depth`
+    /// levels. Returns `None` for maps and for lists of booleans: no footer has them, and readers
+    /// disagree about their encoding.
+    fn skip_value(&mut self, written: u8, kind: Option<Kind>, depth: usize) -> Option<()> {
+        let depth = match kind {
+            Some(_) => MAX_DEPTH,
+            None => depth.checked_sub(1)?,
+        };
         match written {
+            // The value of a boolean is part of its encoded type.
             TRUE | FALSE => Some(()),
             BYTE => self.advance(1),
             I16 | I32 | I64 => self.varint().map(|_| ()),
             DOUBLE => self.advance(8),
             BINARY => self.length().and_then(|length| self.advance(length)),
             LIST | SET => {
-                let (element, count) = self.any_list()?;
-                if count > 0 && matches!(element, TRUE | FALSE) {
+                let element = match kind {
+                    Some(Kind::List(element)) => Some(*element),
+                    _ => None,
+                };
+                let (written, count) = self.any_list()?;
+                let is_valid = element.is_none_or(|element| element.is(written))
+                    && !matches!(written, TRUE | FALSE);
+                if count > 0 && !is_valid {
                     return None;
                 }
-                (0..count).try_for_each(|_| self.skip_unknown(element, depth))
+                (0..count).try_for_each(|_| self.skip_value(written, element, depth))
             }
             STRUCT => {
-                while let Some(field) = self.field(0, &[])? {
-                    self.skip_unknown(field.written, depth)?;
+                let fields = match kind {
+                    Some(Kind::Struct(fields)) => fields,
+                    _ => &[],
+                };
+                let mut last = 0;
+                while let Some(field) = self.field(&mut last, fields)? {
+                    self.skip_value(field.written, field.kind, depth)?;
                 }
                 Some(())
             }
