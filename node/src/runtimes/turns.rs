@@ -47,6 +47,8 @@ pub(crate) fn current() -> Option<Arc<Taken>> {
 pub(crate) struct Turns {
     new: Permits,
     long: Arc<Semaphore>,
+    /// Number of tasks that wait for a permit.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Turns {
@@ -55,6 +57,7 @@ impl Turns {
         Self {
             new: Permits::new(at_a_time),
             long: Arc::new(Semaphore::new(at_a_time)),
+            waiting: Arc::default(),
         }
     }
 
@@ -97,6 +100,9 @@ impl Work {
             new: PollSemaphore::new(self.turns.new.semaphore()),
             long: PollSemaphore::new(Arc::clone(&self.turns.long)),
             waits_as: None,
+            waiting: Arc::clone(&self.turns.waiting),
+            wait: None,
+            gives_way: false,
         }
     }
 
@@ -204,6 +210,12 @@ pub(crate) struct Task {
     new: PollSemaphore,
     long: PollSemaphore,
     waits_as: Option<Kind>,
+    /// Number of tasks that wait for a permit.
+    waiting: Arc<AtomicUsize>,
+    /// Counts this task among them.
+    wait: Option<Wait>,
+    /// Whether the thread must look at other tasks before this one takes a permit again.
+    gives_way: bool,
 }
 
 impl fmt::Debug for Task {
@@ -226,9 +238,29 @@ impl Task {
         if HAS_PERMIT.get() {
             return poll(cx);
         }
-        let _permit = ready!(self.poll_permit(cx));
-        let _polling = Polling::begin(&self.taken);
-        poll(cx)
+        if std::mem::take(&mut self.gives_way) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let permit = match self.poll_permit(cx) {
+            Poll::Ready(permit) => permit,
+            Poll::Pending => {
+                let waiting = &self.waiting;
+                self.wait.get_or_insert_with(|| Wait::begin(waiting));
+                return Poll::Pending;
+            }
+        };
+        self.wait = None;
+        let polling = Polling::begin(&self.taken);
+        let polled = poll(cx);
+        drop(polling);
+        drop(permit);
+        // The permit may have gone to a task that waited. The runtime wakes that task on this
+        // thread, in a place from which no other thread takes it. If the caller went on at once, and
+        // got another permit, then the woken task would keep its own permit unused for as long as
+        // that poll takes. Two such tasks kept all short queries waiting for seconds.
+        self.gives_way = polled.is_ready() && self.waiting.load(Ordering::Relaxed) > 0;
+        polled
     }
 
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
@@ -245,6 +277,22 @@ impl Task {
         let permit = ready!(self.long.poll_acquire(cx));
         self.waits_as = None;
         Poll::Ready(Permit::Long(permit))
+    }
+}
+
+/// Counts a task that waits for a permit, until this is dropped.
+struct Wait(Arc<AtomicUsize>);
+
+impl Wait {
+    fn begin(waiting: &Arc<AtomicUsize>) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(waiting))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -307,11 +355,15 @@ impl<F: Future> Future for InTurns<F> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::sync::mpsc;
 
     use futures::FutureExt;
     use futures::task::noop_waker_ref;
 
     use super::*;
+
+    /// A task that does not run within this time never runs.
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     fn context() -> Context<'static> {
         Context::from_waker(noop_waker_ref())
@@ -343,6 +395,8 @@ mod tests {
         let [mut running, mut waiting] = [long_work(&turns).task(), long_work(&turns).task()];
         let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut waiting));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
+        // The task that has made another one wait lets the runtime look at others first.
+        assert_eq!(poll_of(&mut running), Poll::Pending);
         assert_eq!(poll_of(&mut waiting), Poll::Ready(()));
         let mut new = turns.work().task();
         let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut new));
@@ -380,6 +434,45 @@ mod tests {
             let polled = outer.poll(&mut context(), |_| poll_of(&mut inner));
             assert_eq!(polled, Poll::Ready(()));
         }
+    }
+
+    #[test]
+    fn a_task_that_goes_on_lets_the_task_run_that_got_its_permit() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
+        let turns = Turns::new(2);
+        let other_permit = turns.new.semaphore().try_acquire_owned().unwrap();
+        let (runs, has_run) = mpsc::channel();
+        let (mut going_on, mut waiting) = (turns.work().task(), turns.work().task());
+        let is_waiting = Arc::clone(&turns.waiting);
+        let going_on = runtime.spawn(async move {
+            let waits_for_permit = async move {
+                poll_fn(|cx| waiting.poll(cx, |_| Poll::Ready(()))).await;
+                runs.send(()).unwrap();
+            };
+            let first = |_: &mut Context<'_>| {
+                tokio::spawn(waits_for_permit);
+                while is_waiting.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                Poll::Ready(())
+            };
+            let mut first = Some(first);
+            poll_fn(|cx| going_on.poll(cx, |cx| first.take().unwrap()(cx))).await;
+            // There is a permit for the next poll, too, which lasts until the other task has run.
+            drop(other_permit);
+            let mut has_run = Some(has_run);
+            poll_fn(|cx| {
+                going_on.poll(cx, |_| {
+                    Poll::Ready(has_run.take().unwrap().recv_timeout(PATIENCE))
+                })
+            })
+            .await
+        });
+        let waited = runtime.block_on(going_on).unwrap();
+        waited.expect("the task that has got the permit did not run");
     }
 
     #[tokio::test]
