@@ -42,6 +42,9 @@ pub struct WriteRequest {
     /// The history of writes that the gateway's catalog belongs to.
     #[prost(message, optional, tag = "8")]
     pub lineage: Option<Lineage>,
+    /// Number of the user who writes. Workers share their processors among users.
+    #[prost(uint32, tag = "9")]
+    pub owner: u32,
 }
 
 /// What a worker must know of a table to store its rows.

@@ -325,6 +325,7 @@ fn a_write_has_its_bytes() {
         instance: "i".to_owned(),
         stream_id: "s".to_owned(),
         lineage: None,
+        owner: 0,
     };
     assert_bytes(
         &request,
@@ -385,6 +386,11 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         ..WriteRequest::default()
     };
     assert_bytes(&request, "420d0d0a000000151400000018ac02");
+    let request = WriteRequest {
+        owner: 300,
+        ..WriteRequest::default()
+    };
+    assert_bytes(&request, "48ac02");
     let leave = LeaveRequest {
         worker_id: 5,
         instance: "i".to_owned(),

@@ -183,6 +183,7 @@ impl Worker {
             cluster_id: self.cluster.to_string(),
             instance: INSTANCE.to_owned(),
             lineage: None,
+            owner: 0,
         };
         let sealed = sealer().seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
         let written = self.call("DoPut", put(sealed.into(), &rows(&schema, is_sharded)));

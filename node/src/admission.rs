@@ -48,6 +48,8 @@ pub struct Place {
     /// Key of the user who has the place.
     user: u64,
     since: Instant,
+    /// Whether another caller may run in this place, while its holder goes on running.
+    is_shared: bool,
 }
 
 impl Admission {
@@ -152,6 +154,11 @@ impl Admission {
         self.shared.state.lock().waiting
     }
 
+    /// Returns whether a place is free.
+    pub(crate) fn has_free(&self) -> bool {
+        self.shared.state.lock().running < self.shared.max_running
+    }
+
     /// Returns whether somebody waits because all places are taken.
     pub fn is_full(&self) -> bool {
         let state = self.shared.state.lock();
@@ -181,16 +188,40 @@ impl Place {
             of: Some(Arc::clone(shared)),
             user,
             since: Instant::now(),
+            is_shared: false,
         }
+    }
+
+    /// Returns the place. Returns whether a waiter has got a place because of that.
+    pub(crate) fn give_back(mut self) -> bool {
+        self.end()
+    }
+
+    /// Lets another caller run in addition to the holder. The place still counts for its user.
+    pub(crate) fn share(&mut self) {
+        if let Some(shared) = &self.of
+            && !self.is_shared
+        {
+            self.is_shared = true;
+            shared.serve_next(|state| state.running -= 1);
+        }
+    }
+
+    fn end(&mut self) -> bool {
+        let Some(shared) = self.of.take() else {
+            return false;
+        };
+        shared.serve_next(|state| {
+            state.note_held(self.since.elapsed());
+            state.running -= usize::from(!self.is_shared);
+            state.remove_from(self.user);
+        })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(shared) = self.of.take() {
-            shared.state.lock().note_held(self.since.elapsed());
-            shared.pass_on(self.user);
-        }
+        self.end();
     }
 }
 
@@ -214,37 +245,37 @@ impl Shared {
         })
     }
 
-    /// Passes the user's place on to the waiter whose turn it is, or takes it back if there is
-    /// none.
-    fn pass_on(self: &Arc<Self>, mut user: u64) {
-        loop {
-            let next = {
-                let mut state = self.state.lock();
-                state.give_back(user);
-                state.take_turn()
-            };
-            let Some((next, waiter)) = next else {
-                return;
-            };
+    /// Changes the state with `free`, and then gives a place to the waiter whose turn it is, if
+    /// there is a place for it. Returns whether a waiter has got a place.
+    fn serve_next(self: &Arc<Self>, free: impl FnOnce(&mut State)) -> bool {
+        let mut next = {
+            let mut state = self.state.lock();
+            free(&mut state);
+            state.take_turn(self.max_running)
+        };
+        while let Some((user, waiter)) = next {
             // If the waiter gives up before it has received the place, the place is dropped there
-            // and passed on.
-            match waiter.send(Place::new(self, next)) {
-                Ok(()) => return,
-                // The waiter has given up. Dropping the returned place would pass it on
-                // recursively, so its drop is disarmed and the loop passes it on.
-                Err(mut place) => {
-                    place.of = None;
-                    user = next;
-                }
-            }
+            // and serves the next waiter.
+            let Err(mut place) = waiter.send(Place::new(self, user)) else {
+                return true;
+            };
+            // The waiter has given up. Dropping the returned place would serve the next waiter
+            // recursively, so its drop is disarmed and the loop serves it.
+            place.of = None;
+            let mut state = self.state.lock();
+            state.running -= 1;
+            state.remove_from(user);
+            next = state.take_turn(self.max_running);
         }
+        false
     }
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Number of places that are taken. A place that is shared does not count.
     running: usize,
-    /// Number of places that each user has, for users with at least one.
+    /// Number of places that each user has, for users with at least one. Shared places count.
     running_of: HashMap<u64, usize>,
     waiting: usize,
     /// The waiters of each user.
@@ -322,8 +353,7 @@ impl State {
         *self.running_of.entry(user).or_default() += 1;
     }
 
-    fn give_back(&mut self, user: u64) {
-        self.running -= 1;
+    fn remove_from(&mut self, user: u64) {
         if let Some(running) = self.running_of.get_mut(&user) {
             *running -= 1;
             if *running == 0 {
@@ -361,8 +391,11 @@ impl State {
     }
 
     /// Takes a place for the waiter whose turn it is, among the users who have not reached their
-    /// limit.
-    fn take_turn(&mut self) -> Option<(u64, oneshot::Sender<Place>)> {
+    /// limit. Returns `None` if there is no such waiter, or no free place.
+    fn take_turn(&mut self, max_running: usize) -> Option<(u64, oneshot::Sender<Place>)> {
+        if self.running >= max_running {
+            return None;
+        }
         let may_have_more = |user: &u64| {
             let most = self.users.get(user).map_or(0, |sessions| sessions.most);
             self.running_of(*user) < most
@@ -692,6 +725,29 @@ mod tests {
         let _first = waits.await;
         let _second = enter(5).await;
         assert!(admission.try_enter_of(&'a', Some(5)).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_shared_place_serves_another_user_and_counts_for_its_own() {
+        let admission = Admission::new("queries", 1, 100).with_max_running_per_user(1);
+        let mut first = admission.enter_as(&'a').await.unwrap();
+        let mut same_user = Box::pin(admission.enter_as(&'a'));
+        let mut other_user = Box::pin(admission.enter_as(&'b'));
+        assert!(same_user.as_mut().now_or_never().is_none());
+        assert!(other_user.as_mut().now_or_never().is_none());
+        first.share();
+        first.share();
+        assert!(same_user.as_mut().now_or_never().is_none());
+        let other = other_user.await.unwrap();
+        assert!(!admission.has_free());
+        // The user of the shared place may have another one now, but no place is free.
+        assert!(!first.give_back());
+        assert!(same_user.as_mut().now_or_never().is_none());
+        assert!(other.give_back());
+        let second = same_user.await.unwrap();
+        assert!(!second.give_back());
+        assert_eq!(admission.running(), 0);
+        assert!(admission.shared.state.lock().running_of.is_empty());
     }
 
     #[tokio::test]

@@ -43,8 +43,8 @@ pub struct OwnedRuntimes {
 }
 
 impl OwnedRuntimes {
-    /// Starts the runtimes. At most `cpu_threads` polls of new work and as many of long work run at
-    /// a time. `None` means one of each per core.
+    /// Starts the runtimes. There are `cpu_threads` permits for polls of new work, and as many for
+    /// polls of long work. `None` means one of each per core.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the system gives no threads.
@@ -111,6 +111,16 @@ impl Runtimes {
     /// Returns the runtime for joining a cluster and for liveness checks.
     pub fn health(&self) -> &Handle {
         &self.health
+    }
+
+    /// Returns the same runtimes for the work of a user. Users get permits to compute in turn. The
+    /// number of a user is the one in [tickets](volary_flight_proto::ticket).
+    #[must_use]
+    pub fn of_user(&self, user: u32) -> Self {
+        Self {
+            turns: self.turns.of_user(user),
+            ..self.clone()
+        }
     }
 
     /// Runs `work` on the CPU runtime. Dropping the returned future cancels the work. It then ends

@@ -108,7 +108,7 @@ impl WorkerService {
             config: self.context.config.storage.clone(),
             parallelism: self.context.target_partitions(),
             runtime_env: Arc::clone(&self.context.runtime_env),
-            runtimes: self.context.runtimes.clone(),
+            runtimes: self.context.runtimes.of_user(request.owner),
         };
         let (history, lineage) = (Arc::clone(&self.context.history), request.lineage);
         let writing = async move {

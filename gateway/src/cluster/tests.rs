@@ -495,7 +495,7 @@ async fn a_worker_that_keeps_other_rows_than_it_was_sent_fails_the_write() {
     let table = reference_table(&fixture.catalog, worker).await;
     for (kept, is_right) in [(2, false), (3, true), (4, false)] {
         stub.keep(kept);
-        let puts = put::open(cluster, PATIENCE, QueryId::new(), &table, WriteId(1));
+        let puts = put::open(cluster, PATIENCE, 0, QueryId::new(), &table, WriteId(1));
         let (sender, written) = puts.into_iter().next().unwrap();
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
         let rows = RecordBatch::try_from_iter([("k", keys)]).unwrap();

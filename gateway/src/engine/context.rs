@@ -33,7 +33,7 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Place;
 use volary_node::memory;
-use volary_node::runtimes::check_awaited;
+use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::QueryContext;
 use volary_planner::session_limits::SessionLimits;
 use volary_planner::table::ShardedTable;
@@ -70,6 +70,9 @@ pub struct StatementContext {
     pub snapshot: Snapshot,
     /// The user and the caller on whose behalf the statement waits for a place.
     pub(super) claimant: Claimant,
+    /// The runtimes for the work of the statement's user.
+    pub(super) runtimes: Runtimes,
+    owner: u32,
     /// The rights of the statement's user.
     pub rights: Arc<Rights>,
     /// The runtime environment with the query's own memory. The environment of `state` does not
@@ -104,6 +107,8 @@ impl StatementContext {
         with_plan_metrics: bool,
     ) -> Result<Self> {
         let started = Instant::now();
+        let claimant = session.claimant();
+        let owner = claimant.number();
         let catalog = engine.catalog.state();
         // Takes the rights from the same state of the catalog as the tables.
         let rights = catalog.access().now(session.rights())?;
@@ -124,7 +129,7 @@ impl StatementContext {
         let memory = SessionLimits::memory(&config).min(memory_of(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
-            owner: session.claimant().number(),
+            owner,
             snapshot: snapshot.clone(),
             counted,
             lineage: catalog.lineage(),
@@ -172,7 +177,9 @@ impl StatementContext {
             query_id,
             started,
             snapshot,
-            claimant: session.claimant(),
+            claimant,
+            runtimes: engine.runtimes.of_user(owner),
+            owner,
             rights,
             public,
             queries,
@@ -181,6 +188,11 @@ impl StatementContext {
             view_state: OnceLock::new(),
             shape: ShapeLimits::new(&engine.config.query),
         })
+    }
+
+    /// Returns the [number](Claimant::number) of the statement's user.
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Returns the task context in which the statement's plans run.

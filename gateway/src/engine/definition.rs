@@ -90,14 +90,20 @@ pub(super) async fn create_table(
         .create_physical_plan(&logical)
         .await
         .map_err(with_advice)?;
-    let source = load::Source::of_plan(physical, context.task(), &engine.runtimes)?;
+    let source = load::Source::of_plan(physical, context.task(), &context.runtimes)?;
     let (table, write) = engine
         .catalog
         .begin_create(definition, &live, if_exists, &context.rights)
         .await?;
-    load::run(engine.load_parts(), context.query_id, &table, write, source)
-        .await
-        .map(Some)
+    load::run(
+        engine.load_parts(context.owner()),
+        context.query_id,
+        &table,
+        write,
+        source,
+    )
+    .await
+    .map(Some)
 }
 
 pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {

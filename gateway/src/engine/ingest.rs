@@ -73,9 +73,9 @@ impl Engine {
         rows: IncomingRows,
         query_id: QueryId,
     ) -> Result<u64> {
-        let (engine, session) = (Arc::clone(self), session.clone());
+        let (engine, own) = (Arc::clone(self), session.clone());
         let written = self
-            .on_cpu(run(engine, session, ingest, rows, query_id))
+            .on_cpu(session, run(engine, own, ingest, rows, query_id))
             .await?;
         self.statements.done(query_id, written);
         Ok(written)
@@ -127,7 +127,7 @@ async fn append(
 ) -> Result<u64> {
     context.check_may_insert(table)?;
     let source = source(engine, table, rows)?;
-    load::append(engine.load_parts(), query_id, table, source).await
+    load::append(engine.load_parts(context.owner()), query_id, table, source).await
 }
 
 async fn create(
@@ -158,7 +158,14 @@ async fn create(
     match begun {
         Ok((table, write)) => {
             let source = source(engine, &table, rows)?;
-            load::run(engine.load_parts(), query_id, &table, write, source).await
+            load::run(
+                engine.load_parts(context.owner()),
+                query_id,
+                &table,
+                write,
+                source,
+            )
+            .await
         }
         Err(error) => {
             // Another client may have created the table in the meantime.

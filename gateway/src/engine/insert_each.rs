@@ -56,9 +56,9 @@ impl Engine {
         rows: IncomingRows,
         query_id: QueryId,
     ) -> Result<Each> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let each = self
-            .on_cpu(insert_each(engine, session, sql, rows, query_id))
+            .on_cpu(session, insert_each(engine, own, sql, rows, query_id))
             .await?;
         if let Each::Inserted(rows) = &each {
             self.statements.done(query_id, *rows);

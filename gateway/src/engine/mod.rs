@@ -232,8 +232,10 @@ impl Engine {
         tables.chain(views).chain(system).collect()
     }
 
-    fn load_parts(&self) -> load::Parts {
+    /// Returns what a load for the user with this number needs.
+    fn load_parts(&self, owner: u32) -> load::Parts {
         load::Parts {
+            owner,
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),
             runtimes: self.runtimes.clone(),

@@ -44,8 +44,8 @@ impl Engine {
         parameters: Option<RecordBatch>,
         query_id: QueryId,
     ) -> Result<Description> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(describe(engine, session, sql, parameters, query_id))
+        let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        self.on_cpu(session, describe(engine, own, sql, parameters, query_id))
             .await
     }
 
@@ -77,10 +77,13 @@ impl Engine {
         {
             return Ok(Outcome::Rows(Box::new(query)));
         }
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let known = (key, generic);
         let outcome = self
-            .on_cpu(execute(engine, session, sql, known, parameters, query_id))
+            .on_cpu(
+                session,
+                execute(engine, own, sql, known, parameters, query_id),
+            )
             .await?;
         match &outcome {
             Outcome::Done(rows) => self.statements.done(query_id, rows.unwrap_or_default()),
@@ -106,20 +109,24 @@ impl Engine {
         query_id: QueryId,
         before: Planned,
     ) -> Result<Query> {
-        let (engine, session, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(plan_again(
-            engine, session, sql, parameters, query_id, before,
-        ))
+        let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
+        self.on_cpu(
+            session,
+            plan_again(engine, own, sql, parameters, query_id, before),
+        )
         .await
     }
 
-    /// Runs `work` on the CPU runtime, within the caller's span. `work` is boxed first, because it
-    /// is large and other futures would otherwise hold it inline.
+    /// Runs the work of a session on the CPU runtime, within the caller's span. `work` is boxed
+    /// first, because it is large and other futures would otherwise hold it inline.
     pub(super) fn on_cpu<T: Send + 'static>(
         &self,
+        session: &Session,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
-        self.runtimes.on_cpu(Box::pin(work).in_current_span())
+        let runtimes = self.runtimes.of_user(session.claimant().number());
+        let work = Box::pin(work).in_current_span();
+        async move { runtimes.on_cpu(work).await }
     }
 }
 
@@ -199,7 +206,7 @@ async fn execute(
                 .table(&copy.table)
                 .ok_or_else(|| context.catalog.no_such_table(&copy.table, &context.rights))?;
             context.check_may_insert(table)?;
-            let parts = engine.load_parts();
+            let parts = engine.load_parts(context.owner());
             let rows = load::copy_from(
                 parts,
                 &context.state,
@@ -430,7 +437,7 @@ async fn plan_query(
             analysis::analyze(
                 &context.state,
                 context.query_id,
-                engine.runtimes.clone(),
+                context.runtimes.clone(),
                 &statement,
             )
             .await?,
@@ -452,7 +459,7 @@ async fn plan_query(
         access: Arc::clone(context.catalog.access()),
         plan,
         task: context.task(),
-        runtimes: engine.runtimes.clone(),
+        runtimes: context.runtimes.clone(),
         planned_in: context.started.elapsed(),
         gate: engine.gate.clone(),
         claimant: context.claimant.clone(),
@@ -472,8 +479,14 @@ async fn insert(
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let source = load::Source::of_plan(plan, context.task(), &engine.runtimes)?;
-    load::append(engine.load_parts(), context.query_id, table, source).await
+    let source = load::Source::of_plan(plan, context.task(), &context.runtimes)?;
+    load::append(
+        engine.load_parts(context.owner()),
+        context.query_id,
+        table,
+        source,
+    )
+    .await
 }
 
 /// Makes all columns of VALUES nullable. The planner gives VALUES the table's columns, NOT NULL

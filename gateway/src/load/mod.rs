@@ -50,6 +50,8 @@ use crate::statements::Statements;
 /// The parts of the gateway that a load needs.
 #[derive(Debug, Clone)]
 pub struct Parts {
+    /// Number of the user who writes. Workers share their processors among users.
+    pub owner: u32,
     /// Opens and commits the write.
     pub catalog: Catalog,
     /// Reaches the workers.
@@ -121,7 +123,7 @@ pub async fn run(
     };
     let progress = parts.loads.start(query_id, table.name());
     let idle = parts.config.load.idle_timeout;
-    let workers = put::open(&parts.cluster, idle, query_id, table, write);
+    let workers = put::open(&parts.cluster, idle, parts.owner, query_id, table, write);
     let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
     let mut routing = JoinSet::new();
     // Dropping `_stops` stops the joins of the source's plan. It is held here, and not in the tasks

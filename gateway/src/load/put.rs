@@ -46,6 +46,7 @@ pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Se
 pub fn open(
     cluster: &Arc<Cluster>,
     idle: Duration,
+    owner: u32,
     query_id: QueryId,
     table: &Arc<Table>,
     write: WriteId,
@@ -59,6 +60,7 @@ pub fn open(
                 cluster: Arc::clone(cluster),
                 worker: *worker,
                 table: Arc::clone(table),
+                owner,
                 query_id,
                 write,
                 idle,
@@ -73,6 +75,7 @@ struct PutStream {
     cluster: Arc<Cluster>,
     worker: WorkerId,
     table: Arc<Table>,
+    owner: u32,
     query_id: QueryId,
     write: WriteId,
     idle: Duration,
@@ -90,6 +93,7 @@ impl PutStream {
             instance: cluster.instance(worker, self.idle).await?,
             stream_id: Uuid::new_v4().to_string(),
             lineage: Some(cluster.lineage_for(worker)),
+            owner: self.owner,
         })
     }
 

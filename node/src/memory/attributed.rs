@@ -14,14 +14,14 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-use crate::runtimes::turns::{self, Taken};
+use crate::runtimes::turns::{self, WorkUsage};
 
 /// Wraps a memory pool and records what the operators of each work hold.
 #[derive(Debug)]
 pub(super) struct Attributed<P> {
     within: P,
     /// The work of each consumer, by the consumer's number.
-    works: Mutex<HashMap<usize, Arc<Taken>>>,
+    works: Mutex<HashMap<usize, Arc<WorkUsage>>>,
 }
 
 impl<P> Attributed<P> {
@@ -32,9 +32,9 @@ impl<P> Attributed<P> {
         }
     }
 
-    fn note(&self, reservation: &MemoryReservation, note: impl FnOnce(&Taken)) {
-        if let Some(taken) = self.works.lock().get(&reservation.consumer().id()) {
-            note(taken);
+    fn note(&self, reservation: &MemoryReservation, note: impl FnOnce(&WorkUsage)) {
+        if let Some(usage) = self.works.lock().get(&reservation.consumer().id()) {
+            note(usage);
         }
     }
 }
@@ -45,8 +45,8 @@ impl<P: MemoryPool> MemoryPool for Attributed<P> {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if let Some(taken) = turns::current() {
-            self.works.lock().insert(consumer.id(), taken);
+        if let Some(usage) = turns::current() {
+            self.works.lock().insert(consumer.id(), usage);
         }
         self.within.register(consumer);
     }
@@ -58,17 +58,17 @@ impl<P: MemoryPool> MemoryPool for Attributed<P> {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.within.grow(reservation, additional);
-        self.note(reservation, |taken| taken.hold(additional));
+        self.note(reservation, |usage| usage.hold(additional));
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.within.shrink(reservation, shrink);
-        self.note(reservation, |taken| taken.release(shrink));
+        self.note(reservation, |usage| usage.release(shrink));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.within.try_grow(reservation, additional)?;
-        self.note(reservation, |taken| taken.hold(additional));
+        self.note(reservation, |usage| usage.hold(additional));
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use tokio_util::sync::CancellationToken;
 use volary_flight_proto::{Error, ErrorCode};
 
+use crate::runtimes::turns::give_way;
 use crate::value_limit::at_once::{self, Refusal};
 use crate::value_limit::calls_bounded;
 
@@ -56,11 +57,12 @@ pub(super) fn stoppable(
     }))
 }
 
-/// Fails if the query has ended.
+/// Fails if the query has ended. Lets new work compute if this thread has computed for long.
 ///
 /// # Errors
 /// `CANCELLED` if the query has ended.
 pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
+    give_way(|| ended.is_cancelled());
     if ended.is_cancelled() {
         let error = Error::new(ErrorCode::Cancelled, "the query has ended");
         return Err(DataFusionError::from(error));

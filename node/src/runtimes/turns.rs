@@ -6,79 +6,63 @@
 //! than processors, and each poll needs a permit.
 //!
 //! There are two kinds of work, and each has its own permits, one per processor. Work is long once
-//! it has computed for some time, and new before that. If a poll of new work takes longer than
-//! that, its work becomes long during the poll, and another task gets its permit.
+//! it has computed for some time, and new before that. If a poll takes longer than that, another
+//! task gets its permit, and new work becomes long during the poll.
+//!
+//! Tasks that wait get permits user by user, and for each user work by work. So a user with many
+//! queries gets no more turns than a user with one.
 
-use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::PollSemaphore;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use lent::{Lent, Permits};
+use permits::Permits;
+pub(crate) use task::{InTurns, Task, give_way};
+use usage::WorksFor;
+pub(crate) use usage::{WorkUsage, current};
 
-/// Implements permits that are passed on to others when they are kept for too long.
-mod lent;
+mod permits;
+mod task;
+mod usage;
 
-/// Computing time after which work is long. Before that it is new.
-const NEW_FOR: Duration = Duration::from_millis(20);
-
-thread_local! {
-    /// Whether this thread is in a poll that has a permit.
-    static HAS_PERMIT: Cell<bool> = const { Cell::new(false) };
-    /// The resources taken by the work that this thread currently works for.
-    static CURRENT: RefCell<Option<Arc<Taken>>> = const { RefCell::new(None) };
-}
-
-/// Returns the resources taken by the work that this thread works for, or `None` if it works for
-/// none.
-pub(crate) fn current() -> Option<Arc<Taken>> {
-    CURRENT.with_borrow(Option::clone)
-}
-
-/// The permits to compute on a node. Clones share them.
+/// The permits to compute on a node, for the works of one user. Clones share the permits.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns {
-    new: Permits,
-    long: Arc<Semaphore>,
-    /// Number of tasks that wait for a permit.
-    waiting: Arc<AtomicUsize>,
+    permits: Permits,
+    user: u32,
 }
 
 impl Turns {
     /// Creates `at_a_time` permits for new work, and as many for long work.
     pub(crate) fn new(at_a_time: usize) -> Self {
         Self {
-            new: Permits::new(at_a_time),
-            long: Arc::new(Semaphore::new(at_a_time)),
-            waiting: Arc::default(),
+            permits: Permits::new(at_a_time),
+            user: 0,
         }
     }
 
-    /// Returns the number of threads for `at_a_time` polls of each kind. It includes threads for
-    /// polls of new work that have turned out to be long. While all of those are busy, new work
-    /// waits.
+    /// Returns the same permits for the works of another user.
+    pub(super) fn of_user(&self, user: u32) -> Self {
+        let permits = self.permits.clone();
+        Self { permits, user }
+    }
+
+    /// Returns the number of threads for tasks that share `at_a_time` permits of each kind.
     pub(super) fn threads(at_a_time: usize) -> usize {
-        2 * at_a_time + at_a_time.max(8)
+        Permits::threads(at_a_time)
     }
 
-    /// Passes on the permits that new work has kept for too long. Never ends. It must not run on
-    /// the same runtime as that work.
+    /// Passes on the permits that are kept for too long. Never ends. It must not run on the runtime
+    /// of the tasks that take turns.
     pub(super) async fn pass_on(self) {
-        self.new.pass_on(NEW_FOR).await;
+        self.permits.pass_on().await;
     }
 
-    /// Creates a work that has computed nothing yet.
+    /// Creates a work of the user that has computed nothing yet.
     pub(crate) fn work(&self) -> Work {
         Work {
-            turns: self.clone(),
-            taken: Arc::default(),
+            permits: self.permits.clone(),
+            usage: Arc::new(WorkUsage::of_user(self.user)),
         }
     }
 }
@@ -87,279 +71,69 @@ impl Turns {
 /// Clones are the same work.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
-    turns: Turns,
-    taken: Arc<Taken>,
+    permits: Permits,
+    usage: Arc<WorkUsage>,
 }
 
 impl Work {
     /// Creates a task of this work.
     pub(crate) fn task(&self) -> Task {
-        Task {
-            permits: self.turns.new.clone(),
-            taken: Arc::clone(&self.taken),
-            new: PollSemaphore::new(self.turns.new.semaphore()),
-            long: PollSemaphore::new(Arc::clone(&self.turns.long)),
-            waits_as: None,
-            waiting: Arc::clone(&self.turns.waiting),
-            wait: None,
-            gives_way: false,
-        }
+        Task::new(self.permits.clone(), Arc::clone(&self.usage))
     }
 
     /// Returns a guard. Dropping the guard tells the work that nobody waits for its result any
     /// more.
     pub(super) fn awaited(&self) -> Awaited {
-        Awaited(Arc::clone(&self.taken))
+        Awaited(Arc::clone(&self.usage))
     }
 
     /// Runs `done` for this work, and not for the work of the task that calls it.
     pub(crate) fn within<T>(&self, done: impl FnOnce() -> T) -> T {
-        let _outer = WorksFor::begin(&self.taken);
+        let _outer = WorksFor::begin(&self.usage);
         done()
     }
 
     /// Returns the bytes that the operators of this work hold of the node's memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.taken.bytes.load(Ordering::Relaxed)
+        self.usage.held_bytes()
     }
 }
 
 /// A guard that lives as long as somebody waits for the result of a work.
-pub(super) struct Awaited(Arc<Taken>);
+pub(super) struct Awaited(Arc<WorkUsage>);
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        self.0.is_abandoned.store(true, Ordering::Relaxed);
+        self.0.abandon();
     }
 }
 
-/// Fails if nobody waits any more for the result of what this thread computes.
+/// Fails if nobody waits any more for the result of what this thread computes. Lets new work
+/// compute if this thread has computed for long.
 ///
 /// # Errors
 /// `CANCELLED` if nobody waits.
 pub fn check_awaited() -> Result<()> {
-    let is_abandoned = |taken: &Arc<Taken>| taken.is_abandoned.load(Ordering::Relaxed);
-    if CURRENT.with_borrow(|current| current.as_ref().is_some_and(is_abandoned)) {
+    give_way(usage::is_abandoned);
+    if usage::is_abandoned() {
         return Err(Error::new(ErrorCode::Cancelled, "the statement has ended"));
     }
     Ok(())
 }
 
-/// Makes the thread work for the previous work again when it is dropped.
-struct WorksFor(Option<Arc<Taken>>);
-
-impl WorksFor {
-    fn begin(taken: &Arc<Taken>) -> Self {
-        Self(CURRENT.replace(Some(Arc::clone(taken))))
-    }
-}
-
-impl Drop for WorksFor {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
-    }
-}
-
-/// The resources that a work has taken from its node: processor time and memory.
-#[derive(Debug, Default)]
-pub(crate) struct Taken {
-    micros: AtomicU64,
-    bytes: AtomicUsize,
-    /// Whether nobody waits for the result of the work any more.
-    is_abandoned: AtomicBool,
-}
-
-impl Taken {
-    fn add_time(&self, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    /// Notes that the operators of the work hold this many more bytes.
-    pub(crate) fn hold(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Notes that the operators of the work hold this many fewer bytes.
-    pub(crate) fn release(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    fn kind(&self) -> Kind {
-        if u128::from(self.micros.load(Ordering::Relaxed)) < NEW_FOR.as_micros() {
-            Kind::New
-        } else {
-            Kind::Long
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    New,
-    Long,
-}
-
-/// A task of a work, which is polled only while it has a permit.
-///
-/// A task that waits for its permit must be polled when it is woken. Otherwise it would keep the
-/// permit from other tasks. So whoever polls it must wait for nothing else.
-pub(crate) struct Task {
-    permits: Permits,
-    taken: Arc<Taken>,
-    new: PollSemaphore,
-    long: PollSemaphore,
-    waits_as: Option<Kind>,
-    /// Number of tasks that wait for a permit.
-    waiting: Arc<AtomicUsize>,
-    /// Counts this task among them.
-    wait: Option<Wait>,
-    /// Whether the thread must look at other tasks before this one takes a permit again.
-    gives_way: bool,
-}
-
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
-            .field("taken", &self.taken)
-            .field("waits_as", &self.waits_as)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Task {
-    /// Calls `poll` once the task has a permit. Within a poll that already has a permit, it calls
-    /// `poll` at once.
-    pub(crate) fn poll<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        if HAS_PERMIT.get() {
-            return poll(cx);
-        }
-        if std::mem::take(&mut self.gives_way) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let permit = match self.poll_permit(cx) {
-            Poll::Ready(permit) => permit,
-            Poll::Pending => {
-                let waiting = &self.waiting;
-                self.wait.get_or_insert_with(|| Wait::begin(waiting));
-                return Poll::Pending;
-            }
-        };
-        self.wait = None;
-        let polling = Polling::begin(&self.taken);
-        let polled = poll(cx);
-        drop(polling);
-        drop(permit);
-        // The permit may have gone to a task that waited. The runtime wakes that task on this
-        // thread, in a place from which no other thread takes it. If the caller went on at once, and
-        // got another permit, then the woken task would keep its own permit unused for as long as
-        // that poll takes. Two such tasks kept all short queries waiting for seconds.
-        self.gives_way = polled.is_ready() && self.waiting.load(Ordering::Relaxed) > 0;
-        polled
-    }
-
-    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
-        // Semaphores are never closed, so there is always a permit to wait for.
-        if *self.waits_as.get_or_insert_with(|| self.taken.kind()) == Kind::New {
-            let permit = ready!(self.new.poll_acquire(cx));
-            if self.taken.kind() == Kind::New {
-                self.waits_as = None;
-                return Poll::Ready(Permit::New(self.permits.lend(permit, &self.taken)));
-            }
-            // Other tasks of this work have computed in the meantime and made it long.
-            self.waits_as = Some(Kind::Long);
-        }
-        let permit = ready!(self.long.poll_acquire(cx));
-        self.waits_as = None;
-        Poll::Ready(Permit::Long(permit))
-    }
-}
-
-/// Counts a task that waits for a permit, until this is dropped.
-struct Wait(Arc<AtomicUsize>);
-
-impl Wait {
-    fn begin(waiting: &Arc<AtomicUsize>) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(waiting))
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The permit that is held during a poll.
-#[allow(dead_code)] // held, never read
-enum Permit {
-    New(Lent),
-    Long(Option<OwnedSemaphorePermit>),
-}
-
-/// Counts the time of a poll, even if the poll panics.
-struct Polling<'a> {
-    taken: &'a Taken,
-    since: Instant,
-    _works_for: WorksFor,
-}
-
-impl<'a> Polling<'a> {
-    fn begin(taken: &'a Arc<Taken>) -> Self {
-        HAS_PERMIT.set(true);
-        Self {
-            taken,
-            since: Instant::now(),
-            _works_for: WorksFor::begin(taken),
-        }
-    }
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        HAS_PERMIT.set(false);
-        self.taken.add_time(self.since.elapsed());
-    }
-}
-
-/// A future that is polled only while its task has a permit.
-pub(super) struct InTurns<F> {
-    task: Task,
-    future: Pin<Box<F>>,
-}
-
-impl<F> InTurns<F> {
-    pub(super) fn new(task: Task, future: F) -> Self {
-        Self {
-            task,
-            future: Box::pin(future),
-        }
-    }
-}
-
-impl<F: Future> Future for InTurns<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { task, future } = &mut *self;
-        task.poll(cx, |cx| future.as_mut().poll(cx))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::sync::mpsc;
+    use std::task::{Context, Poll};
+    use std::time::{Duration, Instant};
 
     use futures::FutureExt;
     use futures::task::noop_waker_ref;
 
+    use super::permits::KindPermits;
+    use super::usage::{Kind, NEW_FOR};
     use super::*;
 
     /// A task that does not run within this time never runs.
@@ -371,17 +145,14 @@ mod tests {
 
     fn long_work(turns: &Turns) -> Work {
         let work = turns.work();
-        work.taken.add_time(NEW_FOR);
+        work.usage.add_time(NEW_FOR);
         work
     }
 
     /// Polls the task `outer`, and calls `inner` during this poll, as if on another thread.
     fn poll_meanwhile<T>(outer: &mut Task, inner: impl FnOnce() -> T) -> Poll<T> {
         outer.poll(&mut context(), |_| {
-            HAS_PERMIT.set(false);
-            let done = inner();
-            HAS_PERMIT.set(true);
-            Poll::Ready(done)
+            Poll::Ready(task::on_another_thread(inner))
         })
     }
 
@@ -395,7 +166,7 @@ mod tests {
         let [mut running, mut waiting] = [long_work(&turns).task(), long_work(&turns).task()];
         let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut waiting));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
-        // The task that has made another one wait lets the runtime look at others first.
+        // The task that has passed its permit on lets the runtime look at others first.
         assert_eq!(poll_of(&mut running), Poll::Pending);
         assert_eq!(poll_of(&mut waiting), Poll::Ready(()));
         let mut new = turns.work().task();
@@ -413,17 +184,104 @@ mod tests {
             for task in &mut waiting {
                 assert_eq!(poll_of(task), Poll::Pending);
             }
-            turns.new.pass_on_once(Duration::ZERO);
-            // The other task of the same work counts as long work now.
+            turns.permits.new.pass_on_once(Duration::ZERO);
+            // The other task of the same work counts as long work now, and lets the others run.
+            assert_eq!(poll_of(&mut waiting[0]), Poll::Pending);
             waiting.each_mut().map(poll_of)
         });
         assert_eq!(done, Poll::Ready([Poll::Ready(()); 3]));
-        assert_eq!(work.taken.kind(), Kind::Long);
-        assert_eq!(other.taken.kind(), Kind::New);
+        assert_eq!(work.usage.kind(), Kind::Long);
+        assert_eq!(other.usage.kind(), Kind::New);
         // Passing the permit on has not duplicated it.
         let (mut first, mut second) = (turns.work().task(), turns.work().task());
         let meanwhile = poll_meanwhile(&mut first, || poll_of(&mut second));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
+    }
+
+    #[test]
+    fn a_user_with_many_long_works_keeps_another_user_waiting_for_one_of_them() {
+        let turns = Turns::new(1);
+        let (many, one) = (turns.of_user(1), turns.of_user(2));
+        let mut running = long_work(&many).task();
+        let mut of_many = [(); 3].map(|()| long_work(&many).task());
+        let mut of_one = long_work(&one).task();
+        let waits = poll_meanwhile(&mut running, || {
+            of_many
+                .iter_mut()
+                .chain([&mut of_one])
+                .map(poll_of)
+                .all(|polled| polled.is_pending())
+        });
+        assert_eq!(waits, Poll::Ready(true));
+        assert_eq!(poll_of(&mut of_one), Poll::Pending);
+        assert_eq!(poll_of(&mut of_many[0]), Poll::Ready(()));
+        assert_eq!(poll_of(&mut of_many[1]), Poll::Pending);
+        assert_eq!(poll_of(&mut of_one), Poll::Ready(()));
+        assert_eq!(poll_of(&mut of_many[1]), Poll::Ready(()));
+    }
+
+    #[test]
+    fn a_permit_of_long_work_that_is_kept_for_too_long_goes_to_another_user() {
+        let turns = Turns::new(1);
+        let (user, other) = (turns.of_user(1), turns.of_user(2));
+        let mut running = long_work(&user).task();
+        let [mut of_user, mut of_other] = [long_work(&user).task(), long_work(&other).task()];
+        let meanwhile = poll_meanwhile(&mut running, || {
+            assert_eq!(poll_of(&mut of_user), Poll::Pending);
+            assert_eq!(poll_of(&mut of_other), Poll::Pending);
+            turns.permits.long.pass_on_once(Duration::ZERO);
+            (poll_of(&mut of_user), poll_of(&mut of_other))
+        });
+        assert_eq!(meanwhile, Poll::Ready((Poll::Pending, Poll::Ready(()))));
+        assert_eq!(poll_of(&mut of_user), Poll::Ready(()));
+        assert_eq!(turns.permits.long.lent(), 0);
+    }
+
+    #[test]
+    fn permits_are_passed_on_up_to_a_limit() {
+        let permits = KindPermits::new(1, 9, 1);
+        let work = Arc::new(WorkUsage::of_user(0));
+        let first = permits.try_lend(&work).unwrap();
+        permits.pass_on_once(Duration::ZERO);
+        let second = permits.try_lend(&work).unwrap();
+        permits.pass_on_once(Duration::ZERO);
+        assert!(permits.try_lend(&work).is_none());
+        drop(first);
+        assert!(permits.try_lend(&work).is_none());
+        permits.pass_on_once(Duration::ZERO);
+        let third = permits.try_lend(&work).unwrap();
+        drop((second, third));
+        assert_eq!(permits.lent(), 0);
+    }
+
+    #[test]
+    fn a_long_poll_pauses_while_new_work_computes() {
+        let turns = Turns::new(1);
+        let (new, other) = (turns.work(), Cell::new(false));
+        let poll = |_: &mut Context<'_>| {
+            let began = Instant::now();
+            while !other.get() && began.elapsed() < PATIENCE {
+                let _computes = turns.permits.new.try_lend(&new.usage);
+                give_way(|| other.replace(true));
+            }
+            Poll::Ready(())
+        };
+        assert_eq!(
+            long_work(&turns).task().poll(&mut context(), poll),
+            Poll::Ready(())
+        );
+        assert!(other.get(), "the poll did not pause");
+        let alone = |_: &mut Context<'_>| {
+            let began = Instant::now();
+            while began.elapsed() < 10 * task::PAUSE {
+                give_way(|| panic!("the poll pauses for nothing"));
+            }
+            Poll::Ready(())
+        };
+        assert_eq!(
+            long_work(&turns).task().poll(&mut context(), alone),
+            Poll::Ready(())
+        );
     }
 
     #[test]
@@ -443,10 +301,10 @@ mod tests {
             .build()
             .unwrap();
         let turns = Turns::new(2);
-        let other_permit = turns.new.semaphore().try_acquire_owned().unwrap();
+        let other_permit = turns.permits.new.try_lend(&turns.work().usage).unwrap();
         let (runs, has_run) = mpsc::channel();
         let (mut going_on, mut waiting) = (turns.work().task(), turns.work().task());
-        let is_waiting = Arc::clone(&turns.waiting);
+        let permits = turns.permits.new.clone();
         let going_on = runtime.spawn(async move {
             let waits_for_permit = async move {
                 poll_fn(|cx| waiting.poll(cx, |_| Poll::Ready(()))).await;
@@ -454,7 +312,7 @@ mod tests {
             };
             let first = |_: &mut Context<'_>| {
                 tokio::spawn(waits_for_permit);
-                while is_waiting.load(Ordering::Relaxed) == 0 {
+                while permits.waiting() == 0 {
                     std::thread::yield_now();
                 }
                 Poll::Ready(())
@@ -499,8 +357,10 @@ mod tests {
         for ended in futures::future::join_all(tasks).await {
             ended.unwrap();
         }
-        assert_eq!(turns.long.available_permits(), 2);
-        assert_eq!(turns.new.semaphore().available_permits(), 2);
+        assert_eq!(
+            (turns.permits.new.lent(), turns.permits.long.lent()),
+            (0, 0)
+        );
         passes_on.abort();
     }
 
@@ -512,7 +372,7 @@ mod tests {
             let caught = std::panic::AssertUnwindSafe(panics).catch_unwind();
             assert!(futures::executor::block_on(caught).is_err());
             assert_eq!(poll_of(&mut work.task()), Poll::Ready(()));
-            assert!(!HAS_PERMIT.get());
+            assert!(!task::has_permit());
         }
     }
 }

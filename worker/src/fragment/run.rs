@@ -121,7 +121,7 @@ async fn start(
         small_bytes: usize::try_from(ticket.small_bytes).unwrap_or(usize::MAX),
         place,
     };
-    let runtimes = context.runtimes.clone();
+    let runtimes = context.runtimes.of_user(ticket.owner);
     let work = async move {
         let fragment = bind(&context, ticket, given)?;
         stream(&context, fragment, options)
@@ -163,7 +163,7 @@ pub async fn rows(
     let longest = context.config.execution.max_wait;
     let entering = context.serving_clients.enter_as(&client);
     let place = waited(timeout(longest, entering).await, longest)?;
-    let runtimes = context.runtimes.clone();
+    let runtimes = context.runtimes.of_user(ticket.owner);
     let query_id = ticket.query_id()?;
     let work = async move {
         let fragment = bind(&context, ticket, given)?;
@@ -232,6 +232,7 @@ fn bind(
 ) -> Result<BoundFragment> {
     let fragment = context.fragments.decoded(given)?;
     let settings = &fragment.settings;
+    let runtimes = context.runtimes.of_user(ticket.owner);
     let target_partitions = context.target_partitions();
     let task = context
         .environments
@@ -267,7 +268,7 @@ fn bind(
         Some(_) => plan,
         None => one_stream(plan, settings.ordered, settings.fetch)?,
     };
-    let (plan, end) = runnable(plan, &task, &context.runtimes)?;
+    let (plan, end) = runnable(plan, &task, &runtimes)?;
     Ok(BoundFragment {
         plan,
         end,

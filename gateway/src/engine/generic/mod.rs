@@ -247,9 +247,10 @@ impl Found {
             return Ok(None);
         };
         generic.uses.fetch_add(1, Ordering::Relaxed);
+        let owner = claimant.number();
         let query_context = Arc::new(QueryContext {
             query_id: id,
-            owner: claimant.number(),
+            owner,
             snapshot: self.snapshot.clone(),
             counted: None,
             lineage: self.lineage,
@@ -276,7 +277,7 @@ impl Found {
             access: Arc::clone(generic.basis.access()),
             plan,
             task: Arc::new(task),
-            runtimes: engine.runtimes.clone(),
+            runtimes: engine.runtimes.of_user(owner),
             planned_in: started.elapsed(),
             gate: engine.gate.clone(),
             claimant,

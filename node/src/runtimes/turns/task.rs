@@ -1,0 +1,245 @@
+//! Polls the tasks of works while they have permits.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::permits::{Lent, PermitWait, Permits};
+use super::usage::{Kind, NEW_FOR, WorkUsage, WorksFor};
+use crate::admission::Place;
+
+/// Time for which a long poll pauses when new work computes. It is also the time between two looks
+/// at whether new work computes.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
+/// Limit on the pauses of a poll, as a multiple of the time for which it has computed. So a long
+/// poll gets at least a third of a thread.
+const MOST_PAUSES: u32 = 2;
+
+thread_local! {
+    /// The poll that has a permit on this thread.
+    static POLL: RefCell<Option<PollInTurn>> = const { RefCell::new(None) };
+}
+
+/// A poll that has a permit.
+struct PollInTurn {
+    permits: Permits,
+    usage: Arc<WorkUsage>,
+    since: Instant,
+    looked: Instant,
+    paused: Duration,
+}
+
+impl PollInTurn {
+    fn computed(&self) -> Duration {
+        self.since.elapsed().saturating_sub(self.paused)
+    }
+
+    fn is_long(&self) -> bool {
+        self.computed() >= NEW_FOR || self.usage.kind() == Kind::Long
+    }
+
+    fn may_pause(&self) -> bool {
+        self.paused < self.computed() * MOST_PAUSES
+    }
+}
+
+/// Lets new work compute if this thread is in a long poll. A poll that takes long calls it wherever
+/// it checks whether it is to end. It returns soon once `is_ended`.
+///
+/// A permit decides only when a poll begins. A poll of several seconds would compute beside short
+/// queries for all that time.
+pub(crate) fn give_way(is_ended: impl Fn() -> bool) {
+    POLL.with_borrow_mut(|poll| {
+        let Some(poll) = poll else {
+            return;
+        };
+        if poll.looked.elapsed() < PAUSE {
+            return;
+        }
+        while poll.is_long()
+            && poll.may_pause()
+            && poll.permits.new.has_fresh(NEW_FOR)
+            && !is_ended()
+        {
+            let began = Instant::now();
+            std::thread::sleep(PAUSE);
+            poll.paused += began.elapsed();
+        }
+        poll.looked = Instant::now();
+    });
+}
+
+/// A task of a work, which is polled only while it has a permit.
+///
+/// A task that waits for its permit must be polled when it is woken. Otherwise it would keep the
+/// permit from other tasks. So whoever polls it must wait for nothing else.
+pub(crate) struct Task {
+    permits: Permits,
+    usage: Arc<WorkUsage>,
+    /// The permit that the task waits for, and its kind.
+    waiting: Option<(Kind, PermitWait)>,
+    /// Whether the thread must look at other tasks before this one takes a permit again.
+    gives_way: bool,
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("usage", &self.usage)
+            .field("waits_as", &self.waiting.as_ref().map(|(kind, _)| kind))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Task {
+    pub(super) fn new(permits: Permits, usage: Arc<WorkUsage>) -> Self {
+        Self {
+            permits,
+            usage,
+            waiting: None,
+            gives_way: false,
+        }
+    }
+
+    /// Calls `poll` once the task has a permit. Within a poll that already has a permit, it calls
+    /// `poll` at once.
+    pub(crate) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        if POLL.with_borrow(Option::is_some) {
+            return poll(cx);
+        }
+        let permit = ready!(self.poll_permit(cx));
+        let polling = Polling::begin(&self.permits, &self.usage);
+        let polled = poll(cx);
+        drop(polling);
+        self.gives_way = permit.give_back() && polled.is_ready();
+        polled
+    }
+
+    /// Waits for a permit.
+    ///
+    /// If this task has just passed a permit on to a task that waited, it goes back to the scheduler
+    /// first. The runtime wakes the other task on this thread, in a slot from which no other thread
+    /// takes it. If this task got another permit and computed at once, the woken task would keep
+    /// its permit unused for as long as that poll takes. Two such tasks kept all short queries
+    /// waiting for seconds.
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Lent> {
+        loop {
+            if std::mem::take(&mut self.gives_way) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Some((kind, waiting)) = &mut self.waiting else {
+                let kind = self.usage.kind();
+                let permits = self.permits.of(kind);
+                if let Some(permit) = permits.try_lend(&self.usage) {
+                    return Poll::Ready(permit);
+                }
+                self.waiting = Some((kind, permits.wait(&self.usage)));
+                continue;
+            };
+            let place = ready!(waiting.as_mut().poll(cx));
+            let kind = *kind;
+            self.waiting = None;
+            if kind == self.usage.kind() {
+                return Poll::Ready(self.permits.of(kind).lend(place, &self.usage));
+            }
+            // Other tasks of this work have computed in the meantime and made it long.
+            self.gives_way = place.is_some_and(Place::give_back);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) fn has_permit() -> bool {
+    POLL.with_borrow(Option::is_some)
+}
+
+/// Calls `done` as if on a thread that polls nothing.
+#[cfg(test)]
+pub(super) fn on_another_thread<T>(done: impl FnOnce() -> T) -> T {
+    let poll = POLL.take();
+    let result = done();
+    POLL.set(poll);
+    result
+}
+
+/// Counts the time of a poll, even if the poll panics.
+struct Polling {
+    _works_for: WorksFor,
+}
+
+impl Polling {
+    fn begin(permits: &Permits, usage: &Arc<WorkUsage>) -> Self {
+        let now = Instant::now();
+        POLL.set(Some(PollInTurn {
+            permits: permits.clone(),
+            usage: Arc::clone(usage),
+            since: now,
+            looked: now,
+            paused: Duration::ZERO,
+        }));
+        Self {
+            _works_for: WorksFor::begin(usage),
+        }
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        if let Some(poll) = POLL.take() {
+            poll.usage.add_time(poll.computed());
+        }
+    }
+}
+
+/// A future that is polled only while its task has a permit.
+pub(crate) struct InTurns<F> {
+    task: Task,
+    future: Pin<Box<F>>,
+}
+
+impl<F> InTurns<F> {
+    pub(crate) fn new(task: Task, future: F) -> Self {
+        Self {
+            task,
+            future: Box::pin(future),
+        }
+    }
+}
+
+impl<F: Future> Future for InTurns<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { task, future } = &mut *self;
+        task.poll(cx, |cx| future.as_mut().poll(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_pauses_for_a_limited_part_of_its_time() {
+        let began_before = |seconds, paused| PollInTurn {
+            permits: Permits::new(1),
+            usage: Arc::new(WorkUsage::of_user(0)),
+            since: Instant::now()
+                .checked_sub(Duration::from_secs(seconds))
+                .unwrap(),
+            looked: Instant::now(),
+            paused: Duration::from_secs(paused),
+        };
+        assert!(began_before(1000, 0).may_pause());
+        assert!(began_before(1000, 500).may_pause());
+        assert!(!began_before(1000, 800).may_pause());
+    }
+}
