@@ -12,6 +12,8 @@ import volary
 ADMIN_PASSWORD = "correct horse battery"
 PASSWORD = "a password of a user"
 
+# The gateway soon knows the addresses that workers report.
+SETTINGS = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "100ms"}
 # The settings of a cluster with users.
 SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}
 
@@ -31,7 +33,7 @@ class LocalCluster:
         listen: str = "127.0.0.1:0",
     ) -> None:
         self._directory = directory
-        self._settings = settings or {}
+        self._settings = {**SETTINGS, **(settings or {})}
         self._arguments = [
             "local",
             f"--workers={workers}",

@@ -9,8 +9,9 @@ from raw_flight import OK, action, basic, bearer
 from seals import Purpose
 from secured import PASSWORD, TABLE, Secured
 
-SHORT_SESSIONS = {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "2s"}
-"""The setting that makes session tokens expire during a test. It is the shortest lifetime that is accepted."""
+SHORT_SESSIONS = {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "4s"}
+"""The setting that makes session tokens expire during a test. A client has to go on with its session within this time.
+"""
 
 STRANGERS = [
     "nothing",
@@ -47,7 +48,7 @@ _NEW_PASSWORD = f"{PASSWORD}, another"
 
 
 class Rotating:
-    """A session that is kept alive, with its first and its newest token. Without use, it ends after two seconds."""
+    """A session that is kept alive, with its first and its newest token. Without use, it ends after four seconds."""
 
     def __init__(self, cluster: Secured, user: str) -> None:
         self._cluster = cluster

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from processes import PATIENCE_SECONDS
+
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -39,7 +41,7 @@ def pressed_when(event: threading.Event) -> Iterator[None]:
     """Presses Ctrl-C when the event is set."""
 
     def press() -> None:
-        assert event.wait(timeout=10)
+        assert event.wait(timeout=PATIENCE_SECONDS)
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)

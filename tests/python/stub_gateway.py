@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import grpc
 import protobuf as pb
 import pyarrow as pa
+from processes import PATIENCE_SECONDS
 from pyarrow import flight
 
 _SERVICE = "arrow.flight.protocol.FlightService"
@@ -116,7 +117,7 @@ class StubGateway:
             client_left.wait()
         if answer.waits:
             self.stream_hangs.set()
-            self.may_answer.wait(timeout=30)
+            self.may_answer.wait(timeout=PATIENCE_SECONDS)
         if answer.schema is None:
             times = sum(batch.num_rows for batch in rows) if rows else 1
             yield _note_of(query_id="q1", rows_affected=answer.count * times)

@@ -1,4 +1,4 @@
-"""Tests the ADBC driver apart from its cursors: login, sessions, transactions, timeouts, cancellation and partitions."""
+"""Tests the ADBC driver apart from its cursors: login, sessions, transactions, timeouts, cancellation, partitions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import volary
 pytestmark = pytest.mark.server
 
 ADMIN = {"username": "admin", "password": ADMIN_PASSWORD}
-# A query that counts for a very long time. Each test uses another number of rows.
-SLOW = "SELECT count(*) FROM generate_series(1, {}) t(value) WHERE value % 7 = 3"
+# A query that counts without end. Each test uses another number of rows.
+ENDLESS = "SELECT count(*) FROM generate_series(1, {}) t(value) WHERE value % 7 = 3"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def ended(connection: volary.Connection, statement: str) -> str:
 
 
 def test_a_statement_is_cancelled_by_another_thread(driver, connection, background):
-    statement = SLOW.format(100_000_000_003)
+    statement = ENDLESS.format(9_000_000_000_000_000_003)
     running = f"SELECT query_id FROM system.queries WHERE statement = '{statement}' AND state = 'running'"
 
     def ask(cursor: dbapi.Cursor) -> list[tuple]:
@@ -133,13 +133,17 @@ def as_an_update(statement: adbc.AdbcStatement) -> None:
 @pytest.mark.parametrize(
     ("option", "query", "run"),
     [
-        (StatementOptions.TIMEOUT_FETCH, SLOW.format(100_000_000_004), as_a_query),
+        (StatementOptions.TIMEOUT_FETCH, ENDLESS.format(9_000_000_000_000_000_004), as_a_query),
         (
             StatementOptions.TIMEOUT_QUERY,
-            "INSERT INTO {t} (k) " + SLOW.format(100_000_000_005),
+            "INSERT INTO {t} (k) " + ENDLESS.format(9_000_000_000_000_000_005),
             as_a_query_that_writes,
         ),
-        (StatementOptions.TIMEOUT_UPDATE, "INSERT INTO {t} (k) " + SLOW.format(100_000_000_006), as_an_update),
+        (
+            StatementOptions.TIMEOUT_UPDATE,
+            "INSERT INTO {t} (k) " + ENDLESS.format(9_000_000_000_000_000_006),
+            as_an_update,
+        ),
     ],
     ids=["of rows", "of a query", "of an update"],
 )
@@ -148,7 +152,7 @@ def test_a_timeout_of_the_driver_ends_the_statement_everywhere(
 ):
     query = query.format(t=empty_table)
     with adbc.AdbcStatement(driver.adbc_connection) as statement:
-        statement.set_options(**{option.value: "0.3"})
+        statement.set_options(**{option.value: "1"})
         statement.set_sql_query(query)
         with pytest.raises((dbapi.OperationalError, pa.ArrowException, OSError), match=r"(?i)deadline.?exceeded"):
             run(statement)

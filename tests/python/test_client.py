@@ -1,4 +1,4 @@
-"""Tests the Volary client on a real cluster: rows in all forms, parameters, and an exception for each kind of mistake."""
+"""Tests the Volary client on a real cluster: rows in all forms, parameters, an exception for each kind of mistake."""
 
 import datetime
 import decimal

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from processes import until
+from processes import PATIENCE_SECONDS, until
 from stub_gateway import StubGateway
 
 import volary
@@ -49,7 +49,7 @@ def test_a_connection_that_is_there_when_its_task_is_cancelled_is_closed(stub, m
         connecting = asyncio.create_task(volary.aio.connect(stub.uri))
         await asyncio.sleep(0)
         # The event loop is blocked here, so the task does not notice the connection before it is cancelled.
-        assert is_there.wait(timeout=30)
+        assert is_there.wait(timeout=PATIENCE_SECONDS)
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from cluster import LocalCluster
-from processes import until
+from processes import PATIENCE_SECONDS, until
 
 import volary
 import volary.aio
@@ -84,7 +84,7 @@ def test_a_reader_is_told_that_somebody_has_closed_the_result(connection, endles
     until(reading_threads, "the parts are read")
     result.close()
     with pytest.raises(RuntimeError, match="closed"):
-        reading.result(timeout=30)
+        reading.result(timeout=PATIENCE_SECONDS)
 
 
 def test_an_error_of_a_worker_ends_a_direct_result(connection, eggs):
@@ -153,7 +153,7 @@ def test_a_bar_shows_how_far_a_query_is(connection, eggs, capfd):
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 5 * PATIENCE_SECONDS))
 
 
 def test_asyncio_statements_wait_without_holding_up_the_loop(cluster, eggs):
@@ -164,7 +164,7 @@ def test_asyncio_statements_wait_without_holding_up_the_loop(cluster, eggs):
             async def tick():
                 nonlocal ticks
                 while True:
-                    await asyncio.sleep(0.001)
+                    await asyncio.sleep(0)
                     ticks += 1
 
             ticking = asyncio.create_task(tick())

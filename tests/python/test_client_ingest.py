@@ -5,7 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from processes import until
+from processes import PATIENCE_SECONDS, until
 
 import volary
 
@@ -123,7 +123,7 @@ KEA = pa.record_batch([[1], ["kea"]], schema=NOT_NULL)
 def test_a_batch_that_is_not_of_its_streams_schema_is_named(connection, name, batches, said):
     stream = pa.RecordBatchReader.from_batches(NOT_NULL, iter(batches))
     with pytest.raises(volary.InvalidArgumentError, match=said):
-        connection.ingest(name, stream, timeout=60)
+        connection.ingest(name, stream, timeout=5 * PATIENCE_SECONDS)
     assert name not in connection.tables()
     assert ingested_at_last(connection, name, TABLE) == 3
 
@@ -146,7 +146,7 @@ for _ in range(80):
 )
 def test_a_batch_that_cannot_be_sent_ends_the_write(connection, name, column, said):
     with pytest.raises(volary.InvalidArgumentError, match=said):
-        connection.ingest(name, pa.record_batch({"k": column}), timeout=60)
+        connection.ingest(name, pa.record_batch({"k": column}), timeout=5 * PATIENCE_SECONDS)
     assert name not in connection.tables()
     assert ingested_at_last(connection, name, TABLE) == 3
 
@@ -157,5 +157,10 @@ def test_a_gateway_that_ends_a_write_before_its_last_row_says_why(connection, na
             yield TABLE.to_batches()[0]
 
     with pytest.raises(volary.NotFoundError, match=name) as caught:
-        connection.ingest(name, pa.RecordBatchReader.from_batches(TABLE.schema, endless()), mode="append", timeout=60)
+        connection.ingest(
+            name,
+            pa.RecordBatchReader.from_batches(TABLE.schema, endless()),
+            mode="append",
+            timeout=5 * PATIENCE_SECONDS,
+        )
     assert "gRPC" not in caught.value.message

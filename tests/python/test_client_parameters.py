@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cluster import LocalCluster
+from processes import PATIENCE_SECONDS
 
 from volary import InvalidArgumentError
 from volary._parameters import to_batches
@@ -86,5 +87,7 @@ def test_the_first_query_of_a_process_does_not_import_pandas(cluster: LocalClust
         "rows = connection.sql('SELECT ? + 1, ?, ?, ?', [1, 'kea', 0.5, date(2026, 1, 2)]).rows()\n"
         "print(rows, 'pandas' in sys.modules)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert ended.stdout == "[(2, 'kea', 0.5, datetime.date(2026, 1, 2))] False\n"

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 from interrupts import handled_by, own_handler
-from processes import until
+from processes import PATIENCE_SECONDS, until
 
 import volary
 from volary._interrupt import Interruptible
@@ -31,7 +31,7 @@ def test_a_connection_that_is_closed_ends_its_thread(cluster):
     connection = cluster.connect()
     (helper,) = set(helpers()) - set(before)
     connection.close()
-    helper.join(timeout=10)
+    helper.join(timeout=PATIENCE_SECONDS)
     assert not helper.is_alive()
 
 
@@ -42,7 +42,7 @@ def test_a_connection_that_is_forgotten_ends_its_thread(cluster):
     (helper,) = set(helpers()) - set(before)
     del connection
     gc.collect()
-    helper.join(timeout=10)
+    helper.join(timeout=PATIENCE_SECONDS)
     assert not helper.is_alive()
 
 

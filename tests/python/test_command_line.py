@@ -578,7 +578,7 @@ def demo_arguments(data: Path) -> list[str]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """The data directory and the output of a demo that has ended."""
     data = tmp_path_factory.mktemp("demo") / "data"
-    return data, run("volary", *demo_arguments(data), "--exit", seconds=120)
+    return data, run("volary", *demo_arguments(data), "--exit", seconds=5 * PATIENCE_SECONDS)
 
 
 def number(text: str) -> int:
@@ -766,7 +766,7 @@ def test_the_id_in_the_text_of_an_error_is_in_the_gateways_log_by_default(tmp_pa
 def test_the_id_in_the_text_of_an_error_is_in_the_log_of_the_worker_where_it_happened(tmp_path: Path) -> None:
     with logging_pair(tmp_path, VOLARY_LOG__FILTER="volary_worker=debug") as processes:
         query_id, worker = failure_of(processes)
-        until(lambda: who_logged(processes, query_id) == {worker}, "the worker has logged the query", seconds=5)
+        until(lambda: who_logged(processes, query_id) == {worker}, "the worker has logged the query")
 
 
 def test_a_node_logs_what_it_is_told_to(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ FailuresTest.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from adbc_driver_flightsql import dbapi as adbc_dbapi
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
 from flight_sql import Options, bound, prepared, prepared_command, rows, statement
-from processes import Processes, run, until
+from processes import IMPATIENT, HeldPort, Processes, run, until
 from pyarrow import flight
 
 import volary
@@ -150,7 +149,7 @@ def a_full_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
     """A gateway whose only place is taken, and where no statement may wait."""
     settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__MAX_WAITING": "0"}
     with Processes(tmp_path_factory.mktemp("full"), settings) as processes, processes.connect() as connection:
-        batches = connection.sql("SELECT n FROM generate_series(1, 100000000000) t(n)").batches()
+        batches = connection.sql("SELECT n FROM generate_series(1, 9000000000000000000) t(n)").batches()
         next(batches)
         yield Gateway(processes.gateway.uri)
 
@@ -158,7 +157,7 @@ def a_full_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
 @pytest.fixture(scope="module")
 def a_broken_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A cluster with a killed worker that the gateway knows to be lost."""
-    with Processes(tmp_path_factory.mktemp("broken")) as processes:
+    with Processes(tmp_path_factory.mktemp("broken"), IMPATIENT) as processes:
         _, killed = (processes.add_worker() for _ in range(2))
         processes.sql("CREATE TABLE birds AS SELECT value AS k FROM generate_series(1, 100)")
         killed.kill()
@@ -167,11 +166,10 @@ def a_broken_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatew
 
 
 @pytest.fixture
-def nowhere() -> Gateway:
+def nowhere() -> Iterator[Gateway]:
     """An address at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return Gateway(f"grpc://127.0.0.1:{free.getsockname()[1]}")
+    with HeldPort() as port:
+        yield Gateway(f"grpc://{port.address}")
 
 
 # Cases
@@ -246,10 +244,10 @@ CASES = {
     ),
     "no time": Case(
         "aviary",
-        ("SET statement_timeout = '300ms'", FRUITLESS),
+        ("SET statement_timeout = '1s'", FRUITLESS),
         (
             "DEADLINE_EXCEEDED: query ",
-            "the statement was ended after 300ms, the session's statement_timeout; set a longer one",
+            "the statement was ended after 1s, the session's statement_timeout; set a longer one",
         ),
     ),
     "a worker that is lost": Case(

@@ -117,13 +117,13 @@ def test_a_timeout_of_one_statement_ends_it():
         volary.connect(stub.uri) as connection,
         pytest.raises(volary.DeadlineExceededError),
     ):
-        connection.sql("statement", timeout=0.2).to_arrow()
+        connection.sql("statement", timeout=1).to_arrow()
 
 
 def test_a_timeout_of_the_connection_holds_for_its_statements():
     with (
         StubGateway({"statement": Answer(schema=SCHEMA, hangs_after_batches=True)}) as stub,
-        volary.connect(stub.uri, timeout=0.2) as connection,
+        volary.connect(stub.uri, timeout=1) as connection,
         pytest.raises(volary.DeadlineExceededError),
     ):
         connection.sql("statement").to_arrow()

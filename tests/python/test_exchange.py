@@ -1,4 +1,4 @@
-"""Tests statements that run in one DoExchange, as pyarrow sends it: with parameters, and notes and rows as the answer."""
+"""Tests statements that run in one DoExchange, as pyarrow sends it: with parameters, and notes and rows as answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import protobuf as pb
 import pyarrow as pa
 import pytest
-from processes import until
+from processes import PATIENCE_SECONDS, until
 from pyarrow import flight
 
 ENDLESS = "SELECT count(*) FROM generate_series(1, 10000000) a CROSS JOIN generate_series(1, 10000000) b"
@@ -218,7 +218,7 @@ def test_cancelling_it_ends_the_query(client, connection, background):
     waits = background(lambda: [reader.read_chunk() for _ in range(2)])
     until(lambda: connection.sql(tagged).rows() == [(1,)], "the query runs")
     reader.cancel()
-    assert isinstance(waits.exception(timeout=30), flight.FlightCancelledError)
+    assert isinstance(waits.exception(timeout=PATIENCE_SECONDS), flight.FlightCancelledError)
     until(lambda: connection.sql(tagged).rows() == [(0,)], "the query has ended")
     with pytest.raises(flight.FlightCancelledError):
         writer.close()
@@ -227,12 +227,21 @@ def test_cancelling_it_ends_the_query(client, connection, background):
 def test_a_client_that_asks_is_told_how_far_the_query_is(client, connection, name):
     connection.sql(f"CREATE TABLE {name} (k BIGINT) WITH (shard_key = 'k', shards = 8)")
     connection.sql(f"INSERT INTO {name} SELECT value FROM generate_series(1, 300000)")
-    slow = f"SELECT sum(length(repeat(CAST(k AS VARCHAR), 500))) AS n FROM {name}"
-    told = exchange(client, slow, options=headers(volary_progress="on"))
-    progress = [note["progress"] for note in told.notes if "progress" in note]
-    assert progress
+    # The workers send all their rows, and the gateway never comes to an end.
+    endless = f"SELECT count(*) FROM {name} CROSS JOIN generate_series(1, 9000000000000000000) t(n) WHERE n + k < 0"
+    writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(endless), headers(volary_progress="on"))
+    writer.begin(pa.schema([]))
+    writer.done_writing()
+    progress: list[float] = []
+    while not progress or progress[-1] < 0.99:
+        note = json.loads(reader.read_chunk().app_metadata.to_pybytes())
+        progress += [note["progress"]] if "progress" in note else []
+    reader.cancel()
+    with pytest.raises(flight.FlightCancelledError):
+        writer.close()
     assert progress == sorted(progress)
     assert all(0 <= done < 1 for done in progress)
+    slow = f"SELECT sum(length(repeat(CAST(k AS VARCHAR), 500))) AS n FROM {name}"
     assert not any("progress" in note for note in exchange(client, slow).notes)
 
 

@@ -30,7 +30,7 @@ def fleet(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def await_address(fleet: subprocess.Popen[str]) -> str:
-    with within(PATIENCE_SECONDS):
+    with within():
         line = fleet.stdout.readline()
     found = re.fullmatch(rf"volary-fleet: {WORKERS} workers after .* listening on (grpc://127\.0\.0\.1:\d+)\n", line)
     assert found, line
@@ -72,7 +72,7 @@ def test_workers_that_are_gone_are_an_error_that_names_one(fleet: subprocess.Pop
         host = max(pid for pid, what in children(fleet).items() if what == "host")
         os.kill(host, signal.SIGKILL)
         until(lambda: connection.sql("SELECT 1").rows() == [(1,)], "the gateway answers")
-        with within(PATIENCE_SECONDS), pytest.raises(volary.UnavailableError, match=r"worker w\d+ at 127\.0\.0\.1:\d+"):
+        with within(), pytest.raises(volary.UnavailableError, match=r"worker w\d+ at 127\.0\.0\.1:\d+"):
             connection.sql("SELECT sum(k) FROM t").rows()
     fleet.stdin.close()
     assert fleet.wait(timeout=PATIENCE_SECONDS) == 1

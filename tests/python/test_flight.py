@@ -145,7 +145,7 @@ def test_a_message_of_another_kind_is_unimplemented_or_invalid(client):
 
 
 def test_a_reader_that_leaves_early_leaves_the_server_working(client):
-    endless = "SELECT value FROM generate_series(1, 1000000000) t(value)"
+    endless = "SELECT value FROM generate_series(1, 9000000000000000000) t(value)"
     reader = client.do_get(client.get_flight_info(statement(endless)).endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows > 0
     reader.cancel()

@@ -293,7 +293,7 @@ def hostile_users(cluster: Secured) -> Iterator[Report]:
 
 
 def said_by(queue: Queue, cluster: Secured) -> tuple[Counter[str], Counter[str]]:
-    """Returns the report of the hostile users. They leave when their last statements have ended, which have a timeout."""
+    """Returns the report of the hostile users. They leave when their last statements end, which have a timeout."""
     try:
         return queue.get(timeout=2 * PATIENCE_SECONDS)
     except Empty:
@@ -320,7 +320,7 @@ class Took:
 
 
 def honest(cluster: Secured, seconds: float) -> Took:
-    """Returns the times of honest users' statements. Fails if a login or a statement fails, or if the rows are wrong."""
+    """Returns the times of honest users' statements. Fails if a login or a statement fails, or if rows are wrong."""
 
     def connect(number: int) -> volary.Connection:
         if number == LOGS_IN:

@@ -1,4 +1,4 @@
-"""Tests limits of places, time, memory and open files. What exceeds a limit waits, spills, or is refused with advice."""
+"""Tests limits of places, time, memory and open files. What exceeds a limit waits, spills or is refused with advice."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ import volary
 
 pytestmark = pytest.mark.server
 
-DEADLINE_SECONDS = 5
 # The rows of this query never end, and need almost no memory.
-ENDLESS = "SELECT n FROM generate_series(1, 100000000000) t(n)"
+ENDLESS = "SELECT n FROM generate_series(1, 9000000000000000000) t(n)"
 # This query runs without end and never returns a row.
 FRUITLESS = "SELECT a.n FROM generate_series(1, 10000000) a(n), generate_series(1, 10000000) b(n) WHERE a.n + b.n < 0"
 
@@ -52,7 +51,8 @@ def test_a_short_query_does_not_wait_for_what_computes_without_end(tmp_path):
         processes.add_worker()
         processes.sql("CREATE TABLE nests (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 2)")
         processes.sql("INSERT INTO nests SELECT value % 2, value FROM generate_series(1, 1000000)")
-        on_worker = "SELECT a.k FROM nests a JOIN nests b ON a.k = b.k AND a.v + b.v < 0 WHERE a.k = 1"
+        joins = "JOIN nests b ON a.k = b.k JOIN nests c ON b.k = c.k AND a.v + b.v + c.v < 0"
+        on_worker = f"SELECT a.k FROM nests a {joins} WHERE a.k = 1"
         with ThreadPoolExecutor(2 * hogs) as threads, processes.connect() as connection:
             asked = [threads.submit(_failure, processes, query) for query in [FRUITLESS, on_worker] * hogs]
             try:
@@ -181,7 +181,7 @@ class Session:
         """Asks until there is no more room, and returns the error."""
 
         def refused() -> str | None:
-            failure = self.failure("SELECT 1", timeout=0.2)
+            failure = self.failure("SELECT 1", timeout=0.5)
             assert failure is not None
             return failure if "RESOURCE_EXHAUSTED" in failure else None
 
@@ -193,6 +193,8 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
         "VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1",
         "VOLARY_GATEWAY__QUERY__MAX_WAITING": str(QUEUED + 1),
         "VOLARY_GATEWAY__QUERY__MAX_WAITING_PER_SESSION": str(QUEUED),
+        # The query that takes the place keeps it, however long the others wait.
+        "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "10m",
     }
     answered: list[str] = []
 
@@ -233,8 +235,7 @@ def test_a_statement_for_which_there_is_no_place_is_told_when_to_come_back_in_th
         after_ms = dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]
         assert 100 <= int(after_ms) <= 60_000
         # Soon the place must be free again.
-        with within(DEADLINE_SECONDS):
-            until(lambda: Session(client).is_answered("SELECT 1"), "there is a place")
+        until(lambda: Session(client).is_answered("SELECT 1"), "there is a place")
 
 
 # Time
@@ -270,7 +271,7 @@ def test_a_statement_ends_after_the_sessions_timeout(
     connection.sql(f"SET statement_timeout = {value}")
     assert shown(connection, "statement_timeout") == limit
     with (
-        within(DEADLINE_SECONDS),
+        within(),
         pytest.raises(volary.DeadlineExceededError, match=f"{limit}, the session's statement_timeout"),
     ):
         connection.sql(before + FRUITLESS).rows()
@@ -280,7 +281,7 @@ def test_a_statement_ends_after_the_sessions_timeout(
 
 def test_rows_that_never_end_do_after_the_sessions_timeout(connection: volary.Connection) -> None:
     connection.sql("SET statement_timeout = '700ms'")
-    with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError, match="statement_timeout"):
+    with within(), pytest.raises(volary.DeadlineExceededError, match="statement_timeout"):
         for _ in connection.sql(ENDLESS).batches():
             pass
 
@@ -308,15 +309,15 @@ def test_the_gateways_timeout_holds_for_a_session_that_wants_a_longer_one(tmp_pa
         processes.connect() as connection,
     ):
         connection.sql("SET statement_timeout = '1h'")
-        with within(DEADLINE_SECONDS), pytest.raises(volary.DeadlineExceededError, match=r"gateway\.query\.timeout"):
+        with within(), pytest.raises(volary.DeadlineExceededError, match=r"gateway\.query\.timeout"):
             connection.sql(FRUITLESS).rows()
 
 
 # Memory
 
 LIMIT_MIB = 32
-# Timeout of sorts and joins, in seconds. They take a second or two here.
-MEMORY_SECONDS = 60
+# Sorts and joins compute for a second or two. Only one that waits for memory that never becomes free takes longer.
+MEMORY_SECONDS = 5 * PATIENCE_SECONDS
 ROWS = 400_000
 
 
@@ -473,7 +474,7 @@ def test_connections_wait_for_a_gateway_that_may_open_no_more_files(tmp_path: Pa
         for connection in connections:
             with suppress(OSError):
                 connection.close()
-        with within(DEADLINE_SECONDS):
+        with within():
             assert processes.sql("SELECT 1") == [(1,)]
         # The warning is logged once, however often it was tried.
         assert log.tail().count(warning) == 1

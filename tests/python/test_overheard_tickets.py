@@ -26,7 +26,7 @@ _UNAVAILABLE = StatusCode.UNAVAILABLE
 OF_FRAGMENTS = bytes([*MAGIC, VERSION, Purpose.FRAGMENT])
 FRAGMENT_ITSELF = 5
 """The number of the ticket's field that contains the fragment."""
-LONGEST_SECONDS = 62
+LONGEST_SECONDS = 71
 """Maximum lifetime of a fragment's ticket, in seconds. It is a minute, plus the times that these clusters wait for a
 worker: `retry_for` and `idle_timeout`.
 """

@@ -7,12 +7,12 @@ import protobuf as pb
 import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import dbapi
-from processes import until
+from processes import PATIENCE_SECONDS, until
 from pyarrow import flight
 
 import volary
 
-SLOW = "SELECT count(*) FROM generate_series(1, 100000000000) t(value) WHERE value % 7 = {}"
+ENDLESS = "SELECT count(*) FROM generate_series(1, 9000000000000000000) t(value) WHERE value % 7 = {}"
 
 
 def rows(connection, query: str) -> list[tuple]:
@@ -48,13 +48,13 @@ class Asked:
         self._thread.start()
 
     def end(self) -> Exception | None:
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         return self.error
 
 
 def test_kill_ends_a_query_and_its_client_is_told(cluster, connection):
-    statement = SLOW.format(1)
+    statement = ENDLESS.format(1)
     asked = Asked(cluster, statement)
     ((query_id,),) = until(lambda: running(connection, statement), "the query runs")
     connection.sql(f"KILL QUERY '{query_id}'")
@@ -69,7 +69,7 @@ def test_kill_ends_a_query_and_its_client_is_told(cluster, connection):
 
 
 def test_cancel_flight_info_ends_a_query(cluster, connection):
-    statement = SLOW.format(2)
+    statement = ENDLESS.format(2)
     with flight.connect(cluster.uri) as client:
         info = client.get_flight_info(
             flight.FlightDescriptor.for_command(pb.command("CommandStatementQuery", pb.field(1, statement)))
@@ -86,7 +86,7 @@ def test_cancel_flight_info_ends_a_query(cluster, connection):
 
 
 def test_kill_ends_an_insert_and_none_of_its_rows_is_kept(cluster, connection, empty_table):
-    statement = f"INSERT INTO {empty_table} (k) SELECT value FROM generate_series(1, 100000000000) t(value)"
+    statement = f"INSERT INTO {empty_table} (k) SELECT value FROM generate_series(1, 9000000000000000000) t(value)"
     asked = Asked(cluster, statement)
     ((query_id,),) = until(lambda: running(connection, statement), "the statement runs")
     connection.sql(f"KILL '{query_id}'")
@@ -141,7 +141,7 @@ def test_statements_that_write_or_fail_are_logged_once(cluster, connection, empt
 
 
 def test_a_client_that_goes_away_is_logged(cluster, connection):
-    statement = "SELECT value FROM generate_series(1, 100000000001) t(value)"
+    statement = "SELECT value FROM generate_series(1, 9000000000000000001) t(value)"
     with dbapi.connect(cluster.uri, autocommit=True) as driver, driver.cursor() as cursor:
         cursor.execute(statement)
         assert cursor.fetchone() is not None
@@ -153,9 +153,8 @@ def test_a_client_that_goes_away_is_logged(cluster, connection):
 
 def test_a_running_query_shows_how_far_its_workers_are(cluster, connection, birds):
     # The query reads all rows of the table, but never all numbers of the series.
-    statement = (
-        f"SELECT count(*) FROM {birds} b CROSS JOIN generate_series(1, 100000000000) t(value) WHERE value + k < 0"
-    )
+    series = "generate_series(1, 9000000000000000000) t(value)"
+    statement = f"SELECT count(*) FROM {birds} b CROSS JOIN {series} WHERE value + k < 0"
     asked = Asked(cluster, statement)
     until(lambda: running(connection, statement), "the query runs")
     progress = (

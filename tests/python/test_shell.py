@@ -105,14 +105,15 @@ def test_keys_that_are_typed_ahead_wait_for_their_turn(terminal: Terminal) -> No
 
 
 def test_ctrl_c_ends_the_statement_and_not_the_shell(terminal: Terminal, aviary: LocalCluster) -> None:
-    slow = "SELECT count(*) FROM generate_series(1, 100000) a(x), generate_series(1, 1000000) b(y) WHERE x % 7 = y % 5"
+    series = "generate_series(1, 10000000) a(x), generate_series(1, 10000000) b(y)"
+    endless = f"SELECT count(*) FROM {series} WHERE x % 7 = y % 5"
 
     def running() -> int:
         listed = "SELECT count(*) FROM system.queries WHERE statement LIKE '%y % 5%'"
         with aviary.connect() as connection:
             return connection.sql(listed + " AND statement NOT LIKE '%system.queries%'").rows()[0][0]
 
-    terminal.type(f"{slow};\r")
+    terminal.type(f"{endless};\r")
     until(lambda: running() == 1, "the query runs")
     terminal.type("\x03")
     terminal.until("CANCELLED: ended by Ctrl-C", "volary> ")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cluster import LocalCluster
-from processes import Processes, until, within
+from processes import IMPATIENT, Processes, until, within
 from pyarrow import flight
 
 import volary
@@ -231,6 +231,8 @@ PARQUET = parquet(
         ("ROWS.JSON.GZ", gzip.compress(JSON)),
         ("rows.csv.bz2", bz2.compress(CSV)),
     ],
+    # Processes that run tests side by side know the tests by these names, and compressed files contain their time.
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_copy_knows_a_format_by_its_name(connection, empty_table, tmp_path, file, content):
     (tmp_path / file).write_bytes(content)
@@ -475,7 +477,7 @@ def test_system_tables_say_where_rows_are(cluster, connection, birds):
 
 
 def test_segments_of_a_worker_that_is_down_are_an_error_that_names_it(tmp_path: Path):
-    with Processes(tmp_path) as processes:
+    with Processes(tmp_path, IMPATIENT) as processes:
         processes.add_worker()
         down = processes.add_worker()
         processes.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 8)")
@@ -663,7 +665,7 @@ def test_an_analysis_that_is_read_again_is_of_the_same_query_and_the_same_rows(c
 
 
 def test_loads_and_analyses_wait_for_a_place_as_queries_do(tmp_path: Path):
-    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "10m"}
     (tmp_path / "rows.csv").write_text("k\n1\n")
     statements = [
         f"COPY t FROM '{tmp_path / 'rows.csv'}'",
@@ -677,7 +679,7 @@ def test_loads_and_analyses_wait_for_a_place_as_queries_do(tmp_path: Path):
         cluster.connect() as other,
     ):
         connection.sql("CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 2)")
-        with other.sql("SELECT * FROM generate_series(1, 1000000000)") as running:
+        with other.sql("SELECT * FROM generate_series(1, 9000000000000000000)") as running:
             batches = running.batches()
             assert next(batches).num_rows > 0
             for statement in statements:
@@ -691,7 +693,7 @@ def test_loads_and_analyses_wait_for_a_place_as_queries_do(tmp_path: Path):
 
 def test_a_statement_that_takes_long_to_plan_ends_in_time_for_its_client(connection, birds):
     joins = " ".join(f"JOIN {birds} t{n} ON t{n - 1}.k = t{n}.price" for n in range(1, 120))
-    with within(5), pytest.raises(volary.DeadlineExceededError):
+    with within(), pytest.raises(volary.DeadlineExceededError):
         connection.sql(f"EXPLAIN SELECT count(*) FROM {birds} t0 {joins}", timeout=0.1)
 
 

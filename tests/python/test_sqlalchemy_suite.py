@@ -13,7 +13,7 @@ from processes import environment
 
 SUITE = Path(__file__).resolve().parents[1] / "sqlalchemy"
 LEAST_PASSED = 640
-SECONDS = 600
+SECONDS = 1800
 
 
 @pytest.mark.server

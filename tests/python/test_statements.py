@@ -14,6 +14,7 @@ import polars
 import pyarrow as pa
 import pytest
 from interrupts import handled_by, own_handler, pressed_when
+from processes import PATIENCE_SECONDS
 from stub_gateway import Answer, Failure, StubGateway
 
 import volary
@@ -207,24 +208,24 @@ def leave_by_breaking_out_of_the_loop(result):
 )
 def test_a_result_that_is_left_ends_the_query_on_the_server(connection, stub, leave):
     result = connection.sql("hangs")
-    assert stub.stream_hangs.wait(timeout=10)
+    assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
     leave(result)
-    assert stub.stream_ended.wait(timeout=10)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
 
 
 def test_a_result_that_is_forgotten_ends_the_query_on_the_server(connection, stub):
     result = connection.sql("hangs")
-    assert stub.stream_hangs.wait(timeout=10)
+    assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
     del result
     gc.collect()
-    assert stub.stream_ended.wait(timeout=10)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
 
 
 def test_a_connection_that_is_closed_ends_its_queries_on_the_server(connection, stub):
     result = connection.sql("hangs")
-    assert stub.stream_hangs.wait(timeout=10)
+    assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
     connection.close()
-    assert stub.stream_ended.wait(timeout=10)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
     assert "was closed before it was read" in repr(result)
     with pytest.raises(RuntimeError, match="was closed before it was read"):
         result.to_arrow()
@@ -232,23 +233,23 @@ def test_a_connection_that_is_closed_ends_its_queries_on_the_server(connection, 
 
 def test_a_connection_that_is_closed_ends_a_statement_that_has_not_answered(connection, stub, background):
     def close_when_it_waits():
-        assert stub.stream_hangs.wait(timeout=10)
+        assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
         connection.close()
 
     closing = background(close_when_it_waits)
     with pytest.raises(volary.CancelledError):
         connection.sql("hangs at once")
-    closing.result(timeout=30)
-    assert stub.stream_ended.wait(timeout=10)
+    closing.result(timeout=PATIENCE_SECONDS)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
 
 
 def test_a_connection_that_is_closed_ends_the_statements_of_other_threads(connection, stub, background):
     waiting = background(connection.sql, "hangs at once")
-    assert stub.stream_hangs.wait(timeout=10)
+    assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
     connection.close()
     with pytest.raises(volary.CancelledError):
-        waiting.result(timeout=30)
-    assert stub.stream_ended.wait(timeout=10)
+        waiting.result(timeout=PATIENCE_SECONDS)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
 
 
 def test_a_write_that_was_acknowledged_has_succeeded_whatever_comes_then(connection):
@@ -282,7 +283,7 @@ def test_a_write_has_succeeded_if_its_connection_is_closed_after_the_answer(clos
 def test_a_query_ends_if_its_connection_is_closed_after_the_first_answer(closed_at_first_note, stub, statement):
     with pytest.raises(RuntimeError, match="the connection is closed"):
         closed_at_first_note.sql(statement)
-    assert stub.stream_ended.wait(timeout=10)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
 
 
 def test_a_timeout_is_that_of_all_parts_together(connection, stub):
@@ -312,7 +313,7 @@ def test_ctrl_c_cancels_a_query_that_waits(connection, stub, monkeypatch, handle
     monkeypatch.setattr(Exchange, "read", read_and_tell)
     with handled_by(handler), pressed_when(reads), pytest.raises(KeyboardInterrupt):
         next(batches)
-    assert stub.stream_ended.wait(timeout=10)
+    assert stub.stream_ended.wait(timeout=PATIENCE_SECONDS)
     assert connection.sql("rows").rows() == ROWS
 
 
@@ -323,7 +324,7 @@ def test_a_handler_of_ctrl_c_that_goes_on_lets_the_statement_go_on(connection, s
 
 def test_a_handler_of_another_signal_is_run_while_a_statement_waits(connection, stub):
     def release():
-        assert stub.stream_hangs.wait(timeout=10)
+        assert stub.stream_hangs.wait(timeout=PATIENCE_SECONDS)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     releaser = threading.Thread(target=release)
@@ -363,7 +364,7 @@ def test_signals_that_come_meanwhile_are_handed_on(connection, stub):
     told, tells = socket.socketpair()
     with told, tells, handled_by(signal.default_int_handler), pressed_when(stub.stream_hangs):
         tells.setblocking(False)
-        told.settimeout(10)
+        told.settimeout(PATIENCE_SECONDS)
         before = signal.set_wakeup_fd(tells.fileno())
         try:
             with pytest.raises(KeyboardInterrupt):

@@ -116,7 +116,7 @@ def test_clients_connect_by_tls_and_by_nothing_else(encrypted, certificates, str
         with pytest.raises(volary.UnavailableError, match="no gateway answers"):
             volary.connect(encrypted.uri, **refused)
     with pytest.raises(volary.UnavailableError):
-        volary.connect(encrypted.uri.replace("grpc+tls", "grpc"), timeout=5).sql("SELECT 1")
+        volary.connect(encrypted.uri.replace("grpc+tls", "grpc"), timeout=PATIENCE_SECONDS).sql("SELECT 1")
     unknown = run("volary", "sql", f"--gateway={encrypted.uri}", query)
     assert unknown.code != 0
     assert "UNAVAILABLE" in unknown.err
@@ -141,18 +141,20 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
     stranger = shown | {"tls_certificate": strangers.file("kea.pem"), "tls_key": strangers.file("kea.key")}
     for arguments in ({"tls_ca": shown["tls_ca"]}, stranger):
         with pytest.raises(volary.UnavailableError):
-            volary.connect(mutual.uri, timeout=5, **arguments).sql("SELECT 1").rows()
+            volary.connect(mutual.uri, timeout=PATIENCE_SECONDS, **arguments).sql("SELECT 1").rows()
 
 
 def test_handshakes_that_stall_are_ended_and_hold_nobody_up(encrypted, certificates):
     host, port = encrypted.uri.removeprefix("grpc+tls://").rsplit(":", 1)
     # The head of a ClientHello, without its body.
     begun = bytes([22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3])
-    stalled = [socket.create_connection((host, int(port)), timeout=60) for _ in range(300)]
+    stalled = [socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) for _ in range(300)]
     try:
         for connection in stalled[::2]:
             connection.sendall(begun)
-        with volary.connect(encrypted.uri, tls_ca=certificates.file("authority.pem"), timeout=60) as honest:
+        with volary.connect(
+            encrypted.uri, tls_ca=certificates.file("authority.pem"), timeout=PATIENCE_SECONDS
+        ) as honest:
             assert honest.sql("SELECT 7").rows() == [(7,)]
         for connection in stalled:
             assert connection.recv(1) == b""
@@ -201,7 +203,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
                 flight.connect(f"grpc+tls://localhost:{port}", tls_root_certs=ca, **files) as client,
                 pytest.raises(flight.FlightUnavailableError),
             ):
-                client.list_actions(flight.FlightCallOptions(timeout=5))
+                client.list_actions(flight.FlightCallOptions(timeout=PATIENCE_SECONDS))
         # A worker that trusts another authority, a worker without TLS and a client that pretends to be a worker cannot
         # join.
         kea = {"certificate": str(certificates.file("kea.pem")), "key": str(certificates.file("kea.key"))}
@@ -344,7 +346,7 @@ def shown_by(cluster: LocalCluster) -> bytes:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection((address[0], int(address[1])), timeout=5) as connection,
+        socket.create_connection((address[0], int(address[1])), timeout=PATIENCE_SECONDS) as connection,
         context.wrap_socket(connection) as encrypted,
     ):
         return encrypted.getpeercert(binary_form=True) or b""
