@@ -58,10 +58,10 @@ test-rust: ## Formatting, and all Rust tests
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo test --release --workspace
 
-test-python: setup ## Types, and all Python tests; they start real processes
+test-python: setup ## Types, and all Python tests, file beside file; they start real processes
 	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
-	$(VENV)/bin/pytest tests/python
+	$(VENV)/bin/pytest -n auto tests/python
 
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins

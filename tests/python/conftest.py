@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,14 +20,40 @@ from secured import Secured
 import volary
 
 _NEEDS_SERVER = {"cluster", "tpch_cluster"}
+# Files that take long are run first, so that no process begins one of them when the others have nothing left to do.
+_LONGEST_FIRST = (
+    "test_scale.py",
+    "test_sqlalchemy_suite.py",
+    "test_faults.py",
+    "test_unfinished.py",
+    "test_damage.py",
+    "test_bench_python.py",
+    "test_tpch.py",
+    "test_limits.py",
+    "test_bad_input.py",
+    "test_memory.py",
+    "test_every_function.py",
+    "test_bench.py",
+    "test_every_port.py",
+    "test_tls.py",
+    "test_security.py",
+)
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Returns the number of processes of `-n auto`: two for each processor, because many tests mostly wait."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that need the binary, so that `-m "not server"` runs the others."""
+    """Marks tests that need the binary, so that `-m "not server"` runs the others. Begins with the longest files."""
     for item in items:
         if _NEEDS_SERVER & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+    rank = {name: number for number, name in enumerate(_LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 @pytest.fixture(scope="session")
