@@ -29,7 +29,7 @@ import volary
 pytestmark = pytest.mark.server
 
 SECONDS = float(os.environ.get("VOLARY_FUNCTION_SECONDS", "0"))
-CALLS = 500
+CALLS = 4000
 """Number of calls that each client makes if no time is given."""
 SEED = os.environ.get("VOLARY_FUNCTION_SEED", "1")
 CLIENTS = 4
