@@ -302,17 +302,15 @@ mod tests {
             .unwrap();
         let turns = Turns::new(2);
         let other_permit = turns.permits.new.try_lend(&turns.work().usage).unwrap();
+        let (computes, computing) = mpsc::channel();
         let (runs, has_run) = mpsc::channel();
         let (mut going_on, mut waiting) = (turns.work().task(), turns.work().task());
         let permits = turns.permits.new.clone();
         let going_on = runtime.spawn(async move {
-            let waits_for_permit = async move {
-                poll_fn(|cx| waiting.poll(cx, |_| Poll::Ready(()))).await;
-                runs.send(()).unwrap();
-            };
             let first = |_: &mut Context<'_>| {
-                tokio::spawn(waits_for_permit);
-                while permits.waiting() == 0 {
+                computes.send(()).unwrap();
+                let began = Instant::now();
+                while permits.waiting() == 0 && began.elapsed() < PATIENCE {
                     std::thread::yield_now();
                 }
                 Poll::Ready(())
@@ -328,6 +326,12 @@ mod tests {
                 })
             })
             .await
+        });
+        // A task that was spawned within the poll above would wait for the thread of that poll.
+        computing.recv_timeout(PATIENCE).unwrap();
+        runtime.spawn(async move {
+            poll_fn(|cx| waiting.poll(cx, |_| Poll::Ready(()))).await;
+            runs.send(()).unwrap();
         });
         let waited = runtime.block_on(going_on).unwrap();
         waited.expect("the task that has got the permit did not run");
