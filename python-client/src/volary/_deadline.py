@@ -9,7 +9,7 @@ from .errors import DeadlineExceededError
 
 
 class Deadline:
-    """The common deadline of all calls of one statement. Each call may take the time that the earlier calls have left."""
+    """The common deadline of all calls of one statement. Each call may take the time that earlier calls have left."""
 
     def __init__(self, seconds: float | None) -> None:
         """Creates a deadline that is `seconds` from now. None means that there is no deadline."""

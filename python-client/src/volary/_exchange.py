@@ -97,7 +97,7 @@ class Exchange:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Cuts the batch into parts of at most `_MESSAGE_BYTES`. A part may be larger if the sizes of the rows differ much."""
+    """Cuts the batch into parts of at most `_MESSAGE_BYTES`. A part may be larger if the rows differ much in size."""
     parts = -(-batch.nbytes // _MESSAGE_BYTES)
     if parts <= 1:
         return [batch]
@@ -106,7 +106,7 @@ def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def _other_columns(number: int, found: pa.Schema, announced: pa.Schema) -> InvalidArgumentError:
-    """Returns the error for a batch whose columns differ from the announced schema. `number` is the batch's position."""
+    """Returns the error for a batch whose columns differ from the announced schema. `number` is its position."""
     if len(found) != len(announced):
         differences = [f"it has {len(found)} columns, not {len(announced)}"]
     else:

@@ -102,7 +102,7 @@ class _Job(Generic[_T]):
 
 
 def _result(job: _Job[_T]) -> _T:
-    """Waits for the job, while signal handlers can run. Raises the error of the call, or `RuntimeError` after `close`."""
+    """Waits for the job, while signal handlers can run. Raises the error of the call, or RuntimeError after `close`."""
     # If this thread was interrupted here before, it may already hold the lock, so the loop checks `has_ended`.
     while not job.has_ended:
         job.wake.acquire(timeout=_WAKE_SECONDS)

@@ -39,7 +39,7 @@ class PlanNode:
 
 
 class Plan:
-    """How a query is run, or was run. `print` shows the plan as text; a notebook shows it as a tree that can be folded."""
+    """How a query is run, or was run. `print` shows the plan as text; a notebook shows it as a tree that folds."""
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts

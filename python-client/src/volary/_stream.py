@@ -30,7 +30,7 @@ class Stream(Protocol):
 
 
 class BatchStream:
-    """Reads the batches of one query in order. Ends the query on the server when it is read, closed, failed or dropped."""
+    """Reads the batches of one query in order. Ends the query on the server when it is read, closed or dropped."""
 
     def __init__(self, exchange: Exchange, schema: pa.Schema, interruptible: Interruptible, bar: Any = None) -> None:
         """Takes over `exchange`, whose rows come next. `bar` shows the progress of the query."""

@@ -142,7 +142,7 @@ class VolaryDialect(Reflection):
         return True
 
     def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
-        """Returns whether the connection is unusable, because the gateway is gone or does not know the session's user."""
+        """Returns whether the connection is unusable: the gateway is gone, or does not know the session's user."""
         text = str(e)
         return isinstance(e, self.loaded_dbapi.Error) and ("(Unavailable;" in text or "(Unauthenticated;" in text)
 

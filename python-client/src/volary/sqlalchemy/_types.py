@@ -163,7 +163,7 @@ def _decimal(value: Any) -> decimal.Decimal:
 
 
 class Double(sqltypes.Float[Any]):
-    """Floats. Parameters of many rows are one column with one type, so numbers of other types are converted to floats."""
+    """Floats. Parameters of many rows are one column of one type, so numbers of other types become floats."""
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
         """Returns a function that converts any number to a float."""
