@@ -48,7 +48,7 @@ pub struct Place {
     /// Key of the user who has the place.
     user: u64,
     since: Instant,
-    /// Whether another caller may run in this place, while its holder goes on running.
+    /// True if another caller may run in this place, while its holder goes on running.
     is_shared: bool,
 }
 
@@ -213,8 +213,11 @@ impl Place {
         };
         shared.serve_next(|state| {
             state.note_held(self.since.elapsed());
-            state.running -= usize::from(!self.is_shared);
-            state.remove_from(self.user);
+            if self.is_shared {
+                state.remove_from(self.user);
+            } else {
+                state.give_back(self.user);
+            }
         })
     }
 }
@@ -263,8 +266,7 @@ impl Shared {
             // recursively, so its drop is disarmed and the loop serves it.
             place.of = None;
             let mut state = self.state.lock();
-            state.running -= 1;
-            state.remove_from(user);
+            state.give_back(user);
             next = state.take_turn(self.max_running);
         }
         false
@@ -351,6 +353,11 @@ impl State {
     fn take(&mut self, user: u64) {
         self.running += 1;
         *self.running_of.entry(user).or_default() += 1;
+    }
+
+    fn give_back(&mut self, user: u64) {
+        self.running -= 1;
+        self.remove_from(user);
     }
 
     fn remove_from(&mut self, user: u64) {

@@ -23,13 +23,13 @@ pub(crate) mod turns;
 /// stack frames of a debug build are large. Only the used part becomes real memory.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Nice value of the threads that compute, on Linux. With it, a thread that computes gets a third of
-/// the time of a network thread if both want the same processor. Short queries need mostly the
-/// network threads. The value of a thread never changes, because only privileged processes may lower
-/// it again.
+/// Nice value of the threads that compute, on Linux. With it, a thread that computes gets a third
+/// of the time of a network thread if both want the same processor. Short queries need mostly the
+/// network threads. The value of a thread never changes, because only privileged processes may
+/// lower it again.
 #[cfg(target_os = "linux")]
 const COMPUTE_NICE: i32 = 5;
-/// The same nice value on the scale of the crate `thread-priority`, from 0 to 100.
+/// Value for [`COMPUTE_NICE`] on the scale of the crate `thread-priority`, from 0 to 100.
 #[cfg(target_os = "linux")]
 const COMPUTE_PRIORITY: u8 = 35;
 

@@ -72,7 +72,6 @@ pub struct StatementContext {
     pub(super) claimant: Claimant,
     /// The runtimes for the work of the statement's user.
     pub(super) runtimes: Runtimes,
-    owner: u32,
     /// The rights of the statement's user.
     pub rights: Arc<Rights>,
     /// The runtime environment with the query's own memory. The environment of `state` does not
@@ -179,7 +178,6 @@ impl StatementContext {
             snapshot,
             claimant,
             runtimes: engine.runtimes.of_user(owner),
-            owner,
             rights,
             public,
             queries,
@@ -192,7 +190,7 @@ impl StatementContext {
 
     /// Returns the [number](Claimant::number) of the statement's user.
     pub(super) fn owner(&self) -> u32 {
-        self.owner
+        self.claimant.number()
     }
 
     /// Returns the task context in which the statement's plans run.

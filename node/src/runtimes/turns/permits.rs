@@ -207,14 +207,14 @@ impl Lent {
     }
 
     fn end(&mut self) -> bool {
+        let Some(number) = self.number.take() else {
+            return false;
+        };
         let mut holders = self.permits.0.holders.lock();
-        let position = holders
-            .all
-            .iter()
-            .position(|holder| Some(holder.number) == self.number);
+        let mut all = holders.all.iter();
+        let position = all.position(|holder| holder.number == number);
         let holder = position.map(|position| holders.all.swap_remove(position));
         drop(holders);
-        self.number = None;
         let place = holder.and_then(|holder| holder.place);
         place.is_some_and(Place::give_back)
     }
@@ -222,8 +222,6 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if self.number.is_some() {
-            self.end();
-        }
+        self.end();
     }
 }

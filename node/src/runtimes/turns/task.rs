@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::permits::{Lent, PermitWait, Permits};
+use super::permits::{KindPermits, Lent, PermitWait, Permits};
 use super::usage::{Kind, NEW_FOR, WorkUsage, WorksFor};
 use crate::admission::Place;
 
@@ -25,7 +25,8 @@ thread_local! {
 
 /// A poll that has a permit.
 struct PollInTurn {
-    permits: Permits,
+    /// The permits of the work that a long poll gives way to.
+    new: KindPermits,
     usage: Arc<WorkUsage>,
     since: Instant,
     looked: Instant,
@@ -59,11 +60,7 @@ pub(crate) fn give_way(is_ended: impl Fn() -> bool) {
         if poll.looked.elapsed() < PAUSE {
             return;
         }
-        while poll.is_long()
-            && poll.may_pause()
-            && poll.permits.new.has_fresh(NEW_FOR)
-            && !is_ended()
-        {
+        while poll.is_long() && poll.may_pause() && poll.new.has_fresh(NEW_FOR) && !is_ended() {
             let began = Instant::now();
             std::thread::sleep(PAUSE);
             poll.paused += began.elapsed();
@@ -81,7 +78,7 @@ pub(crate) struct Task {
     usage: Arc<WorkUsage>,
     /// The permit that the task waits for, and its kind.
     waiting: Option<(Kind, PermitWait)>,
-    /// Whether the thread must look at other tasks before this one takes a permit again.
+    /// True if the thread must look at other tasks before this one takes a permit again.
     gives_way: bool,
 }
 
@@ -124,11 +121,11 @@ impl Task {
 
     /// Waits for a permit.
     ///
-    /// If this task has just passed a permit on to a task that waited, it goes back to the scheduler
-    /// first. The runtime wakes the other task on this thread, in a slot from which no other thread
-    /// takes it. If this task got another permit and computed at once, the woken task would keep
-    /// its permit unused for as long as that poll takes. Two such tasks kept all short queries
-    /// waiting for seconds.
+    /// If this task has just passed a permit on to a task that waited, it goes back to the
+    /// scheduler first. The runtime wakes the other task on this thread, in a slot from which no
+    /// other thread takes it. If this task got another permit and computed at once, the woken task
+    /// would keep its permit unused for as long as that poll takes. Two such tasks kept all short
+    /// queries waiting for seconds.
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Lent> {
         loop {
             if std::mem::take(&mut self.gives_way) {
@@ -179,7 +176,7 @@ impl Polling {
     fn begin(permits: &Permits, usage: &Arc<WorkUsage>) -> Self {
         let now = Instant::now();
         POLL.set(Some(PollInTurn {
-            permits: permits.clone(),
+            new: permits.new.clone(),
             usage: Arc::clone(usage),
             since: now,
             looked: now,
@@ -230,7 +227,7 @@ mod tests {
     #[test]
     fn a_poll_pauses_for_a_limited_part_of_its_time() {
         let began_before = |seconds, paused| PollInTurn {
-            permits: Permits::new(1),
+            new: Permits::new(1).new,
             usage: Arc::new(WorkUsage::of_user(0)),
             since: Instant::now()
                 .checked_sub(Duration::from_secs(seconds))

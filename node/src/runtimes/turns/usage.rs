@@ -32,7 +32,7 @@ pub(crate) struct WorkUsage {
     user: u32,
     micros: AtomicU64,
     bytes: AtomicUsize,
-    /// Whether nobody waits for the result of the work any more.
+    /// True if nobody waits for the result of the work any more.
     is_abandoned: AtomicBool,
 }
 
