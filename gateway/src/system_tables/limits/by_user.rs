@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use volary_catalog::access::{Access, Rights, UserLimits};
 
-use super::{Limit, MAX_RUNNING_PER_USER, OPERATORS, QUERY_MEMORY, RUNNING, SPILLS, WAITS};
+use super::limit::Limit;
+use super::of_gateway::{MAX_RUNNING_PER_USER, OPERATORS, QUERY_MEMORY, RUNNING, SPILLS, WAITS};
 use crate::config::Config;
 use crate::statements::{State, Statements};
 
