@@ -1,5 +1,5 @@
-//! Makes the rows of system.limits: the limits of this gateway, and how much of each is in use.
-//! `docs/limits.md` is made from the same rows.
+//! The table system.limits: the limits of this gateway, and how much of each is in use.
+//! `docs/limits.md` is made from the same limits.
 
 /// Lists the limits of each user.
 mod by_user;
@@ -8,43 +8,49 @@ mod limit;
 /// Lists the limits that apply to all users.
 mod of_gateway;
 
-use arrow::array::RecordBatch;
-use volary_catalog::access::{Access, Rights};
 use volary_flight_proto::Result;
 
-use super::kind::Kind;
-use super::rows::{batch, numbers, optional_numbers, optional_texts, texts};
-use crate::statements::Statements;
+use super::column::Column;
+use super::sources::Sources;
+use super::table::SystemTable;
 use by_user::by_user;
 pub use limit::{Limit, Usage};
 pub use of_gateway::limits_of;
 
-/// Returns the rows of system.limits: the limits of this gateway, and the limits of each user that
-/// a user with the rights `by` may see.
-pub(super) fn rows(
-    usage: &Usage,
-    statements: &Statements,
-    access: &Access,
-    by: &Rights,
-) -> Result<RecordBatch> {
-    let mut limits = limits_of(&usage.config);
-    limits.extend(by_user(&usage.config, statements, access, by));
-    let in_use = limits.iter().map(|limit| limit.in_use(usage, statements));
-    batch(
-        Kind::Limits,
-        vec![
-            texts(limits.iter().map(|limit| limit.scope)),
-            texts(limits.iter().map(|limit| limit.name)),
-            optional_texts(limits.iter().map(|limit| limit.setting.map(str::to_owned))),
-            numbers(limits.iter().map(|limit| limit.most)),
-            texts(limits.iter().map(|limit| limit.unit)),
-            optional_numbers(in_use),
-            texts(limits.iter().map(|limit| limit.beyond)),
-            optional_texts(
-                limits
-                    .iter()
-                    .map(|limit| limit.user.as_ref().map(|user| user.name.clone())),
-            ),
-        ],
-    )
+pub(super) struct Limits;
+
+pub(super) struct LimitInUse {
+    limit: Limit,
+    in_use: Option<u64>,
+}
+
+impl SystemTable for Limits {
+    type Row = LimitInUse;
+
+    const NAME: &'static str = "limits";
+
+    const COLUMNS: &'static [Column<LimitInUse>] = &[
+        Column::text("scope", |row| row.limit.scope.to_owned()),
+        Column::text("name", |row| row.limit.name.to_owned()),
+        Column::optional_text("setting", |row| row.limit.setting.map(str::to_owned)),
+        Column::number("allowed", |row| row.limit.most),
+        Column::text("unit", |row| row.limit.unit.to_owned()),
+        Column::optional_number("in_use", |row| row.in_use),
+        Column::text("beyond", |row| row.limit.beyond.to_owned()),
+        Column::optional_text("user_name", |row| {
+            row.limit.user.as_ref().map(|user| user.name.clone())
+        }),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<LimitInUse>> {
+        let (usage, statements) = (&sources.usage, &sources.statements);
+        let access = sources.catalog.access();
+        let mut limits = limits_of(&usage.config);
+        limits.extend(by_user(&usage.config, statements, access, &sources.rights));
+        let rows = limits.into_iter().map(|limit| LimitInUse {
+            in_use: limit.in_use(usage, statements),
+            limit,
+        });
+        Ok(rows.collect())
+    }
 }

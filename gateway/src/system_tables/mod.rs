@@ -1,30 +1,34 @@
 //! Provides the tables about the cluster itself, in the schema `system`.
+//!
+//! Each table is a file, in which each column stands beside the expression of its value. To add a
+//! table, add its file and a line to `TABLES`.
 
-/// Makes the rows of the tables about users, grants and tokens.
-mod access;
-/// Lists the tables and their columns.
-mod kind;
-/// Makes the rows of system.limits.
+/// Describes a column.
+mod column;
+/// What the rows of tables are made from.
+mod sources;
+/// Describes a table, and makes its rows when it is scanned.
+mod table;
+
+mod grants;
 mod limits;
-/// Makes the rows of the tables about statements.
+mod loads;
+mod nodes;
 mod queries;
-/// Makes the rows of tables for which the gateway asks no other node.
-mod rows;
-/// Makes the rows of system.saved_queries.
+mod query_log;
 mod saved_queries;
-/// Makes the rows of system.segments, for which the gateway asks the workers.
 mod segments;
+mod shards;
+mod tables;
+mod tokens;
+mod users;
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use datafusion::catalog::{SchemaProvider, Session, TableProvider};
-use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result as DfResult};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
 use volary_catalog::State;
 use volary_catalog::access::Rights;
 
@@ -32,32 +36,40 @@ use crate::cluster::Cluster;
 use crate::load::Loads;
 use crate::statements::Statements;
 
-use kind::{KINDS, Kind};
 pub use limits::{Limit, Usage, limits_of};
+use sources::Sources;
+use table::{Listed, Provider};
+
+/// All tables, in the order in which they are listed.
+const TABLES: &[Listed] = &[
+    Listed::new::<nodes::Nodes>(),
+    Listed::new::<tables::Tables>(),
+    Listed::new::<shards::Shards>(),
+    Listed::new::<segments::Segments>(),
+    Listed::new::<loads::RunningLoads>(),
+    Listed::new::<queries::Queries>(),
+    Listed::new::<query_log::QueryLog>(),
+    Listed::new::<saved_queries::SavedQueries>(),
+    Listed::new::<users::Users>(),
+    Listed::new::<grants::Grants>(),
+    Listed::new::<tokens::Tokens>(),
+    Listed::new::<limits::Limits>(),
+];
 
 /// Returns the names of the tables.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    KINDS.into_iter().map(Kind::name)
+    TABLES.iter().map(|table| table.name)
 }
 
 /// Returns the names and the columns of the tables.
 pub fn all() -> Vec<(&'static str, SchemaRef)> {
-    KINDS
-        .into_iter()
-        .map(|kind| (kind.name(), kind.schema()))
-        .collect()
+    let tables = TABLES.iter();
+    tables.map(|table| (table.name, table.schema())).collect()
 }
 
 /// The schema `system`, as of one state of the catalog.
 #[derive(Debug)]
-pub struct SystemSchema {
-    cluster: Arc<Cluster>,
-    loads: Loads,
-    statements: Arc<Statements>,
-    usage: Arc<Usage>,
-    catalog: Arc<State>,
-    rights: Arc<Rights>,
-}
+pub struct SystemSchema(Arc<Sources>);
 
 impl SystemSchema {
     /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user
@@ -70,14 +82,14 @@ impl SystemSchema {
         catalog: Arc<State>,
         rights: Arc<Rights>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Sources {
             cluster,
             loads,
             statements,
             usage,
             catalog,
             rights,
-        }
+        }))
     }
 }
 
@@ -88,83 +100,16 @@ impl SchemaProvider for SystemSchema {
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        let kind = KINDS.into_iter().find(|kind| kind.name() == name);
-        Ok(kind.map(|kind| {
-            Arc::new(SystemTable {
-                kind,
-                cluster: Arc::clone(&self.cluster),
-                loads: self.loads.clone(),
-                statements: Arc::clone(&self.statements),
-                usage: Arc::clone(&self.usage),
-                catalog: Arc::clone(&self.catalog),
-                rights: Arc::clone(&self.rights),
+        let table = TABLES.iter().find(|table| table.name == name);
+        Ok(table.map(|table| {
+            Arc::new(Provider {
+                table: *table,
+                sources: Arc::clone(&self.0),
             }) as _
         }))
     }
 
     fn table_exist(&self, name: &str) -> bool {
         names().any(|known| known == name)
-    }
-}
-
-/// A table of the schema. Its rows are made when it is scanned.
-#[derive(Debug)]
-struct SystemTable {
-    kind: Kind,
-    cluster: Arc<Cluster>,
-    loads: Loads,
-    statements: Arc<Statements>,
-    usage: Arc<Usage>,
-    catalog: Arc<State>,
-    rights: Arc<Rights>,
-}
-
-impl SystemTable {
-    async fn rows(&self) -> DfResult<RecordBatch> {
-        Ok(match self.kind {
-            Kind::Nodes => rows::nodes(&self.cluster, self.statements.memory_bytes())?,
-            Kind::Tables => rows::tables(&self.catalog, &self.rights)?,
-            Kind::Shards => rows::shards(&self.catalog, &self.rights)?,
-            Kind::Segments => segments::rows(&self.catalog, &self.cluster, &self.rights).await?,
-            Kind::Loads => rows::loads(&self.loads, &self.catalog, &self.rights)?,
-            Kind::Queries => queries::queries(&self.statements, &self.rights)?,
-            Kind::QueryLog => queries::query_log(&self.statements, &self.rights)?,
-            Kind::Limits => limits::rows(
-                &self.usage,
-                &self.statements,
-                self.catalog.access(),
-                &self.rights,
-            )?,
-            Kind::SavedQueries => saved_queries::rows(&self.catalog, &self.rights)?,
-            Kind::Users => access::users(self.catalog.access(), &self.rights)?,
-            Kind::Grants => access::grants(self.catalog.access(), &self.rights)?,
-            Kind::Tokens => access::tokens(self.catalog.access(), &self.rights)?,
-        })
-    }
-}
-
-#[async_trait]
-impl TableProvider for SystemTable {
-    fn schema(&self) -> SchemaRef {
-        self.kind.schema()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::View
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        _: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let batch = self.rows().await?;
-        Ok(MemorySourceConfig::try_new_exec(
-            &[vec![batch]],
-            self.kind.schema(),
-            projection.cloned(),
-        )?)
     }
 }

@@ -1,95 +1,43 @@
-//! Makes the rows of system.queries and system.query_log: the statements of this gateway.
+//! The table system.queries: the statements that this gateway works on.
 
-use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
-
-use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
-use volary_catalog::access::Rights;
 use volary_flight_proto::Result;
 
-use super::kind::Kind;
-use super::rows::{batch, numbers, optional_texts, texts};
-use crate::statements::{Ended, Outcome, StatementStatus, Statements};
+use super::column::{Column, at, microseconds};
+use super::sources::Sources;
+use super::table::SystemTable;
+use crate::statements::StatementStatus;
 
-/// Returns the rows of system.queries: the statements that this gateway works on.
-pub(super) fn queries(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
-    let all = statements.all(by);
-    let all: Vec<&StatementStatus> = all.iter().collect();
-    let mut columns = whose(&all);
-    columns.push(texts(all.iter().map(|status| status.state.name())));
-    columns.extend(what_and_when(&all));
-    let number = |of: fn(&StatementStatus) -> u64| numbers(all.iter().map(|status| of(status)));
-    columns.extend([
-        number(|status| status.sent_bytes),
-        number(|status| status.memory_bytes),
-        number(|status| status.work.workers),
-        number(|status| status.work.workers_done),
-        number(|status| status.work.shards),
-        number(|status| status.work.scanned_rows),
-        number(|status| status.work.scanned_bytes),
-    ]);
-    batch(Kind::Queries, columns)
-}
+pub(super) struct Queries;
 
-/// Returns the rows of system.query_log: the statements that have ended.
-pub(super) fn query_log(statements: &Statements, by: &Rights) -> Result<RecordBatch> {
-    let ended = statements.ended(by);
-    let all: Vec<_> = ended.iter().map(|ended| &ended.status).collect();
-    let outcomes = || ended.iter().map(|ended: &Ended| &ended.outcome);
-    let mut columns = whose(&all);
-    columns.push(texts(outcomes().map(Outcome::name)));
-    columns.extend(what_and_when(&all));
-    let number = |of: fn(&StatementStatus) -> u64| numbers(all.iter().map(|status| of(status)));
-    let failure = |of: fn(&Outcome) -> Option<String>| optional_texts(outcomes().map(of));
-    columns.extend([
-        numbers(outcomes().map(Outcome::rows)),
-        number(|status| status.sent_bytes),
-        number(|status| status.work.workers),
-        number(|status| status.work.shards),
-        number(|status| status.work.segments),
-        number(|status| status.work.scanned_rows),
-        number(|status| status.work.scanned_bytes),
-        failure(|outcome| match outcome {
-            Outcome::Finished { .. } => None,
-            Outcome::Failed { code, .. } => Some(code.name().to_owned()),
+impl SystemTable for Queries {
+    type Row = StatementStatus;
+
+    const NAME: &'static str = "queries";
+
+    const COLUMNS: &'static [Column<StatementStatus>] = &[
+        Column::text("query_id", |status| status.id.to_string()),
+        Column::text("session_id", |status| status.issuer.session.to_string()),
+        Column::text("user_name", |status| status.issuer.user.clone()),
+        Column::optional_text("client_address", |status| {
+            status.issuer.client.map(|client| client.to_string())
         }),
-        failure(|outcome| match outcome {
-            Outcome::Finished { .. } => None,
-            Outcome::Failed { message, .. } => Some(message.clone()),
-        }),
-    ]);
-    batch(Kind::QueryLog, columns)
-}
+        Column::optional_text("query_tag", |status| status.issuer.tag.clone()),
+        Column::text("state", |status| status.state.name().to_owned()),
+        Column::text("statement", |status| status.text.clone()),
+        Column::time("started", |status| at(status.started)),
+        Column::number("planning_us", |status| microseconds(status.planning)),
+        Column::number("queued_us", |status| microseconds(status.queued)),
+        Column::number("running_us", |status| microseconds(status.running)),
+        Column::number("sent_bytes", |status| status.sent_bytes),
+        Column::number("memory_bytes", |status| status.memory_bytes),
+        Column::number("workers", |status| status.work.workers),
+        Column::number("workers_done", |status| status.work.workers_done),
+        Column::number("shards", |status| status.work.shards),
+        Column::number("scanned_rows", |status| status.work.scanned_rows),
+        Column::number("scanned_bytes", |status| status.work.scanned_bytes),
+    ];
 
-fn whose(all: &[&StatementStatus]) -> Vec<ArrayRef> {
-    let issuers = || all.iter().map(|status| &status.issuer);
-    vec![
-        texts(all.iter().map(|status| status.id.to_string())),
-        texts(issuers().map(|issuer| issuer.session.to_string())),
-        texts(issuers().map(|issuer| issuer.user.as_str())),
-        optional_texts(issuers().map(|issuer| issuer.client.map(|it| it.to_string()))),
-        optional_texts(issuers().map(|issuer| issuer.tag.clone())),
-    ]
-}
-
-fn what_and_when(all: &[&StatementStatus]) -> [ArrayRef; 5] {
-    let started = all.iter().map(|status| {
-        let since_1970 = status.started.duration_since(UNIX_EPOCH);
-        i64::try_from(since_1970.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
-    });
-    let started = TimestampMicrosecondArray::from_iter_values(started).with_timezone("UTC");
-    let time = |of: fn(&StatementStatus) -> Duration| {
-        numbers(all.iter().map(|status| microseconds(of(status))))
-    };
-    [
-        texts(all.iter().map(|status| status.text.as_str())),
-        Arc::new(started),
-        time(|status| status.planning),
-        time(|status| status.queued),
-        time(|status| status.running),
-    ]
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    async fn rows(sources: &Sources) -> Result<Vec<StatementStatus>> {
+        Ok(sources.statements.all(&sources.rights))
+    }
 }

@@ -1,75 +1,73 @@
-//! Makes the rows of system.segments, for which the gateway asks the workers.
+//! The table system.segments, for which the gateway asks the workers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use futures::future::try_join_all;
 use prost::Message;
-use volary_catalog::State;
-use volary_catalog::access::Rights;
+use volary_catalog::{State, Table};
 use volary_flight_proto::control::{ListSegments, SegmentDescription, SegmentList, control};
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::kind::Kind;
-use super::rows::{batch, numbers, texts};
+use super::column::Column;
+use super::sources::Sources;
+use super::table::SystemTable;
 use crate::cluster::Cluster;
 
+pub(super) struct Segments;
+
 /// A segment of a table that exists.
-struct Row<'a> {
-    table: &'a str,
+pub(super) struct Segment {
+    table: Arc<Table>,
     worker: WorkerId,
-    segment: SegmentDescription,
+    described: SegmentDescription,
     /// Whether a query that starts now reads the segment, because its write is committed.
     visible: bool,
 }
 
-/// Asks every worker that holds a table for its segments. If one worker cannot be asked, the query
-/// fails: without the rows of that worker, a table would seem to have lost some.
-pub(super) async fn rows(
-    state: &State,
-    cluster: &Arc<Cluster>,
-    rights: &Rights,
-) -> Result<RecordBatch> {
-    let holders: BTreeSet<WorkerId> = state
-        .tables()
-        .filter(|table| rights.sees(table.name(), table.owner()))
-        .flat_map(|table| table.workers())
-        .copied()
-        .collect();
-    let asked = holders.into_iter().map(|worker| async move {
-        let list = segments_of(cluster, worker).await?;
-        Ok::<_, Error>((worker, list))
-    });
-    let answers = try_join_all(asked).await.map_err(|error| {
-        error.at("system.segments needs all workers, and system.nodes tells which are up")
-    })?;
-    let rows: Vec<_> = answers
-        .into_iter()
-        .flat_map(|(worker, list)| listed(state, worker, list))
-        .filter(|row| state.is_seen_by(row.table, rights))
-        .collect();
-    let visible: BooleanArray = rows.iter().map(|row| Some(row.visible)).collect();
-    let damage = rows.iter().map(|row| {
-        let damage = row.segment.damage.as_str();
-        (!damage.is_empty()).then_some(damage)
-    });
-    let damage: StringArray = damage.collect();
-    batch(
-        Kind::Segments,
-        vec![
-            texts(rows.iter().map(|row| row.table)),
-            numbers(rows.iter().map(|row| u64::from(row.segment.shard))),
-            texts(rows.iter().map(|row| row.worker.to_string())),
-            numbers(rows.iter().map(|row| row.segment.write_id)),
-            texts(rows.iter().map(|row| row.segment.file.clone())),
-            numbers(rows.iter().map(|row| row.segment.rows)),
-            numbers(rows.iter().map(|row| row.segment.bytes)),
-            Arc::new(visible),
-            Arc::new(damage),
-        ],
-    )
+impl SystemTable for Segments {
+    type Row = Segment;
+
+    const NAME: &'static str = "segments";
+
+    const COLUMNS: &'static [Column<Segment>] = &[
+        Column::text("table_name", |segment| segment.table.name().to_owned()),
+        Column::number("shard", |segment| u64::from(segment.described.shard)),
+        Column::text("worker_id", |segment| segment.worker.to_string()),
+        Column::number("write_id", |segment| segment.described.write_id),
+        Column::text("file", |segment| segment.described.file.clone()),
+        Column::number("rows", |segment| segment.described.rows),
+        Column::number("bytes", |segment| segment.described.bytes),
+        Column::boolean("visible", |segment| segment.visible),
+        Column::optional_text("damage", |segment| {
+            let damage = &segment.described.damage;
+            (!damage.is_empty()).then(|| damage.clone())
+        }),
+    ];
+
+    /// Asks every worker that holds a table for its segments. If one worker cannot be asked, the
+    /// query fails: without the rows of that worker, a table would seem to have lost some.
+    async fn rows(sources: &Sources) -> Result<Vec<Segment>> {
+        let state = &sources.catalog;
+        let holders: BTreeSet<WorkerId> = sources
+            .tables()
+            .flat_map(|table| table.workers())
+            .copied()
+            .collect();
+        let asked = holders.into_iter().map(|worker| async move {
+            let list = segments_of(&sources.cluster, worker).await?;
+            Ok::<_, Error>((worker, list))
+        });
+        let answers = try_join_all(asked).await.map_err(|error| {
+            error.at("system.segments needs all workers, and system.nodes tells which are up")
+        })?;
+        let segments = answers
+            .into_iter()
+            .flat_map(|(worker, list)| listed(state, worker, list))
+            .filter(|segment| state.is_seen_by(segment.table.name(), &sources.rights));
+        Ok(segments.collect())
+    }
 }
 
 async fn segments_of(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList> {
@@ -89,17 +87,17 @@ async fn segments_of(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList>
 
 /// Returns the rows for a worker's segments. Segments of failed writes are left out, because the
 /// worker is about to delete them.
-fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<Item = Row<'_>> {
+fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<Item = Segment> {
     let snapshot = state.snapshot();
     let aborted: BTreeSet<WriteId> = state.aborted_writes_of(worker).collect();
     list.segments.into_iter().filter_map(move |segment| {
         let write = WriteId(segment.write_id);
         let table = state.table_by_id(TableId(segment.table_id))?;
-        (!aborted.contains(&write)).then(|| Row {
-            table: table.name(),
+        (!aborted.contains(&write)).then(|| Segment {
+            table: Arc::clone(table),
             worker,
             visible: snapshot.sees(write),
-            segment,
+            described: segment,
         })
     })
 }
@@ -108,6 +106,7 @@ fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<I
 mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
 
+    use volary_catalog::access::Rights;
     use volary_catalog::{
         Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
     };
@@ -170,14 +169,18 @@ mod tests {
             .collect();
         segments.push(segment(id + 1, committed));
         let found: Vec<_> = listed(&state, worker, SegmentList { segments })
-            .map(|row| (row.table, WriteId(row.segment.write_id), row.visible))
+            .map(|segment| {
+                let write = WriteId(segment.described.write_id);
+                (segment.table.name().to_owned(), write, segment.visible)
+            })
             .collect();
+        let birds = || "birds".to_owned();
         assert_eq!(
             found,
             [
-                ("birds", committed, true),
-                ("birds", open, false),
-                ("birds", later, false)
+                (birds(), committed, true),
+                (birds(), open, false),
+                (birds(), later, false)
             ]
         );
         drop(catalog);

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::flight_sql::poll::MOST as MOST_POLLED;
 use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
 use crate::login::throttle::{FREE as FREE_FAILURES, REMEMBERED as FAILURES_REMEMBERED};
-use crate::system_tables::rows::milliseconds;
+use crate::system_tables::column::milliseconds;
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 pub(super) const WAITS: &str = "waits";

@@ -1,0 +1,62 @@
+//! The table system.grants: the privileges and roles that were granted directly. Administrators see
+//! all of them. Other users see their own, and those of their roles.
+
+use volary_catalog::access::{Object, PrincipalRecord};
+use volary_flight_proto::Result;
+
+use super::column::Column;
+use super::sources::Sources;
+use super::table::SystemTable;
+
+pub(super) struct Grants;
+
+/// A privilege or a role that was granted to a user or role.
+pub(super) struct Grant {
+    grantee: String,
+    privilege: &'static str,
+    object_kind: &'static str,
+    object: Option<String>,
+}
+
+impl SystemTable for Grants {
+    type Row = Grant;
+
+    const NAME: &'static str = "grants";
+
+    const COLUMNS: &'static [Column<Grant>] = &[
+        Column::text("grantee", |grant| grant.grantee.clone()),
+        Column::text("privilege", |grant| grant.privilege.to_owned()),
+        Column::text("object_kind", |grant| grant.object_kind.to_owned()),
+        Column::optional_text("object", |grant| grant.object.clone()),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<Grant>> {
+        let mut grants = Vec::new();
+        for principal in sources.principals() {
+            add_grants(&mut grants, principal);
+        }
+        Ok(grants)
+    }
+}
+
+fn add_grants(grants: &mut Vec<Grant>, principal: &PrincipalRecord) {
+    for (object, granted) in &principal.grants {
+        let (object_kind, object) = match object {
+            Object::Cluster => ("cluster", None),
+            Object::AllTables => ("all tables", None),
+            Object::Table(name) => ("table", Some(name.clone())),
+        };
+        grants.extend(granted.iter().map(|privilege| Grant {
+            grantee: principal.name.clone(),
+            privilege: privilege.name(),
+            object_kind,
+            object: object.clone(),
+        }));
+    }
+    grants.extend(principal.member_of.iter().map(|role| Grant {
+        grantee: principal.name.clone(),
+        privilege: "MEMBER",
+        object_kind: "role",
+        object: Some(role.clone()),
+    }));
+}

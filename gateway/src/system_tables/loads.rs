@@ -1,0 +1,32 @@
+//! The table system.loads: the loads that run on this gateway.
+
+use volary_flight_proto::Result;
+
+use super::column::{Column, milliseconds};
+use super::sources::Sources;
+use super::table::SystemTable;
+use crate::load::progress::LoadStatus;
+
+pub(super) struct RunningLoads;
+
+impl SystemTable for RunningLoads {
+    type Row = LoadStatus;
+
+    const NAME: &'static str = "loads";
+
+    const COLUMNS: &'static [Column<LoadStatus>] = &[
+        Column::text("query_id", |load| load.query_id.to_string()),
+        Column::text("table_name", |load| load.table.clone()),
+        Column::number("rows_written", |load| load.rows),
+        Column::number("running_ms", |load| milliseconds(load.running)),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<LoadStatus>> {
+        let (catalog, rights) = (&sources.catalog, &sources.rights);
+        let mut loads = sources.loads.all();
+        // No user sees a table that is being created yet, so only administrators see the load into
+        // it.
+        loads.retain(|load| rights.is_unrestricted() || catalog.is_seen_by(&load.table, rights));
+        Ok(loads)
+    }
+}

@@ -1,0 +1,54 @@
+//! The table system.query_log: the statements that have ended on this gateway.
+
+use volary_flight_proto::Result;
+
+use super::column::{Column, at, microseconds};
+use super::sources::Sources;
+use super::table::SystemTable;
+use crate::statements::{Ended, Outcome};
+
+pub(super) struct QueryLog;
+
+impl SystemTable for QueryLog {
+    type Row = Ended;
+
+    const NAME: &'static str = "query_log";
+
+    const COLUMNS: &'static [Column<Ended>] = &[
+        Column::text("query_id", |ended| ended.status.id.to_string()),
+        Column::text("session_id", |ended| {
+            ended.status.issuer.session.to_string()
+        }),
+        Column::text("user_name", |ended| ended.status.issuer.user.clone()),
+        Column::optional_text("client_address", |ended| {
+            let client = ended.status.issuer.client;
+            client.map(|client| client.to_string())
+        }),
+        Column::optional_text("query_tag", |ended| ended.status.issuer.tag.clone()),
+        Column::text("outcome", |ended| ended.outcome.name().to_owned()),
+        Column::text("statement", |ended| ended.status.text.clone()),
+        Column::time("started", |ended| at(ended.status.started)),
+        Column::number("planning_us", |ended| microseconds(ended.status.planning)),
+        Column::number("queued_us", |ended| microseconds(ended.status.queued)),
+        Column::number("running_us", |ended| microseconds(ended.status.running)),
+        Column::number("rows", |ended| ended.outcome.rows()),
+        Column::number("sent_bytes", |ended| ended.status.sent_bytes),
+        Column::number("workers", |ended| ended.status.work.workers),
+        Column::number("shards", |ended| ended.status.work.shards),
+        Column::number("segments", |ended| ended.status.work.segments),
+        Column::number("scanned_rows", |ended| ended.status.work.scanned_rows),
+        Column::number("scanned_bytes", |ended| ended.status.work.scanned_bytes),
+        Column::optional_text("error_code", |ended| match &ended.outcome {
+            Outcome::Finished { .. } => None,
+            Outcome::Failed { code, .. } => Some(code.name().to_owned()),
+        }),
+        Column::optional_text("error", |ended| match &ended.outcome {
+            Outcome::Finished { .. } => None,
+            Outcome::Failed { message, .. } => Some(message.clone()),
+        }),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<Ended>> {
+        Ok(sources.statements.ended(&sources.rights))
+    }
+}

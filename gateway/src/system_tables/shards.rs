@@ -1,0 +1,57 @@
+//! The table system.shards: the shards of sharded tables, and the copies of reference tables.
+
+use std::sync::Arc;
+
+use volary_catalog::{Table, TableKind};
+use volary_flight_proto::Result;
+use volary_flight_proto::ids::WorkerId;
+
+use super::column::Column;
+use super::sources::Sources;
+use super::table::SystemTable;
+
+pub(super) struct Shards;
+
+/// A shard, and a worker that holds it.
+pub(super) struct Shard {
+    table: Arc<Table>,
+    shard: u32,
+    worker: WorkerId,
+    rows: u64,
+    bytes: u64,
+}
+
+impl SystemTable for Shards {
+    type Row = Shard;
+
+    const NAME: &'static str = "shards";
+
+    const COLUMNS: &'static [Column<Shard>] = &[
+        Column::text("table_name", |held| held.table.name().to_owned()),
+        Column::number("shard", |held| u64::from(held.shard)),
+        Column::text("worker_id", |held| held.worker.to_string()),
+        Column::number("rows", |held| held.rows),
+        Column::number("bytes", |held| held.bytes),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<Shard>> {
+        Ok(sources.tables().flat_map(shards_of).collect())
+    }
+}
+
+fn shards_of(table: &Arc<Table>) -> impl Iterator<Item = Shard> {
+    (0..table.shards()).flat_map(move |shard| {
+        let holders = match table.kind() {
+            TableKind::Sharded { .. } => table.worker_of(shard).into_iter().collect(),
+            TableKind::Reference { copies } => copies.clone(),
+        };
+        let held = table.statistics().shards.get(shard as usize);
+        holders.into_iter().map(move |worker| Shard {
+            table: Arc::clone(table),
+            shard,
+            worker,
+            rows: held.map_or(0, |held| held.rows),
+            bytes: held.map_or(0, |held| held.bytes),
+        })
+    })
+}

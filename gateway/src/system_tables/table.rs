@@ -1,0 +1,102 @@
+//! Describes a system table, and makes its rows when it is scanned.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
+use volary_flight_proto::Result;
+
+use super::column::Column;
+use super::sources::Sources;
+
+/// A table of the schema `system`.
+pub(super) trait SystemTable: 'static {
+    /// What the table has a row for.
+    type Row: Send + 'static;
+
+    /// Name of the table within the schema `system`.
+    const NAME: &'static str;
+
+    /// The columns, each with the function that takes its value from a row.
+    const COLUMNS: &'static [Column<Self::Row>];
+
+    /// Returns the rows that the user may see.
+    ///
+    /// # Errors
+    /// Returns an error if another node must be asked for the rows, and does not answer.
+    fn rows(sources: &Sources) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
+}
+
+/// A table in the list of all tables, whose types of rows differ.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listed {
+    pub(super) name: &'static str,
+    schema: fn() -> SchemaRef,
+    read: for<'a> fn(&'a Sources) -> BoxFuture<'a, Result<RecordBatch>>,
+}
+
+impl Listed {
+    pub(super) const fn new<T: SystemTable>() -> Self {
+        Self {
+            name: T::NAME,
+            schema: schema::<T>,
+            read: |sources| Box::pin(read::<T>(sources)),
+        }
+    }
+
+    pub(super) fn schema(self) -> SchemaRef {
+        (self.schema)()
+    }
+}
+
+fn schema<T: SystemTable>() -> SchemaRef {
+    let fields: Vec<_> = T::COLUMNS.iter().map(Column::field).collect();
+    Arc::new(Schema::new(fields))
+}
+
+async fn read<T: SystemTable>(sources: &Sources) -> Result<RecordBatch> {
+    let rows = T::rows(sources).await?;
+    let columns = T::COLUMNS.iter().map(|column| column.values(&rows));
+    let batch = RecordBatch::try_new(schema::<T>(), columns.collect());
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
+/// A table as DataFusion reads it. Its rows are made when it is scanned.
+#[derive(Debug)]
+pub(super) struct Provider {
+    pub(super) table: Listed,
+    pub(super) sources: Arc<Sources>,
+}
+
+#[async_trait]
+impl TableProvider for Provider {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        let batch = (self.table.read)(&self.sources).await?;
+        Ok(MemorySourceConfig::try_new_exec(
+            &[vec![batch]],
+            self.table.schema(),
+            projection.cloned(),
+        )?)
+    }
+}

@@ -1,0 +1,32 @@
+//! The table system.tokens. Administrators see all tokens, and other users see their own. The table
+//! does not contain the secrets that clients show.
+
+use std::sync::Arc;
+
+use volary_catalog::access::TokenRecord;
+use volary_flight_proto::Result;
+
+use super::column::{Column, at_ms};
+use super::sources::Sources;
+use super::table::SystemTable;
+
+pub(super) struct Tokens;
+
+impl SystemTable for Tokens {
+    type Row = Arc<TokenRecord>;
+
+    const NAME: &'static str = "tokens";
+
+    const COLUMNS: &'static [Column<Arc<TokenRecord>>] = &[
+        Column::text("name", |token| token.name.clone()),
+        Column::text("user_name", |token| token.user.clone()),
+        Column::time("created", |token| at_ms(token.created_at_ms)),
+        Column::optional_time("expires", |token| token.expires_at_ms.map(at_ms)),
+    ];
+
+    async fn rows(sources: &Sources) -> Result<Vec<Arc<TokenRecord>>> {
+        let tokens = sources.catalog.access().tokens();
+        let shown = tokens.filter(|token| sources.rights.act_for(&token.user));
+        Ok(shown.cloned().collect())
+    }
+}
