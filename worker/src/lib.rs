@@ -2,8 +2,8 @@
 //!
 //! [`service`] receives and opens tickets. [`fragment`] decodes the fragment of a ticket, binds it
 //! to segments and runs it, for a gateway or for one of the [`clients`]. [`scan`] reads the
-//! segments. Rows that arrive go through [`write`] into [`storage`]. [`membership`] joins a gateway
-//! and answers its questions.
+//! segments. Rows that arrive go through [`write`] into [`storage`]. [`segment`] owns the format of
+//! the files. [`membership`] joins a gateway and answers its questions.
 
 /// Runs work that waits for the disk.
 mod background;
@@ -21,12 +21,12 @@ mod gate;
 pub mod history;
 /// Joins a gateway, and reports to the gateways that ask.
 pub mod membership;
-/// Checksums of the pages of a segment.
-mod page_checksums;
 /// Scans segments.
 pub mod scan;
 /// Compares segments with their checksums in the background.
 mod scrub;
+/// The format of the file of a segment: how it is written and read.
+pub mod segment;
 /// Starts, serves and stops the worker.
 pub mod server;
 /// The Flight service that gateways and clients call.

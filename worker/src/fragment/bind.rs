@@ -23,7 +23,8 @@ use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use super::relay::Relaying;
-use crate::scan::{SegmentReaders, SegmentSource};
+use crate::scan::SegmentSource;
+use crate::segment::SegmentReaders;
 use crate::storage::{Counted, Segment, Storage};
 
 /// Number of rows after which the writer of segments begins another page of a column. This is

@@ -12,8 +12,8 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::reads::{MOST_AT_ONCE, read_cached};
-use crate::page_checksums::PageChecksums;
+use crate::segment::page_checksums::PageChecksums;
+use crate::segment::reads::{MOST_AT_ONCE, read_cached};
 
 /// The columns of a segment that are read.
 pub(super) struct InMemory<'a> {

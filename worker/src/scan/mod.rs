@@ -13,8 +13,6 @@ mod in_memory;
 mod layout;
 /// Tells which segments have no row of interest.
 mod pruning;
-/// Reads the files of segments.
-mod reads;
 /// Reads small segments in one go.
 mod small;
 /// Decides how each segment is read.
@@ -23,5 +21,4 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use reads::SegmentReaders;
 pub use source::SegmentSource;

@@ -26,8 +26,8 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use super::in_memory::{Chunk, InMemory, bloom_filter};
 use super::layout::Layout;
 use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
-use super::reads::{self, MOST_AT_ONCE, SegmentReaders, read_cached};
-use crate::page_checksums::{Damaged, PageChecksums};
+use crate::segment::page_checksums::{Damaged, PageChecksums};
+use crate::segment::reads::{self, MOST_AT_ONCE, SegmentReaders, read_cached};
 use crate::storage;
 
 /// Maximum number of rows of a small segment. In a larger segment, it may pay to read only some

@@ -22,8 +22,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::ObjectStore;
 
-use super::reads::SegmentReaders;
 use super::small::{Asked, Rows, Segment, SmallSegments};
+use crate::segment::SegmentReaders;
 
 /// A Parquet source that reads small segments by itself. It leaves large segments, and everything
 /// that plans are made with, to DataFusion's Parquet source.

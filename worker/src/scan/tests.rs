@@ -30,10 +30,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
+use super::SegmentSource;
 use super::pruning::Pruning;
-use super::{SegmentReaders, SegmentSource};
 use crate::fragment::filtered_scan::filtered;
 use crate::fragment::optimize::{optimize, session_config};
+use crate::segment::SegmentReaders;
 
 fn schema() -> SchemaRef {
     let item = Arc::new(Field::new_list_field(DataType::Int32, true));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const STEP_BYTES: usize = 128 << 10;
 
 /// The checksums of a segment's file, taken when the file was written. The pages have checksums of
-/// their own, in the file's metadata; [`crate::scan`] compares these when it reads.
+/// their own, in the file's metadata; [`crate::segment`] compares these when it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checksums {
     /// The BLAKE3 hash of the whole file, in hexadecimal.

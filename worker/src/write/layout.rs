@@ -13,14 +13,14 @@ use volary_flight_proto::{Error, Result, ipc};
 pub(super) const REFERENCE_SHARD: u32 = 0;
 /// The order of rows in segments. `ORDER BY key` has the same order by default, so that a scan in
 /// this order need not sort.
-pub(super) const ORDER: SortOptions = SortOptions {
+pub(crate) const ORDER: SortOptions = SortOptions {
     descending: false,
     nulls_first: false,
 };
 
 /// The columns of a write, and what they are for.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     table: TableId,
     schema: SchemaRef,
     /// The table's columns, followed by the shard column unless the table is a reference table.
@@ -36,7 +36,7 @@ impl Layout {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the description contradicts itself.
-    pub(super) fn new(table: &TableDescription) -> Result<Self> {
+    pub(crate) fn new(table: &TableDescription) -> Result<Self> {
         let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
         let column = |position: u32| {
             let position = position as usize;
@@ -81,7 +81,7 @@ impl Layout {
     }
 
     /// Returns the table's columns.
-    pub(super) fn schema(&self) -> &SchemaRef {
+    pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
@@ -91,12 +91,12 @@ impl Layout {
     }
 
     /// Returns the position of the shard key among the table's columns, if the table has one.
-    pub(super) fn shard_key(&self) -> Option<usize> {
+    pub(crate) fn shard_key(&self) -> Option<usize> {
         self.shard_key
     }
 
     /// Returns the positions of the sort key among the table's columns.
-    pub(super) fn sort_key(&self) -> &[usize] {
+    pub(crate) fn sort_key(&self) -> &[usize] {
         &self.sort_key
     }
 

@@ -1,11 +1,10 @@
 //! Turns arriving rows into complete segments.
 //!
 //! Rows are checked against the table ([`layout`]). They are sorted by shard and sort key, in
-//! memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are encoded as Parquet
-//! ([`segments`], [`format`]) with checksums ([`segment_file`], [`pages`]). If the rows are in
-//! memory, several shards are encoded at the same time. Only at the end, the manifests name all
-//! segments. So a write that fails or is dropped midway leaves nothing but files that its guards
-//! delete.
+//! memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are written into files
+//! ([`segments`], [`crate::segment`]). If the rows are in memory, several shards are encoded at the
+//! same time. Only at the end, the manifests name all segments. So a write that fails or is dropped
+//! midway leaves nothing but files that its guards delete.
 //!
 //! A stream that has come before is refused ([`received`]).
 //!
@@ -15,11 +14,8 @@
 
 mod buffer;
 mod columns;
-mod format;
-mod layout;
-mod pages;
+pub(crate) mod layout;
 mod received;
-mod segment_file;
 mod segments;
 mod sort;
 #[cfg(test)]
@@ -41,10 +37,10 @@ use volary_node::Runtimes;
 
 use crate::background::in_background;
 use crate::config;
+use crate::segment::properties::Format;
 use crate::storage::{RunningWrite, Segment, Storage};
 use buffer::Part;
 use columns::Columns;
-use format::Format;
 use layout::Layout;
 pub use received::Received;
 use segments::SegmentsWriter;

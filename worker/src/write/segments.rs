@@ -10,10 +10,10 @@ use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::WriteContext;
-use super::format::{Format, failed};
 use super::layout::{Layout, REFERENCE_SHARD};
-use super::segment_file::SegmentFile;
 use crate::background::in_background;
+use crate::segment::properties::{Format, failed};
+use crate::segment::writer::SegmentFile;
 use crate::storage::{NewSegment, Segment, Storage};
 
 /// Number of files that are made durable while the next one is written.

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{
     ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema,
@@ -20,9 +20,10 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::layout::{Layout, ORDER};
+use super::schema::without_views;
 use crate::config;
 use crate::storage::ChecksummedFile;
+use crate::write::layout::{Layout, ORDER};
 
 /// Share of absent keys that a bloom filter wrongly reports as present.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
@@ -36,11 +37,11 @@ const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 
 /// How the segments of a table are written.
 #[derive(Debug)]
-pub(super) struct Format {
+pub(crate) struct Format {
     schema: SchemaRef,
     options: ArrowWriterOptions,
     /// Size above which a shard continues in another file, in bytes.
-    pub(super) segment_bytes: usize,
+    pub(crate) segment_bytes: usize,
 }
 
 impl Format {
@@ -48,7 +49,7 @@ impl Format {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` for a compression or a column type that Parquet does not have.
-    pub(super) fn new(layout: &Layout, config: &config::Storage) -> Result<Self> {
+    pub(crate) fn new(layout: &Layout, config: &config::Storage) -> Result<Self> {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)
         };
@@ -108,7 +109,7 @@ impl Format {
 
     /// Creates a writer of the table's columns. It keeps pages in `pages` until a row group is
     /// complete.
-    pub(super) fn writer(
+    pub(crate) fn writer(
         &self,
         file: ChecksummedFile,
         pages: Arc<dyn PageStoreFactory>,
@@ -119,7 +120,7 @@ impl Format {
 }
 
 /// Returns the error for a segment whose file cannot be written.
-pub(super) fn failed(path: &Path, error: ParquetError) -> Error {
+pub(crate) fn failed(path: &Path, error: ParquetError) -> Error {
     Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 
@@ -145,38 +146,4 @@ fn sorting_columns(layout: &Layout) -> Result<Vec<SortingColumn>, ParquetError> 
             nulls_first: ORDER.nulls_first,
         })
         .collect())
-}
-
-fn without_views(schema: &Schema) -> Schema {
-    let fields = schema.fields().iter().map(without_views_in_field);
-    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
-}
-
-fn without_views_in_field(field: &FieldRef) -> FieldRef {
-    let plain = Field::clone(field).with_data_type(without_views_in_type(field.data_type()));
-    Arc::new(plain)
-}
-
-fn without_views_in_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        DataType::List(item) | DataType::ListView(item) => {
-            DataType::List(without_views_in_field(item))
-        }
-        DataType::LargeList(item) | DataType::LargeListView(item) => {
-            DataType::LargeList(without_views_in_field(item))
-        }
-        DataType::FixedSizeList(item, size) => {
-            DataType::FixedSizeList(without_views_in_field(item), *size)
-        }
-        DataType::Struct(fields) => {
-            DataType::Struct(fields.iter().map(without_views_in_field).collect())
-        }
-        DataType::Map(entry, sorted) => DataType::Map(without_views_in_field(entry), *sorted),
-        DataType::Dictionary(key, value) => {
-            DataType::Dictionary(key.clone(), Box::new(without_views_in_type(value)))
-        }
-        other => other.clone(),
-    }
 }

@@ -34,11 +34,11 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use crate::page_checksums::{Damaged, PageChecksums};
+use super::page_checksums::{Damaged, PageChecksums};
 use crate::storage::Segment;
 
 /// Maximum number of bytes that are read at once. A larger read is worth a thread of its own.
-pub(super) const MOST_AT_ONCE: u64 = 512 << 10;
+pub(crate) const MOST_AT_ONCE: u64 = 512 << 10;
 
 /// Makes the readers of segments, which are files of the local file system.
 #[derive(Debug)]
@@ -60,12 +60,12 @@ impl SegmentReaders {
     }
 
     /// Returns the cached metadata of the file, or `None` if it was not read yet.
-    pub(super) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
+    pub(crate) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
         metadata_at_hand(self.metadata.as_ref(), file)
     }
 
     /// Opens the file.
-    pub(super) fn open(&self, file: &ObjectMeta) -> DfResult<File> {
+    pub(crate) fn open(&self, file: &ObjectMeta) -> DfResult<File> {
         Ok(File::open(self.paths.path_to_filesystem(&file.location)?)?)
     }
 }
@@ -218,7 +218,7 @@ impl SegmentReader {
 
 /// Returns the error for a segment whose file is not as it was written. No later query reads the
 /// segment.
-pub(super) fn damaged_segment(segment: Option<&Arc<Segment>>, damaged: Damaged) -> ParquetError {
+pub(crate) fn damaged_segment(segment: Option<&Arc<Segment>>, damaged: Damaged) -> ParquetError {
     match segment {
         Some(segment) => ParquetError::External(Box::new(segment.note_damage(damaged.0))),
         None => ParquetError::External(Box::new(damaged)),
@@ -240,7 +240,7 @@ fn metadata_at_hand(
 
 /// Reads a range of the file that the system has in memory. Returns `None` if the read would have
 /// to wait for a part of it, or if the range cannot be read.
-pub(super) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
+pub(crate) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     let mut bytes = vec![0; length];
     let mut filled = 0;

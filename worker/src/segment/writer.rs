@@ -10,13 +10,13 @@ use parquet::arrow::ArrowWriter;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::format::Format;
+use super::page_checksums::PageChecksums;
 use super::pages::WrittenPages;
-use crate::page_checksums::PageChecksums;
+use super::properties::Format;
 use crate::storage::{ChecksummedFile, Checksums};
 
 /// A Parquet file that is being written.
-pub(super) struct SegmentFile {
+pub(crate) struct SegmentFile {
     parquet: ArrowWriter<ChecksummedFile>,
     pages: WrittenPages,
     /// The file that `parquet` writes. Bloom filters are read from it again.
@@ -25,7 +25,7 @@ pub(super) struct SegmentFile {
 
 impl SegmentFile {
     /// Begins to write an empty file. The file must be readable, too.
-    pub(super) fn new(format: &Arc<Format>, file: File) -> Result<Self> {
+    pub(crate) fn new(format: &Arc<Format>, file: File) -> Result<Self> {
         let pages = WrittenPages::default();
         let checksummed = ChecksummedFile::new(file.try_clone()?);
         Ok(Self {
@@ -35,22 +35,22 @@ impl SegmentFile {
         })
     }
 
-    pub(super) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+    pub(crate) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         self.parquet.write(rows)
     }
 
     /// Returns the memory of the rows that are not in the file yet, in bytes.
-    pub(super) fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         self.parquet.memory_size()
     }
 
     /// Returns the estimated size that the file would have if it ended here, in bytes.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.parquet.bytes_written() + self.parquet.in_progress_size()
     }
 
     /// Writes the rest of the file. The file is then complete, but not durable.
-    pub(super) fn finish(mut self) -> Result<(File, Checksums)> {
+    pub(crate) fn finish(mut self) -> Result<(File, Checksums)> {
         self.parquet.flush()?;
         self.parquet.sync()?;
         let checksums = self.page_checksums()?;
