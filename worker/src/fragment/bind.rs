@@ -24,13 +24,8 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use super::relay::Relaying;
 use crate::scan::SegmentSource;
-use crate::segment::SegmentReaders;
+use crate::segment::{SegmentReaders, may_have_several_pages};
 use crate::storage::{Counted, Segment, Storage};
-
-/// Number of rows after which the writer of segments begins another page of a column. This is
-/// Parquet's default.
-const PAGE_ROWS: u64 = 20_000;
-const PAGE_BYTES: u64 = 1 << 20;
 
 /// The shards and values that a fragment is bound to for one ticket.
 #[derive(Debug)]
@@ -247,7 +242,7 @@ impl Binder {
         let segments = self.storage.segments(table, shard, snapshot, counted)?;
         for segment in &segments {
             segment.check_once(self.check_bytes)?;
-            files.have_pages |= segment.rows() > PAGE_ROWS || segment.bytes() > PAGE_BYTES;
+            files.have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
             let file = PartitionedFile::new_from_meta(ObjectMeta {
                 location: segment.object_path()?,
                 // A segment never changes. With a fixed time, what is cached of it stays valid.
@@ -267,8 +262,7 @@ impl Binder {
 struct Files {
     /// The files of each partition.
     groups: Vec<FileGroup>,
-    /// Whether a segment may have several pages in a column. Only then is the index of its pages of
-    /// use.
+    /// Whether a segment may have several pages in a column.
     have_pages: bool,
 }
 

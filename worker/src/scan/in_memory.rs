@@ -12,8 +12,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::segment::page_checksums::PageChecksums;
-use crate::segment::reads::{MOST_AT_ONCE, read_cached};
+use crate::segment::{MOST_AT_ONCE, PageChecksums, read_cached};
 
 /// The columns of a segment that are read.
 pub(super) struct InMemory<'a> {

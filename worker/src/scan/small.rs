@@ -26,8 +26,9 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use super::in_memory::{Chunk, InMemory, bloom_filter};
 use super::layout::Layout;
 use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
-use crate::segment::page_checksums::{Damaged, PageChecksums};
-use crate::segment::reads::{self, MOST_AT_ONCE, SegmentReaders, read_cached};
+use crate::segment::{
+    Damaged, MOST_AT_ONCE, PageChecksums, SegmentReaders, damaged_segment, read_cached,
+};
 use crate::storage;
 
 /// Maximum number of rows of a small segment. In a larger segment, it may pay to read only some
@@ -180,9 +181,8 @@ impl SmallSegments {
         let Ok(opened) = self.readers.open(file) else {
             return Ok(Segment::Large);
         };
-        let damaged_segment =
-            |what: Damaged| damaged(&file.location, reads::damaged_segment(segment, what));
-        let checksums = PageChecksums::of(&metadata).map_err(damaged_segment)?;
+        let damaged_here = |what: Damaged| damaged(&file.location, damaged_segment(segment, what));
+        let checksums = PageChecksums::of(&metadata).map_err(damaged_here)?;
         if let Some(predicate) = &pruning
             && self.is_excluded_by_bloom_filters(
                 predicate,
@@ -200,7 +200,7 @@ impl SmallSegments {
                 return Ok(Segment::Large);
             };
             if let Some(checksums) = &checksums {
-                checksums.check(&range, &bytes).map_err(damaged_segment)?;
+                checksums.check(&range, &bytes).map_err(damaged_here)?;
             }
             chunks.push(Arc::new(Chunk { start, bytes }));
         }

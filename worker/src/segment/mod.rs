@@ -1,22 +1,26 @@
-//! The format of the file of a segment.
+//! Owns the format of the file of a segment.
 //!
-//! A segment is a Parquet file, which any Parquet tool can read. [`properties`] says how it is
+//! A segment is a Parquet file, which any Parquet tool can read. [`properties`] decides how it is
 //! written, and [`schema`] what is recorded of Arrow's types. [`writer`] writes a file with the
-//! checksums ([`page_checksums`]) of its pages ([`pages`]), and [`reads`] reads it and compares
-//! them. Nothing else knows what is in a file. Where files are, and which of them count, is the
-//! matter of [`crate::storage`].
+//! checksums ([`page_checksums`]) of its pages ([`pages`]), and [`reads`] compares what is read with
+//! them. [`crate::storage`] knows where the files are, and which of them count. It does not look
+//! into them.
 
 /// Checksums of the pages of a file.
-pub(crate) mod page_checksums;
+mod page_checksums;
 /// Takes the checksums of pages while they are written.
 mod pages;
-/// How files are written.
-pub(crate) mod properties;
+/// Decides how files are written.
+mod properties;
 /// Reads files, and compares what was read with its checksums.
-pub(crate) mod reads;
-/// The Arrow schema in a file.
+mod reads;
+/// Records the Arrow schema in a file.
 mod schema;
 /// Writes a file.
-pub(crate) mod writer;
+mod writer;
 
+pub(crate) use page_checksums::{Damaged, PageChecksums};
+pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
 pub use reads::SegmentReaders;
+pub(crate) use reads::{MOST_AT_ONCE, damaged_segment, read_cached};
+pub(crate) use writer::{SegmentFile, failed};

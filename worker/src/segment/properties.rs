@@ -1,30 +1,35 @@
-//! The format of the Parquet files of segments.
-//!
-//! Any Parquet tool can read these files. What Arrow knows beyond Parquet's types (seconds,
-//! durations, dictionaries) is in the usual `ARROW:schema` entry. Views are not recorded there:
-//! they are only a layout in memory, and older readers do not know them.
+//! Decides how the files of a table's segments are written.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{
-    ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema,
-};
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page_store::PageStoreFactory;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::schema::without_views;
+use super::schema::schema_entry;
 use crate::config;
 use crate::storage::ChecksummedFile;
-use crate::write::layout::{Layout, ORDER};
 
+/// The order of rows in a file. `ORDER BY key` has the same order by default, so that a scan in
+/// this order need not sort.
+pub(crate) const ORDER: SortOptions = SortOptions {
+    descending: false,
+    nulls_first: false,
+};
+
+/// Number of rows after which a column continues in another page. This is Parquet's default, which
+/// releases that set no number relied on.
+const PAGE_ROWS: usize = 20_000;
+/// Size after which a column continues in another page, in bytes. This is Parquet's default, too.
+const PAGE_BYTES: usize = 1 << 20;
 /// Share of absent keys that a bloom filter wrongly reports as present.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
 /// Size of a dictionary above which a column continues without one, in bytes. Parquet's usual 1 MiB
@@ -35,21 +40,27 @@ const MAX_DICTIONARY_BYTES: usize = 128 << 10;
 /// whose statistics they may trust.
 const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 
-/// How the segments of a table are written.
+/// How the files of a table's segments are written.
 #[derive(Debug)]
-pub(crate) struct Format {
+pub(crate) struct SegmentProperties {
     schema: SchemaRef,
     options: ArrowWriterOptions,
     /// Size above which a shard continues in another file, in bytes.
     pub(crate) segment_bytes: usize,
 }
 
-impl Format {
-    /// Builds the format for the segments of a table.
+impl SegmentProperties {
+    /// Builds the properties for the files of a table. `shard_key` and `sort_key` are positions in
+    /// its `schema`.
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` for a compression or a column type that Parquet does not have.
-    pub(crate) fn new(layout: &Layout, config: &config::Storage) -> Result<Self> {
+    pub(crate) fn new(
+        schema: &SchemaRef,
+        shard_key: Option<usize>,
+        sort_key: &[usize],
+        config: &config::Storage,
+    ) -> Result<Self> {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)
         };
@@ -57,22 +68,20 @@ impl Format {
             .compression
             .parse()
             .map_err(|source| invalid("worker.storage.compression is none of Parquet's", source))?;
-        let schema = layout.schema();
-        let sorting = sorting_columns(layout)
+        let sorting = sorting_columns(schema, sort_key)
             .map_err(|source| invalid("a column's type cannot be kept in Parquet files", source))?;
-        let arrow_schema = KeyValue::new(
-            ARROW_SCHEMA_META_KEY.to_owned(),
-            encode_arrow_schema(&without_views(schema)),
-        );
+        let metadata = vec![schema_entry(schema)];
         let mut properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
             .set_compression(compression)
             .set_dictionary_enabled(true)
             .set_dictionary_page_size_limit(MAX_DICTIONARY_BYTES)
+            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_data_page_size_limit(PAGE_BYTES)
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_max_row_group_row_count(Some(config.row_group_rows))
             .set_sorting_columns(Some(sorting))
-            .set_key_value_metadata(Some(vec![arrow_schema]));
+            .set_key_value_metadata(Some(metadata));
         let path_of = |column: usize| ColumnPath::new(vec![schema.field(column).name().clone()]);
         // Parquet's bounds leave NaN out, but for a query NaN is the largest value
         // (apache/datafusion#15812).
@@ -82,14 +91,14 @@ impl Format {
                     .set_column_statistics_enabled(path_of(column), EnabledStatistics::None);
             }
         }
-        if let Some(key) = layout.sort_key().first()
+        if let Some(key) = sort_key.first()
             && is_integral(schema.field(*key).data_type())
         {
             properties = properties
                 .set_column_dictionary_enabled(path_of(*key), false)
                 .set_column_encoding(path_of(*key), Encoding::DELTA_BINARY_PACKED);
         }
-        if let Some(key) = layout.shard_key() {
+        if let Some(key) = shard_key {
             let path = path_of(key);
             // The filter has room for a row group of distinct keys. When the row group is complete,
             // the filter is folded to the size that it needs.
@@ -109,7 +118,7 @@ impl Format {
 
     /// Creates a writer of the table's columns. It keeps pages in `pages` until a row group is
     /// complete.
-    pub(crate) fn writer(
+    pub(super) fn writer(
         &self,
         file: ChecksummedFile,
         pages: Arc<dyn PageStoreFactory>,
@@ -119,9 +128,10 @@ impl Format {
     }
 }
 
-/// Returns the error for a segment whose file cannot be written.
-pub(crate) fn failed(path: &Path, error: ParquetError) -> Error {
-    Error::io_within(format!("cannot write segment {}", path.display()), error)
+/// Returns whether a column of a file may have several pages. Only then is the index of its pages
+/// of use.
+pub(crate) fn may_have_several_pages(rows: u64, bytes: u64) -> bool {
+    rows > PAGE_ROWS as u64 || bytes > PAGE_BYTES as u64
 }
 
 /// Returns whether values are stored as Parquet's integers. The differences of such values are
@@ -131,14 +141,17 @@ fn is_integral(data_type: &DataType) -> bool {
 }
 
 /// Returns the sort key in Parquet's form. Parquet also numbers the leaves of nested columns.
-fn sorting_columns(layout: &Layout) -> Result<Vec<SortingColumn>, ParquetError> {
-    let parquet = ArrowSchemaConverter::new().convert(layout.schema())?;
+fn sorting_columns(
+    schema: &Schema,
+    sort_key: &[usize],
+) -> Result<Vec<SortingColumn>, ParquetError> {
+    let parquet = ArrowSchemaConverter::new().convert(schema)?;
     let leaf_of = |root: &usize| {
         let leaf =
             (0..parquet.num_columns()).find(|leaf| parquet.get_column_root_idx(*leaf) == *root);
         leaf.and_then(|leaf| i32::try_from(leaf).ok())
     };
-    let sorted = layout.sort_key().iter().map_while(leaf_of);
+    let sorted = sort_key.iter().map_while(leaf_of);
     Ok(sorted
         .map(|column_idx| SortingColumn {
             column_idx,

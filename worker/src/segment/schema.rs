@@ -1,10 +1,22 @@
 //! The Arrow schema that is recorded in a segment's file.
+//!
+//! What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
+//! `ARROW:schema` entry. Views are not recorded there: they are only a layout in memory, and older
+//! readers do not know them.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, encode_arrow_schema};
+use parquet::file::metadata::KeyValue;
 
-pub(super) fn without_views(schema: &Schema) -> Schema {
+/// Returns the entry of a file's metadata that records the schema of a table.
+pub(super) fn schema_entry(schema: &Schema) -> KeyValue {
+    let encoded = encode_arrow_schema(&without_views(schema));
+    KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encoded)
+}
+
+fn without_views(schema: &Schema) -> Schema {
     let fields = schema.fields().iter().map(without_views_in_field);
     Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }

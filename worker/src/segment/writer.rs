@@ -3,16 +3,18 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
+use volary_flight_proto::Error;
 
 use super::page_checksums::PageChecksums;
 use super::pages::WrittenPages;
-use super::properties::Format;
+use super::properties::SegmentProperties;
 use crate::storage::{ChecksummedFile, Checksums};
 
 /// A Parquet file that is being written.
@@ -25,11 +27,11 @@ pub(crate) struct SegmentFile {
 
 impl SegmentFile {
     /// Begins to write an empty file. The file must be readable, too.
-    pub(crate) fn new(format: &Arc<Format>, file: File) -> Result<Self> {
+    pub(crate) fn new(properties: &SegmentProperties, file: File) -> Result<Self> {
         let pages = WrittenPages::default();
         let checksummed = ChecksummedFile::new(file.try_clone()?);
         Ok(Self {
-            parquet: format.writer(checksummed, Arc::new(pages.clone()))?,
+            parquet: properties.writer(checksummed, Arc::new(pages.clone()))?,
             pages,
             file,
         })
@@ -101,6 +103,11 @@ impl SegmentFile {
         checksums.add(start, crc32fast::hash(&filter), to_u32(filter.len())?);
         Ok(())
     }
+}
+
+/// Returns the error for a segment whose file cannot be written.
+pub(crate) fn failed(path: &Path, error: ParquetError) -> Error {
+    Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 
 fn miscounted(row_group: &RowGroupMetaData) -> ParquetError {

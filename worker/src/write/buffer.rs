@@ -19,7 +19,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryRese
 use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::Result;
 
-use super::layout::{Layout, ORDER, REFERENCE_SHARD};
+use super::layout::{Layout, REFERENCE_SHARD};
+use crate::segment::ORDER;
 
 /// Number of rows that are copied together. They are few enough that a file ends near the size that
 /// it should have.

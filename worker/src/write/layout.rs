@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::compute::{self, SortOptions};
+use arrow::compute;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::write::{SHARD_COLUMN, TableDescription};
@@ -11,16 +11,10 @@ use volary_flight_proto::{Error, Result, ipc};
 
 /// The shard of a reference table.
 pub(super) const REFERENCE_SHARD: u32 = 0;
-/// The order of rows in segments. `ORDER BY key` has the same order by default, so that a scan in
-/// this order need not sort.
-pub(crate) const ORDER: SortOptions = SortOptions {
-    descending: false,
-    nulls_first: false,
-};
 
 /// The columns of a write, and what they are for.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(super) struct Layout {
     table: TableId,
     schema: SchemaRef,
     /// The table's columns, followed by the shard column unless the table is a reference table.
@@ -36,7 +30,7 @@ impl Layout {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the description contradicts itself.
-    pub(crate) fn new(table: &TableDescription) -> Result<Self> {
+    pub(super) fn new(table: &TableDescription) -> Result<Self> {
         let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
         let column = |position: u32| {
             let position = position as usize;
@@ -81,7 +75,7 @@ impl Layout {
     }
 
     /// Returns the table's columns.
-    pub(crate) fn schema(&self) -> &SchemaRef {
+    pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
@@ -91,12 +85,12 @@ impl Layout {
     }
 
     /// Returns the position of the shard key among the table's columns, if the table has one.
-    pub(crate) fn shard_key(&self) -> Option<usize> {
+    pub(super) fn shard_key(&self) -> Option<usize> {
         self.shard_key
     }
 
     /// Returns the positions of the sort key among the table's columns.
-    pub(crate) fn sort_key(&self) -> &[usize] {
+    pub(super) fn sort_key(&self) -> &[usize] {
         &self.sort_key
     }
 

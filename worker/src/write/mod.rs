@@ -14,7 +14,7 @@
 
 mod buffer;
 mod columns;
-pub(crate) mod layout;
+mod layout;
 mod received;
 mod segments;
 mod sort;
@@ -37,7 +37,7 @@ use volary_node::Runtimes;
 
 use crate::background::in_background;
 use crate::config;
-use crate::segment::properties::Format;
+use crate::segment::SegmentProperties;
 use crate::storage::{RunningWrite, Segment, Storage};
 use buffer::Part;
 use columns::Columns;
@@ -99,8 +99,13 @@ async fn run(
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
 ) -> Result<WriteResult> {
     let layout = Arc::new(layout);
-    let format = Arc::new(Format::new(&layout, &context.config)?);
-    let new_writer = || SegmentsWriter::new(&context, &layout, &format, write);
+    let properties = Arc::new(SegmentProperties::new(
+        layout.schema(),
+        layout.shard_key(),
+        layout.sort_key(),
+        &context.config,
+    )?);
+    let new_writer = || SegmentsWriter::new(&context, &layout, &properties, write);
     let mut columns = Columns::new(layout.schema())?;
     let segments =
         match sort::sorted(&layout, rows, &context.runtime_env, context.parallelism).await? {

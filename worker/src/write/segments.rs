@@ -12,8 +12,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::WriteContext;
 use super::layout::{Layout, REFERENCE_SHARD};
 use crate::background::in_background;
-use crate::segment::properties::{Format, failed};
-use crate::segment::writer::SegmentFile;
+use crate::segment::{SegmentFile, SegmentProperties, failed};
 use crate::storage::{NewSegment, Segment, Storage};
 
 /// Number of files that are made durable while the next one is written.
@@ -24,7 +23,7 @@ const FILES_SYNCING: usize = 8;
 pub(super) struct SegmentsWriter {
     storage: Storage,
     layout: Arc<Layout>,
-    format: Arc<Format>,
+    properties: Arc<SegmentProperties>,
     write: WriteId,
     /// Memory of the encoded part of a row group. It is counted without asking whether there is
     /// room. It is bounded, and a refusal would fail the write while the sort, which could spill,
@@ -46,7 +45,7 @@ impl SegmentsWriter {
     pub(super) fn new(
         context: &WriteContext,
         layout: &Arc<Layout>,
-        format: &Arc<Format>,
+        properties: &Arc<SegmentProperties>,
         write: WriteId,
     ) -> Self {
         let memory = MemoryConsumer::new(format!("segments of write {write}"))
@@ -54,7 +53,7 @@ impl SegmentsWriter {
         Self {
             storage: context.storage.clone(),
             layout: Arc::clone(layout),
-            format: Arc::clone(format),
+            properties: Arc::clone(properties),
             write,
             memory,
             current: None,
@@ -106,7 +105,7 @@ impl SegmentsWriter {
         written.map_err(|error| failed(current.segment.path(), error))?;
         current.rows += rows.num_rows() as u64;
         self.memory.resize(current.file.memory_size());
-        if current.file.size() >= self.format.segment_bytes {
+        if current.file.size() >= self.properties.segment_bytes {
             self.close_file().await?;
         }
         Ok(())
@@ -128,8 +127,8 @@ impl SegmentsWriter {
     async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
         let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
         let (segment, file) = in_background(move || storage.create(table, shard, write)).await?;
-        let file =
-            SegmentFile::new(&self.format, file).map_err(|error| failed(segment.path(), error))?;
+        let file = SegmentFile::new(&self.properties, file)
+            .map_err(|error| failed(segment.path(), error))?;
         Ok(CurrentFile {
             shard,
             segment,

@@ -22,7 +22,8 @@ use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
 use super::buffer::{Buffer, Part};
-use super::layout::{Layout, ORDER};
+use super::layout::Layout;
+use crate::segment::ORDER;
 
 /// Divisor of all memory. A sort keeps at most the quotient free for its last merge. DataFusion's
 /// default is a fixed 10 MiB, which a small limit does not have.
