@@ -145,11 +145,12 @@ impl SmallSegments {
     /// Decides how the segment of this file is read, and reads it if it is small.
     ///
     /// # Errors
-    /// Returns an error if the file is damaged.
+    /// Returns an error if the file is damaged, or if this release does not know its format.
     pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<Segment> {
+        let metadata = self.readers.metadata_at_hand(file);
         let segment = file.extension::<Arc<storage::Segment>>();
         let file = &file.object_meta;
-        let Some(metadata) = self.readers.metadata_at_hand(file) else {
+        let Some(metadata) = metadata.map_err(|error| damaged(&file.location, error))? else {
             return Ok(Segment::Large);
         };
         let row_group = match metadata.row_groups() {

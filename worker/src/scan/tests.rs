@@ -27,8 +27,10 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use object_store::ObjectMeta;
 use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
+use volary_flight_proto::{Error, ErrorCode};
 
 use super::SegmentSource;
 use super::pruning::Pruning;
@@ -80,6 +82,7 @@ fn rows(first: i64, count: i64) -> RecordBatch {
 }
 
 /// Writes a batch to a file, as segments are written: the file stores views as plain text or bytes.
+/// The file has no number of its format, as those of earlier releases.
 fn write(
     directory: &Path,
     name: &str,
@@ -101,14 +104,18 @@ fn write(
         .set_max_row_group_row_count(Some(row_group_rows))
         .set_column_bloom_filter_enabled(ColumnPath::from("key"), true)
         .build();
-    let file = File::create(&path).unwrap();
+    write_file(&path, &batch, properties)
+}
+
+fn write_file(path: &Path, batch: &RecordBatch, properties: WriterProperties) -> PartitionedFile {
+    let file = File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
-    writer.write(&batch).unwrap();
+    writer.write(batch).unwrap();
     writer.close().unwrap();
     PartitionedFile::new_from_meta(ObjectMeta {
-        location: object_store::path::Path::from_absolute_path(&path).unwrap(),
+        location: object_store::path::Path::from_absolute_path(path).unwrap(),
         last_modified: chrono::DateTime::UNIX_EPOCH,
-        size: std::fs::metadata(&path).unwrap().len(),
+        size: std::fs::metadata(path).unwrap().len(),
         e_tag: None,
         version: None,
     })
@@ -526,4 +533,39 @@ async fn a_damaged_segment_is_an_error() {
     let error = collect(scan, Arc::clone(&fixture.task)).await.unwrap_err();
     let file = format!("segment {} cannot be read", path.display());
     assert!(error.to_string().contains(&file), "{error}");
+}
+
+#[tokio::test]
+async fn a_segment_of_a_newer_format_is_refused_by_name() {
+    let fixture = Fixture::of(schema(), |directory| {
+        let of_format = |format: u32| {
+            let path = directory.join(format!("format_{format}"));
+            let entry = KeyValue::new("volary.format".to_owned(), format.to_string());
+            let properties = WriterProperties::builder()
+                .set_created_by("volary version 9.1.0".to_owned())
+                .set_key_value_metadata(Some(vec![entry]))
+                .build();
+            write_file(&path, &rows(0, 10), properties)
+        };
+        vec![of_format(1), of_format(2)]
+    });
+    let query = Query {
+        projection: vec![0],
+        filter: None,
+        late_materialisation: false,
+    };
+    // The second time, the metadata of the file is at hand.
+    for _ in 0..2 {
+        let plan = fixture.plan(&query, true);
+        let error = collect(plan, Arc::clone(&fixture.task)).await.unwrap_err();
+        let error = Error::from(error);
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        for part in [
+            "format_2 has format 2",
+            "reads up to format 1",
+            "(volary version 9.1.0)",
+        ] {
+            assert!(error.message().contains(part), "{error}");
+        }
+    }
 }

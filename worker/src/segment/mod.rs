@@ -2,10 +2,12 @@
 //!
 //! A segment is a Parquet file, which any Parquet tool can read. [`properties`] decides how it is
 //! written, and [`schema`] what is recorded of Arrow's types. [`writer`] writes a file with the
-//! checksums ([`page_checksums`]) of its pages ([`pages`]), and [`reads`] compares what is read with
-//! them. [`crate::storage`] knows where the files are, and which of them count. It does not look
-//! into them.
+//! checksums ([`page_checksums`]) of its pages ([`pages`]). [`reads`] compares what is read with
+//! them, and refuses files of a newer format ([`format`]). [`crate::storage`] knows where the files
+//! are, and which of them count. It does not look into them.
 
+/// The number of a file's format.
+mod format;
 /// Checksums of the pages of a file.
 mod page_checksums;
 /// Takes the checksums of pages while they are written.

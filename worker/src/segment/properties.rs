@@ -14,6 +14,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::format::format_entry;
 use super::schema::schema_entry;
 use crate::config;
 use crate::storage::ChecksummedFile;
@@ -70,7 +71,7 @@ impl SegmentProperties {
             .map_err(|source| invalid("worker.storage.compression is none of Parquet's", source))?;
         let sorting = sorting_columns(schema, sort_key)
             .map_err(|source| invalid("a column's type cannot be kept in Parquet files", source))?;
-        let metadata = vec![schema_entry(schema)];
+        let metadata = vec![format_entry(), schema_entry(schema)];
         let mut properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
             .set_compression(compression)

@@ -33,7 +33,9 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use rustix::io::{ReadWriteFlags, preadv2};
+use volary_flight_proto::Error;
 
+use super::format::{FORMAT, format_of};
 use super::page_checksums::{Damaged, PageChecksums};
 use crate::storage::Segment;
 
@@ -60,8 +62,20 @@ impl SegmentReaders {
     }
 
     /// Returns the cached metadata of the file, or `None` if it was not read yet.
-    pub(crate) fn metadata_at_hand(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
-        metadata_at_hand(self.metadata.as_ref(), file)
+    ///
+    /// # Errors
+    /// Returns `INVALID_ARGUMENT` if this release does not know the format of the file.
+    pub(crate) fn metadata_at_hand(
+        &self,
+        file: &PartitionedFile,
+    ) -> Result<Option<Arc<ParquetMetaData>>> {
+        let segment = file.extension::<Arc<Segment>>();
+        let file = &file.object_meta;
+        let metadata = metadata_at_hand(self.metadata.as_ref(), file);
+        if let Some(metadata) = &metadata {
+            check_format(metadata, file, segment)?;
+        }
+        Ok(metadata)
     }
 
     /// Opens the file.
@@ -164,11 +178,12 @@ impl SegmentReader {
             .with_file_metadata_cache(Some(Arc::clone(&self.metadata)))
             .with_metadata_size_hint(self.metadata_size_hint)
             .with_page_index_policy(page_index);
-        let fetched = metadata.fetch_metadata().await;
-        fetched.map_err(|error| {
+        let fetched = metadata.fetch_metadata().await.map_err(|error| {
             let failed = format!("the metadata of {} cannot be read", self.path.display());
             ParquetError::External(Box::new(error.context(failed)))
-        })
+        })?;
+        check_format(&fetched, &self.file, self.segment.as_ref())?;
+        Ok(fetched)
     }
 
     /// Returns whether the metadata is in memory, so that nothing of the file is read for it.
@@ -214,6 +229,34 @@ impl SegmentReader {
     fn damaged(&self, damaged: Damaged) -> ParquetError {
         damaged_segment(self.segment.as_ref(), damaged)
     }
+}
+
+/// Refuses a file in a newer format than those that this release knows. What is read of it may mean
+/// something else than here.
+fn check_format(
+    metadata: &ParquetMetaData,
+    file: &ObjectMeta,
+    segment: Option<&Arc<Segment>>,
+) -> Result<()> {
+    let format = format_of(metadata).map_err(|damaged| damaged_segment(segment, damaged))?;
+    if format <= FORMAT {
+        return Ok(());
+    }
+    let name = match segment {
+        Some(segment) => format!(
+            "shard {} of table {}: segment {}",
+            segment.shard(),
+            segment.table(),
+            segment.relative_path()
+        ),
+        None => format!("segment /{}", file.location),
+    };
+    let writer = metadata.file_metadata().created_by();
+    let writer = writer.map_or_else(String::new, |writer| format!(" ({writer})"));
+    let error = Error::invalid(format!(
+        "{name} has format {format}, this release reads up to format {FORMAT}; start the worker with the release that wrote the file{writer}, or a newer one"
+    ));
+    Err(ParquetError::External(Box::new(error)))
 }
 
 /// Returns the error for a segment whose file is not as it was written. No later query reads the

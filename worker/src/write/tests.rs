@@ -185,6 +185,9 @@ async fn every_row_is_in_its_shard_sorted_and_in_plain_parquet() {
                 .unwrap()
                 .starts_with("volary version")
         );
+        let entries = metadata.file_metadata().key_value_metadata().unwrap();
+        let format = entries.iter().find(|entry| entry.key == "volary.format");
+        assert_eq!(format.unwrap().value.as_deref(), Some("1"));
         let group = metadata.row_group(0);
         assert_eq!(group.sorting_columns().unwrap()[0].column_idx, 0);
         for (column, field) in group.columns().iter().zip(read.schema().fields()) {
