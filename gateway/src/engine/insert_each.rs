@@ -27,7 +27,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
-use super::parameters;
+use super::parameters::{self, number_of};
 use super::statement::run_plan;
 use super::{Engine, IncomingRows, Outcome, Session};
 use crate::sql::parse::{Statement, parse};
@@ -147,7 +147,7 @@ impl Columns {
             return true;
         }
         !matches_within(item, |part| match part {
-            Expr::Placeholder(parameter) => number_of(&parameter.id)
+            Expr::Placeholder(parameter) => number_of(parameter)
                 .and_then(|index| self.casts.get(index))
                 .is_none_or(Option::is_some),
             part => is_query(part),
@@ -160,7 +160,7 @@ impl Columns {
             let Expr::Placeholder(parameter) = &part else {
                 return Ok(Transformed::no(part));
             };
-            let Some(index) = number_of(&parameter.id) else {
+            let Some(index) = number_of(parameter) else {
                 return Ok(Transformed::no(part));
             };
             let column = Expr::Column(Column::from_name(name(index + 1)));
@@ -171,12 +171,6 @@ impl Columns {
         });
         Ok(replaced?.data)
     }
-}
-
-/// Returns the position of a parameter, counted from 0.
-fn number_of(id: &str) -> Option<usize> {
-    let number = id.strip_prefix('$')?.parse::<usize>().ok()?;
-    number.checked_sub(1)
 }
 
 fn name(number: usize) -> String {

@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ParamValues, ScalarValue};
 use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{
     BinaryExpr, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
 };
@@ -38,6 +39,12 @@ pub(super) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
         types.push(data_type);
     }
     Ok(types)
+}
+
+/// Returns the number of a parameter `$n`, counted from 0.
+pub(super) fn number_of(parameter: &Placeholder) -> Option<usize> {
+    let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
+    number.checked_sub(1)
 }
 
 /// The parameters of a plan, with what is needed to cast values for them.

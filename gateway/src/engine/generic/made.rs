@@ -20,10 +20,10 @@ use volary_planner::table::ShardedTable;
 
 use super::Generic;
 use super::basis::Basis;
-use super::places::{number_of, uses};
+use super::places::uses;
 use crate::engine::Query;
 use crate::engine::context::StatementContext;
-use crate::engine::parameters::Parameters;
+use crate::engine::parameters::{Parameters, number_of};
 
 /// The outcome of an attempt to make a generic plan.
 pub(super) enum Made {

@@ -11,9 +11,10 @@ use std::collections::HashSet;
 use datafusion::common::Column;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+use crate::engine::parameters::number_of;
 
 /// Counts how often each of the `parameters` stands in the filters of an optimized plan. Returns
 /// `None` if a parameter stands where its value decides more than which rows pass.
@@ -44,12 +45,6 @@ pub(super) fn uses(plan: &LogicalPlan, parameters: usize) -> Result<Option<Vec<u
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(fit.then_some(uses))
-}
-
-/// Returns the number of a parameter `$n`, counted from 0.
-pub(super) fn number_of(parameter: &Placeholder) -> Option<usize> {
-    let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
-    number.checked_sub(1)
 }
 
 /// Returns whether each parameter of the conjunction is compared for equality with a column that no
