@@ -15,7 +15,6 @@ use super::records::{
 use super::state::State;
 use super::store::{Change, Expected};
 use super::table::{Table, View};
-use crate::hex;
 
 /// A change that has not been committed yet.
 #[derive(Debug)]

@@ -8,20 +8,18 @@ use datafusion_proto::protobuf;
 use prost::Message;
 use volary_flight_proto::ipc;
 
-use crate::hex;
-
 /// Maximum encoded size of a smallest or largest value, in bytes. A larger value is not kept,
 /// because it would be written again with every load.
 const MAX_SCALAR_BYTES: usize = 256;
 
 /// Encodes a schema as an Arrow IPC message in hexadecimal.
 pub(super) fn schema_to_hex(schema: &Schema) -> String {
-    hex::encode(&ipc::schema_to_bytes(schema))
+    hex::encode(ipc::schema_to_bytes(schema))
 }
 
 /// Decodes what [`schema_to_hex`] returned. Returns `None` if the text is damaged.
 pub(super) fn schema_from_hex(text: &str) -> Option<SchemaRef> {
-    ipc::schema_from_bytes(&hex::decode(text)?)
+    ipc::schema_from_bytes(&hex::decode(text).ok()?)
         .ok()
         .map(Arc::new)
 }
@@ -29,12 +27,12 @@ pub(super) fn schema_from_hex(text: &str) -> Option<SchemaRef> {
 /// Encodes one value. Returns `None` if it is too long, or if its type has no encoding.
 pub(super) fn scalar_to_hex(value: &ScalarValue) -> Option<String> {
     let encoded = protobuf::ScalarValue::try_from(value).ok()?;
-    (encoded.encoded_len() <= MAX_SCALAR_BYTES).then(|| hex::encode(&encoded.encode_to_vec()))
+    (encoded.encoded_len() <= MAX_SCALAR_BYTES).then(|| hex::encode(encoded.encode_to_vec()))
 }
 
 /// Decodes what [`scalar_to_hex`] returned. Returns `None` if the text is damaged.
 pub(super) fn scalar_from_hex(text: &str) -> Option<ScalarValue> {
-    let encoded = protobuf::ScalarValue::decode(hex::decode(text)?.as_slice()).ok()?;
+    let encoded = protobuf::ScalarValue::decode(hex::decode(text).ok()?.as_slice()).ok()?;
     ScalarValue::try_from(&encoded).ok()
 }
 

@@ -16,8 +16,6 @@ pub mod access;
 mod definition;
 mod draft;
 mod encoding;
-/// Encodes and decodes bytes as hexadecimal text.
-pub mod hex;
 mod lineage;
 mod name;
 mod open_write;

@@ -16,7 +16,6 @@ use super::records::{
 use super::statistics::TableStatistics;
 use super::store::{Entries, Entry};
 use super::table::{Table, View};
-use crate::hex;
 
 /// Maximum number of names that an error message suggests.
 const SUGGESTIONS: usize = 3;
@@ -389,7 +388,7 @@ impl State {
 
 /// Reads a key from the cluster record.
 fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<Key> {
-    text.and_then(|text| hex::decode(text))
+    text.and_then(|text| hex::decode(text).ok())
         .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
         .map(Key::from)
         .ok_or_else(|| records::damaged(&cluster.key(), part))

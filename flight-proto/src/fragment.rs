@@ -119,7 +119,7 @@ impl TryFrom<&[u8]> for FragmentId {
 
 impl fmt::Display for FragmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 

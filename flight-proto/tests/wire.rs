@@ -26,8 +26,7 @@ use volary_flight_proto::write::{TableDescription, WriteRequest};
 /// Asserts that the message encodes to these bytes, and that these bytes decode to the message.
 fn assert_bytes<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, golden: &str) {
     let bytes = message.encode_to_vec();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, golden);
+    assert_eq!(hex::encode(&bytes), golden);
     assert_eq!(&M::decode(bytes.as_slice()).unwrap(), message);
 }
 

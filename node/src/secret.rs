@@ -20,11 +20,7 @@ const LEAST_DIFFERENT: usize = 8;
 
 /// Generates a secret of 256 bits from the operating system's randomness, in hexadecimal.
 pub fn generate() -> String {
-    let key = Key::random();
-    key.as_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex::encode(Key::random().as_bytes())
 }
 
 /// Returns the most bits that the text can hold: 4 bits a character for hexadecimal text, and for

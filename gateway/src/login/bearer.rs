@@ -10,8 +10,6 @@ use volary_flight_proto::seal::{Key, Purpose, Sealer, now_s};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use volary_catalog::hex;
-
 const PREFIX: &str = "volary-bearer-";
 
 /// Makes and reads bearer tokens.
@@ -52,7 +50,7 @@ impl Bearers {
             issued_at_s: now_s(),
         };
         let sealed = self.sealer.seal(Purpose::Session, &claims, self.lifetime);
-        format!("{PREFIX}{}", hex::encode(&sealed))
+        format!("{PREFIX}{}", hex::encode(sealed))
     }
 
     /// Returns whether the second token is valid and continues the session of the first one. The
@@ -96,7 +94,9 @@ impl Bearers {
 
 /// Returns the sealed message in a token.
 fn unpacked(text: &str) -> Result<Vec<u8>> {
-    let sealed = text.strip_prefix(PREFIX).and_then(hex::decode);
+    let sealed = text
+        .strip_prefix(PREFIX)
+        .and_then(|text| hex::decode(text).ok());
     sealed.ok_or_else(|| Error::invalid("the session's token is truncated; log in again"))
 }
 
@@ -133,7 +133,7 @@ mod tests {
         let altered = (0..sealed.len() * 8).map(|bit| {
             let mut altered = sealed.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            format!("{PREFIX}{}", hex::encode(&altered))
+            format!("{PREFIX}{}", hex::encode(altered))
         });
         let cut = (0..token.len()).map(|length| token[..length].to_owned());
         for text in altered.chain(cut) {
@@ -156,7 +156,7 @@ mod tests {
         let sealed = bearers
             .sealer
             .seal(Purpose::Session, &claims, Duration::ZERO);
-        let expired = format!("{PREFIX}{}", hex::encode(&sealed));
+        let expired = format!("{PREFIX}{}", hex::encode(sealed));
         assert!(bearers.is_continued_by(&expired, &of("kea", "s")));
         assert!(bearers.is_continued_by(&of("kea", "s"), &of("kea", "s")));
         for other in [of("kea", "t"), of("kaka", "s"), "x".to_owned()] {
@@ -178,7 +178,7 @@ mod tests {
         let sealed = bearers
             .sealer
             .seal(Purpose::Session, &old, Duration::from_secs(29));
-        let token = format!("{PREFIX}{}", hex::encode(&sealed));
+        let token = format!("{PREFIX}{}", hex::encode(sealed));
         assert!(bearers.open(&token).unwrap().is_due);
     }
 }

@@ -3,8 +3,6 @@
 
 use volary_flight_proto::seal::Key;
 
-use volary_catalog::hex;
-
 const PREFIX: &str = "volary-token-";
 const HASH_CONTEXT: &str = "volary 2026-11 api tokens v1";
 
@@ -16,7 +14,7 @@ pub fn new() -> String {
 /// Returns the hash by which the catalog knows a token, or `None` if the text is not a token.
 pub fn hash(token: &str) -> Option<String> {
     let random = token.strip_prefix(PREFIX)?;
-    Some(hex::encode(&blake3::derive_key(
+    Some(hex::encode(blake3::derive_key(
         HASH_CONTEXT,
         random.as_bytes(),
     )))
