@@ -67,11 +67,14 @@ def test_what_belongs_to_a_transaction_is_refused(client, birds):
     with pytest.raises(pa.ArrowInvalid, match=NO_TRANSACTIONS):
         rows(client, pb.command("CommandStatementQuery", of_one))
     with pytest.raises(pa.ArrowInvalid, match=NO_TRANSACTIONS):
+        client.get_schema(described(pb.command("CommandStatementQuery", of_one)))
+    with pytest.raises(pa.ArrowInvalid, match=NO_TRANSACTIONS):
         put(client, pb.command("CommandStatementUpdate", of_one), ROW)
     with pytest.raises(pa.ArrowInvalid, match=NO_TRANSACTIONS):
         act(client, "CreatePreparedStatement", pb.command("ActionCreatePreparedStatementRequest", of_one))
     of_none = pb.field(1, f"SELECT k FROM {birds}") + pb.field(2, b"")
     assert rows(client, pb.command("CommandStatementQuery", of_none)).num_rows == 5
+    assert client.get_schema(described(pb.command("CommandStatementQuery", of_none))).schema.names == ["k"]
 
 
 def test_substrait_plans_are_not_taken(client):

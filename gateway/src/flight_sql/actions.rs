@@ -13,7 +13,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::{command, parse_any};
+use super::command::{command, parse_any};
 
 const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
 const CLOSE_PREPARED_STATEMENT: &str = "ClosePreparedStatement";

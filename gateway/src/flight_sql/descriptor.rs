@@ -1,106 +1,110 @@
-//! Reads what a descriptor asks for: a message of Flight SQL, plain SQL, or a table by its path.
+//! Reads what a descriptor asks for. This is the only place that tells the requests apart. Each call
+//! then decides which of them it takes.
 
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
-use arrow_flight::sql::{Any, Command};
+use arrow_flight::sql::{
+    Command, CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementIngest,
+    CommandStatementQuery, CommandStatementUpdate, ProstMessageExt,
+};
 use bytes::Bytes;
-use prost::Message;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result};
 
-/// Beginning of the type URL of an `Any`. All messages of Flight SQL travel in an `Any`.
-const ANY_TYPE_PREFIX: &str = "type.googleapis.com/";
+use super::command::{command, parse_any, refuse_transaction, unimplemented};
 
 /// The request in a descriptor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Described {
-    /// A message of Flight SQL.
-    Command(Command),
-    /// A statement, as SQL text.
+    /// A statement as plain SQL text, or the query of all rows of a table that is named by its path.
     Sql(String),
+    /// A statement that returns rows.
+    Query(String),
+    /// A statement that writes.
+    Update(String),
+    /// The handle of a prepared statement. A DoPut binds its parameters, and other calls ask for
+    /// its rows.
+    PreparedQuery(Bytes),
+    /// The handle of a prepared statement that writes.
+    PreparedUpdate(Bytes),
+    /// Rows that are written into a table without a statement.
+    Ingest(CommandStatementIngest),
+    /// Any other message. It asks for metadata, or it is refused where its rows are made.
+    Listing(Command),
 }
 
-/// Reads a descriptor.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` if the descriptor is neither a message of Flight SQL, nor UTF-8 text, nor a
-/// path of a table. `UNIMPLEMENTED` for a message of another kind.
-pub(super) fn parse(descriptor: &FlightDescriptor) -> Result<Described> {
-    match descriptor.r#type() {
-        DescriptorType::Cmd => parse_cmd(&descriptor.cmd),
-        DescriptorType::Path => table_sql(&descriptor.path).map(Described::Sql),
-        DescriptorType::Unknown => Err(Error::invalid(
-            "the flight descriptor has no type; send a command (a Flight SQL message or SQL text) or a path (a table)",
-        )),
+impl Described {
+    /// Reads a descriptor.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the descriptor is neither a message of Flight SQL, nor UTF-8 text, nor
+    /// a path of a table, or if it belongs to a transaction. `UNIMPLEMENTED` for a message of
+    /// another kind.
+    pub(super) fn of(descriptor: &FlightDescriptor) -> Result<Self> {
+        match descriptor.r#type() {
+            DescriptorType::Cmd => Self::of_cmd(&descriptor.cmd),
+            DescriptorType::Path => table_sql(&descriptor.path).map(Self::Sql),
+            DescriptorType::Unknown => Err(Error::invalid(
+                "the flight descriptor has no type; send a command (a Flight SQL message or SQL text) or a path (a table)",
+            )),
+        }
     }
-}
 
-fn parse_cmd(cmd: &Bytes) -> Result<Described> {
-    if let Some(any) = parse_any(cmd) {
-        return command(any).map(Described::Command);
+    fn of_cmd(cmd: &Bytes) -> Result<Self> {
+        if let Some(any) = parse_any(cmd) {
+            return Self::of_command(command(any)?);
+        }
+        match std::str::from_utf8(cmd) {
+            Ok(sql) if !sql.trim().is_empty() => Ok(Self::Sql(sql.to_owned())),
+            _ => Err(Error::invalid(
+                "the descriptor's command is neither a message of Flight SQL nor SQL as UTF-8 text",
+            )),
+        }
     }
-    match std::str::from_utf8(cmd) {
-        Ok(sql) if !sql.trim().is_empty() => Ok(Described::Sql(sql.to_owned())),
-        _ => Err(Error::invalid(
-            "the descriptor's command is neither a message of Flight SQL nor SQL as UTF-8 text",
-        )),
-    }
-}
 
-/// Returns the `Any` in `bytes`, if there is one.
-pub(super) fn parse_any(bytes: &Bytes) -> Option<Any> {
-    Any::decode(bytes.clone())
-        .ok()
-        .filter(|any| any.type_url.starts_with(ANY_TYPE_PREFIX))
-}
-
-/// Returns the message of Flight SQL in an `Any`.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` if the message is damaged. `UNIMPLEMENTED` for a message of another kind.
-pub(super) fn command(any: Any) -> Result<Command> {
-    let type_url = any.type_url.clone();
-    match Command::try_from(any) {
-        Ok(Command::Unknown(any)) => Err(unimplemented(&any.type_url)),
-        Ok(command) => Ok(command),
-        Err(source) => Err(Error::with_source(
-            ErrorCode::InvalidArgument,
-            format!("the message {type_url} cannot be decoded"),
-            source,
-        )),
-    }
-}
-
-/// Creates the error for a part of the protocol that is not supported.
-pub(super) fn unimplemented(what: &str) -> Error {
-    let name = what.rsplit(['.', '/']).next().unwrap_or(what);
-    Error::new(
-        ErrorCode::Unimplemented,
-        match name {
-            "CommandStatementSubstraitPlan" | "ActionCreatePreparedSubstraitPlanRequest" => {
-                "Substrait plans are not supported; send SQL".to_owned()
+    fn of_command(command: Command) -> Result<Self> {
+        Ok(match command {
+            Command::CommandStatementQuery(query) => {
+                refuse_transaction(query.transaction_id.as_ref())?;
+                Self::Query(query.query)
             }
-            _ => format!("{name} is not supported here"),
-        },
-    )
-}
+            Command::CommandStatementUpdate(update) => {
+                refuse_transaction(update.transaction_id.as_ref())?;
+                Self::Update(update.query)
+            }
+            Command::CommandPreparedStatementQuery(query) => {
+                Self::PreparedQuery(query.prepared_statement_handle)
+            }
+            Command::CommandPreparedStatementUpdate(update) => {
+                Self::PreparedUpdate(update.prepared_statement_handle)
+            }
+            Command::CommandStatementIngest(ingest) => {
+                refuse_transaction(ingest.transaction_id.as_ref())?;
+                Self::Ingest(ingest)
+            }
+            other => Self::Listing(other),
+        })
+    }
 
-/// Refuses a statement that claims to be part of a transaction. Transactions do not exist here:
-/// each statement commits by itself.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` if the id of a transaction is given.
-pub(super) fn refuse_transaction(id: Option<&Bytes>) -> Result<()> {
-    match id {
-        Some(id) if !id.is_empty() => Err(Error::invalid(
-            "there are no transactions: each statement commits by itself; connect with autocommit on",
-        )),
-        _ => Ok(()),
+    /// Creates the error of a call that does not take the request.
+    pub(super) fn not_taken(&self) -> Error {
+        unimplemented(match self {
+            Self::Sql(_) => "SQL text",
+            Self::Query(_) => CommandStatementQuery::type_url(),
+            Self::Update(_) => CommandStatementUpdate::type_url(),
+            Self::PreparedQuery(_) => CommandPreparedStatementQuery::type_url(),
+            Self::PreparedUpdate(_) => CommandPreparedStatementUpdate::type_url(),
+            Self::Ingest(_) => CommandStatementIngest::type_url(),
+            Self::Listing(command) => command.type_url(),
+        })
     }
 }
 
 /// Returns a query of all rows of the table with the path `[table]`, `[schema, table]` or
 /// `[catalog, schema, table]`.
-fn table_sql(path: &[String]) -> Result<String> {
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for any other path.
+pub(super) fn table_sql(path: &[String]) -> Result<String> {
     if path.is_empty() || path.len() > 3 || path.iter().any(String::is_empty) {
         return Err(Error::invalid(
             "the descriptor's path names no table; send [table], [schema, table] or [catalog, schema, table]",
@@ -115,16 +119,22 @@ fn table_sql(path: &[String]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_flight::sql::{CommandGetCatalogs, CommandStatementQuery, ProstMessageExt};
+    use arrow_flight::sql::{Any, CommandGetCatalogs};
+    use prost::Message;
+    use volary_flight_proto::ErrorCode;
 
     use super::*;
 
     fn cmd(bytes: impl Into<Bytes>) -> Result<Described> {
-        parse(&FlightDescriptor::new_cmd(bytes))
+        Described::of(&FlightDescriptor::new_cmd(bytes))
+    }
+
+    fn message(message: &impl ProstMessageExt) -> Result<Described> {
+        cmd(message.as_any().encode_to_vec())
     }
 
     fn path(parts: &[&str]) -> Result<Described> {
-        parse(&FlightDescriptor::new_path(
+        Described::of(&FlightDescriptor::new_path(
             parts.iter().map(|&part| part.to_owned()).collect(),
         ))
     }
@@ -136,11 +146,50 @@ mod tests {
             transaction_id: None,
         };
         assert_eq!(
-            cmd(query.as_any().encode_to_vec()).unwrap(),
-            Described::Command(Command::CommandStatementQuery(query))
+            message(&query).unwrap(),
+            Described::Query("SELECT 1".to_owned())
         );
-        let catalogs = CommandGetCatalogs {}.as_any().encode_to_vec();
-        assert!(matches!(cmd(catalogs), Ok(Described::Command(_))));
+        assert!(matches!(
+            message(&CommandGetCatalogs {}),
+            Ok(Described::Listing(Command::CommandGetCatalogs(_)))
+        ));
+    }
+
+    #[test]
+    fn what_belongs_to_a_transaction_is_refused() {
+        let transaction_id = Some(Bytes::from_static(b"1"));
+        let described = [
+            message(&CommandStatementQuery {
+                transaction_id: transaction_id.clone(),
+                ..CommandStatementQuery::default()
+            }),
+            message(&CommandStatementUpdate {
+                transaction_id: transaction_id.clone(),
+                ..CommandStatementUpdate::default()
+            }),
+            message(&CommandStatementIngest {
+                transaction_id: transaction_id.clone(),
+                ..CommandStatementIngest::default()
+            }),
+        ];
+        for described in described {
+            let error = described.unwrap_err();
+            assert!(error.message().contains("no transactions"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_not_taken_is_named() {
+        let update = CommandStatementUpdate::default();
+        assert_eq!(
+            message(&update).unwrap().not_taken().message(),
+            "CommandStatementUpdate is not supported here"
+        );
+        let listing = message(&CommandGetCatalogs {}).unwrap();
+        assert_eq!(
+            listing.not_taken().message(),
+            "CommandGetCatalogs is not supported here"
+        );
     }
 
     #[test]
@@ -171,7 +220,7 @@ mod tests {
         assert_eq!(code(cmd(vec![0xff, 0xfe])), ErrorCode::InvalidArgument);
         assert_eq!(code(cmd(Vec::new())), ErrorCode::InvalidArgument);
         assert_eq!(
-            code(parse(&FlightDescriptor::default())),
+            code(Described::of(&FlightDescriptor::default())),
             ErrorCode::InvalidArgument
         );
         let other = |type_url: &str, value: &'static [u8]| {
@@ -191,12 +240,5 @@ mod tests {
             code(other(damaged, b"\x0a\xff")),
             ErrorCode::InvalidArgument
         );
-    }
-
-    #[test]
-    fn a_transaction_is_refused_and_an_empty_id_is_none() {
-        assert!(refuse_transaction(None).is_ok());
-        assert!(refuse_transaction(Some(&Bytes::new())).is_ok());
-        assert!(refuse_transaction(Some(&Bytes::from_static(b"1"))).is_err());
     }
 }

@@ -13,7 +13,6 @@ use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::refuse_transaction;
 use super::upload::Batches;
 use crate::engine::{IfTableExists, IncomingRows, Ingest};
 use crate::sql::names::{CATALOG, PUBLIC};
@@ -92,7 +91,6 @@ pub(super) fn read(
     command: CommandStatementIngest,
     from_headers: HashMap<String, String>,
 ) -> Result<Ingest> {
-    refuse_transaction(command.transaction_id.as_ref())?;
     if command.temporary {
         return Err(Error::invalid(
             "temporary tables are not supported; ingest into a table and drop it when it is not needed any more",
@@ -153,7 +151,6 @@ fn unspecified(option: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use volary_flight_proto::ErrorCode;
 
     use super::*;
@@ -205,10 +202,6 @@ mod tests {
             },
             CommandStatementIngest {
                 table_definition_options: None,
-                ..command()
-            },
-            CommandStatementIngest {
-                transaction_id: Some(Bytes::from_static(b"1")),
                 ..command()
             },
         ];

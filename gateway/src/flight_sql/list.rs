@@ -8,7 +8,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::{self, Described};
+use super::descriptor::table_sql;
 use super::types::map_schema;
 use crate::engine::TableListing;
 
@@ -40,10 +40,8 @@ impl FlightSql {
             table.schema_name.clone(),
             table.name.clone(),
         ];
+        let sql = table_sql(&path)?;
         let descriptor = FlightDescriptor::new_path(path);
-        let Described::Sql(sql) = descriptor::parse(&descriptor)? else {
-            return Err(Error::internal("a path is a statement"));
-        };
         let ticket = QueryTicket {
             query_id: volary_flight_proto::ids::QueryId::new().to_string(),
             sql,

@@ -15,7 +15,7 @@ use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Error, Result};
 
 use super::call::Call;
-use super::descriptor::{command, parse_any, unimplemented};
+use super::command::{command, parse_any, unimplemented};
 use super::types::{Profile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;

@@ -32,6 +32,8 @@ mod call;
 mod cancel;
 /// Reads options that a client sets.
 mod client_option;
+/// Reads the messages of Flight SQL.
+mod command;
 /// Reads and writes cookies.
 mod cookie;
 /// Reads what a descriptor asks for.

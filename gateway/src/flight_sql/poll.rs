@@ -25,7 +25,7 @@ use volary_flight_proto::ids::QueryId;
 use super::FlightSql;
 use super::actions::decoded;
 use super::call::Call;
-use super::descriptor::parse_any;
+use super::command::parse_any;
 use super::statement::stream_of;
 use crate::statements::Work;
 use volary_node::client_rows::ClientMessages;

@@ -20,7 +20,7 @@ use volary_flight_proto::{Result, ipc};
 
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::refuse_transaction;
+use super::command::refuse_transaction;
 use super::statement::{Statement, batch_to_bytes};
 use super::types::{Profile, map_field, map_schema};
 use crate::engine::Description;

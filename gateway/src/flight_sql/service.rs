@@ -16,7 +16,7 @@ use volary_flight_proto::{Result, ipc};
 
 use super::actions::{ActionTypeStream, ResultStream, action_types};
 use super::call::Call;
-use super::descriptor::{self, Described, refuse_transaction};
+use super::descriptor::Described;
 use super::direct::announce_again;
 use super::direct_option::DirectResults;
 use super::exchange::Progress;
@@ -53,6 +53,13 @@ pub struct FlightSql {
     pub(super) login: Arc<Login>,
 }
 
+/// The source of rows that a client asks for with GetFlightInfo or GetSchema.
+enum Queried {
+    Statement(Statement),
+    /// A request for metadata.
+    Listing(Command),
+}
+
 impl FlightSql {
     /// Creates a service over the engine. `sealer` has a key that only the cluster's gateways know.
     /// Workers do not know it.
@@ -79,22 +86,27 @@ impl FlightSql {
         call: &Call,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        match descriptor::parse(&descriptor)? {
-            Described::Sql(sql) => {
-                self.statement_info(call, Statement::plain(sql), descriptor)
-                    .await
-            }
-            Described::Command(Command::CommandStatementQuery(query)) => {
-                refuse_transaction(query.transaction_id.as_ref())?;
-                self.statement_info(call, Statement::plain(query.query), descriptor)
-                    .await
-            }
-            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
-                let statement = self.prepared_statement(call, &query.prepared_statement_handle)?;
-                self.statement_info(call, statement, descriptor).await
-            }
-            Described::Command(command) => self.metadata_info(call, command, descriptor),
+        match self.queried(call, &descriptor)? {
+            Queried::Statement(statement) => self.statement_info(call, statement, descriptor).await,
+            Queried::Listing(command) => self.metadata_info(call, command, descriptor),
         }
+    }
+
+    /// Returns the source of the rows that a descriptor asks for.
+    fn queried(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<Queried> {
+        let described = Described::of(descriptor)?;
+        Ok(match described {
+            Described::Sql(sql) | Described::Query(sql) => {
+                Queried::Statement(Statement::plain(sql))
+            }
+            Described::PreparedQuery(handle) => {
+                Queried::Statement(self.prepared_statement(call, &handle)?)
+            }
+            Described::Listing(command) => Queried::Listing(command),
+            Described::Update(_) | Described::PreparedUpdate(_) | Described::Ingest(_) => {
+                return Err(described.not_taken());
+            }
+        })
     }
 
     /// Returns the messages that a client streams. The error for a message that is too large names
@@ -110,17 +122,9 @@ impl FlightSql {
     }
 
     async fn schema(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaResult> {
-        let schema = match descriptor::parse(descriptor)? {
-            Described::Sql(sql) => self.statement_schema(call, &Statement::plain(sql)).await?,
-            Described::Command(Command::CommandStatementQuery(query)) => {
-                self.statement_schema(call, &Statement::plain(query.query))
-                    .await?
-            }
-            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
-                let statement = self.prepared_statement(call, &query.prepared_statement_handle)?;
-                self.statement_schema(call, &statement).await?
-            }
-            Described::Command(command) => schema_of(&command)?,
+        let schema = match self.queried(call, descriptor)? {
+            Queried::Statement(statement) => self.statement_schema(call, &statement).await?,
+            Queried::Listing(command) => schema_of(&command)?,
         };
         Ok(SchemaResult {
             schema: ipc::schema_to_bytes(&schema),

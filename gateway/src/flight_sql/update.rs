@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
-use arrow_flight::sql::{Command, DoPutUpdateResult};
+use arrow_flight::sql::DoPutUpdateResult;
 use arrow_flight::{FlightData, PutResult};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
@@ -16,7 +16,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::{self, Described, refuse_transaction, unimplemented};
+use super::descriptor::Described;
 use super::ingest;
 use super::statement::{Statement, count_of};
 use super::upload::{Batches, Bound, single_row};
@@ -72,7 +72,8 @@ impl FlightSql {
             Error::invalid("the first message of a DoPut has no descriptor; send a message of Flight SQL in it")
         })?;
         let limit = self.config.query.message_limit();
-        let answer = match descriptor::parse(&descriptor)? {
+        let described = Described::of(&descriptor)?;
+        let answer = match described {
             Described::Sql(_) => {
                 return Err(Error::new(
                     ErrorCode::Unimplemented,
@@ -81,30 +82,26 @@ impl FlightSql {
             }
             // The stream is not read to its end, because the C++ client waits for the answer before
             // it closes the stream.
-            Described::Command(Command::CommandStatementUpdate(update)) => {
-                refuse_transaction(update.transaction_id.as_ref())?;
-                self.update_once(call, &Statement::plain(update.query))
-                    .await?
-            }
-            Described::Command(Command::CommandPreparedStatementUpdate(update)) => {
-                let statement = self.prepared_statement(call, &update.prepared_statement_handle)?;
+            Described::Update(sql) => self.update_once(call, &Statement::plain(sql)).await?,
+            Described::PreparedUpdate(handle) => {
+                let statement = self.prepared_statement(call, &handle)?;
                 self.update_each(call, &statement, Batches::new(first, messages, limit))
                     .await?
             }
-            Described::Command(Command::CommandPreparedStatementQuery(query)) => {
+            Described::PreparedQuery(handle) => {
                 let row = call
                     .deadline
                     .bound(single_row(Batches::new(first, messages, limit)))
                     .await?;
-                self.bind(call, &query.prepared_statement_handle, row.as_ref())?
+                self.bind(call, &handle, row.as_ref())?
             }
-            Described::Command(Command::CommandStatementIngest(ingest)) => {
+            Described::Ingest(ingest) => {
                 let batches = Batches::new(first, messages, limit);
                 let ingest = ingest::read(ingest, ingest_options)?;
                 let rows = self.ingest(call, ingest, batches).await?;
                 update_result(count_of(Some(rows)))
             }
-            Described::Command(other) => return Err(unimplemented(other.type_url())),
+            Described::Query(_) | Described::Listing(_) => return Err(described.not_taken()),
         };
         let answer = PutResult {
             app_metadata: answer,

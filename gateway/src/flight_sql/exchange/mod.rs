@@ -27,7 +27,7 @@ pub(super) use self::told::Progress;
 use self::told::Told;
 use super::FlightSql;
 use super::call::Call;
-use super::descriptor::{self, Described, refuse_transaction};
+use super::descriptor::Described;
 use super::direct_option::DirectResults;
 use super::ingest;
 use super::statement::{Statement, batch_to_bytes, count_of, query_ticket, stream_of};
@@ -232,27 +232,17 @@ fn asked_in(
     descriptor: &FlightDescriptor,
     ingest_options: HashMap<String, String>,
 ) -> Result<Asked> {
-    Ok(match descriptor::parse(descriptor)? {
-        Described::Sql(sql) => Asked::Statement(sql),
-        Described::Command(Command::CommandStatementQuery(query)) => {
-            refuse_transaction(query.transaction_id.as_ref())?;
-            Asked::Statement(query.query)
+    Ok(match Described::of(descriptor)? {
+        Described::Sql(sql) | Described::Query(sql) | Described::Update(sql) => {
+            Asked::Statement(sql)
         }
-        Described::Command(Command::CommandStatementUpdate(update)) => {
-            refuse_transaction(update.transaction_id.as_ref())?;
-            Asked::Statement(update.query)
-        }
-        Described::Command(Command::CommandStatementIngest(ingest)) => {
-            Asked::Ingest(ingest::read(ingest, ingest_options)?)
-        }
-        Described::Command(
-            Command::CommandPreparedStatementQuery(_) | Command::CommandPreparedStatementUpdate(_),
-        ) => {
+        Described::Ingest(ingest) => Asked::Ingest(ingest::read(ingest, ingest_options)?),
+        Described::PreparedQuery(_) | Described::PreparedUpdate(_) => {
             return Err(Error::new(
                 ErrorCode::Unimplemented,
                 "a DoExchange takes no prepared statement; send the statement itself, and its parameters as rows",
             ));
         }
-        Described::Command(other) => Asked::Listing(other),
+        Described::Listing(command) => Asked::Listing(command),
     })
 }
