@@ -11,7 +11,7 @@ use volary_catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Right
 use volary_flight_proto::{Error, Result};
 use volary_node::secret;
 
-use super::{Engine, Outcome};
+use super::{Done, Engine, Outcome};
 use crate::login::{check_new_password, tokens};
 use crate::sql::access::AccessStatement;
 
@@ -98,7 +98,7 @@ pub(super) async fn run(
             catalog.set_owner(&table, &owner, by).await?;
         }
     }
-    Ok(Outcome::Done(None))
+    Ok(Outcome::Done(Done::WITHOUT_WRITES))
 }
 
 async fn hashed(engine: &Engine, password: Option<String>) -> Result<Option<String>> {

@@ -14,7 +14,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::context::StatementContext;
 use super::definition::{Options, definition, placeable_workers, stored_schema};
-use super::{Engine, Session};
+use super::{Done, Engine, Session};
 use crate::load::source::Rows;
 use crate::load::{self, Source, fit};
 
@@ -74,11 +74,9 @@ impl Engine {
         query_id: QueryId,
     ) -> Result<u64> {
         let (engine, own) = (Arc::clone(self), session.clone());
-        let written = self
-            .on_cpu(session, run(engine, own, ingest, rows, query_id))
-            .await?;
-        self.statements.done(query_id, written);
-        Ok(written)
+        let work = run(engine, own, ingest, rows, query_id);
+        let done = self.run_statement(session, query_id, work).await?;
+        Ok(done.rows.unwrap_or_default())
     }
 }
 
@@ -88,7 +86,7 @@ async fn run(
     ingest: Ingest,
     rows: IncomingRows,
     query_id: QueryId,
-) -> Result<u64> {
+) -> Result<Done> {
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let _place = context.enter(&engine).await?;
     let table = context.catalog.table(&ingest.table).cloned();
@@ -114,8 +112,7 @@ async fn run(
             create(&engine, &context, &ingest, rows, query_id).await?
         }
     };
-    session.since_begin.has_written();
-    Ok(written)
+    Ok(Done::with_writes(Some(written)))
 }
 
 async fn append(

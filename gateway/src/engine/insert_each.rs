@@ -57,13 +57,8 @@ impl Engine {
         query_id: QueryId,
     ) -> Result<Each> {
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let each = self
-            .on_cpu(session, insert_each(engine, own, sql, rows, query_id))
-            .await?;
-        if let Each::Inserted(rows) = &each {
-            self.statements.done(query_id, *rows);
-        }
-        Ok(each)
+        let work = insert_each(engine, own, sql, rows, query_id);
+        self.run_statement(session, query_id, work).await
     }
 }
 
@@ -99,10 +94,7 @@ async fn insert_each(
         Arc::new(input),
     ));
     match run_plan(&engine, &session, &context, plan).await? {
-        Outcome::Done(rows) => {
-            session.since_begin.has_written();
-            Ok(Each::Inserted(rows.unwrap_or_default()))
-        }
+        Outcome::Done(done) => Ok(Each::Inserted(done.rows.unwrap_or_default())),
         Outcome::Rows(_) | Outcome::Answer(_) => {
             Err(Error::internal("an INSERT was planned as a query"))
         }

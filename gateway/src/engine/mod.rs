@@ -28,6 +28,8 @@ mod insert_each;
 mod listing;
 /// Limits the functions that build nested types.
 mod made_types;
+/// Defines what a statement has led to, and notes it for those who ask later.
+mod outcome;
 /// Binds and casts parameters.
 mod parameters;
 /// Represents a planned query and the stream of its rows.
@@ -51,7 +53,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow::record_batch::RecordBatch;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
@@ -61,6 +62,7 @@ use volary_node::{Runtimes, memory};
 pub(crate) use gate::Gate;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
 pub use insert_each::Each;
+pub use outcome::{Done, Outcome};
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
 use volary_catalog::Catalog;
@@ -84,18 +86,6 @@ pub struct Description {
     pub rows: Option<SchemaRef>,
     /// The type of each parameter, by position. `None` where the type cannot be inferred.
     pub parameters: Vec<Option<DataType>>,
-}
-
-/// The outcome of executing a statement.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The statement is a query. It is planned and can be started.
-    Rows(Box<Query>),
-    /// The statement was run. Holds the number of rows that it wrote, or `None` for statements that
-    /// do not write rows (DDL, SET).
-    Done(Option<u64>),
-    /// The statement was run and returned these rows.
-    Answer(RecordBatch),
 }
 
 /// A table or view as Flight SQL lists it.

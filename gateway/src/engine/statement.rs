@@ -26,7 +26,9 @@ use super::generic::{Found, StatementKey};
 use super::listing::is_listing;
 use super::query::{Planned, Query};
 use super::unfit_values::unfit_value;
-use super::{Description, Engine, Outcome, Session, access, definition, parameters, saved_query};
+use super::{
+    Description, Done, Engine, Outcome, Session, access, definition, parameters, saved_query,
+};
 use crate::load;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use crate::sql::parse::{Statement, parse};
@@ -78,19 +80,8 @@ impl Engine {
             return Ok(Outcome::Rows(Box::new(query)));
         }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let known = (key, generic);
-        let outcome = self
-            .on_cpu(
-                session,
-                execute(engine, own, sql, known, parameters, query_id),
-            )
-            .await?;
-        match &outcome {
-            Outcome::Done(rows) => self.statements.done(query_id, rows.unwrap_or_default()),
-            Outcome::Answer(rows) => self.statements.done(query_id, rows.num_rows() as u64),
-            Outcome::Rows(_) => {}
-        }
-        Ok(outcome)
+        let work = execute(engine, own, sql, (key, generic), parameters, query_id);
+        self.run_statement(session, query_id, work).await
     }
 
     /// Plans a query again that was planned before, as its ticket says. The query keeps its id,
@@ -195,8 +186,7 @@ async fn execute(
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
             let rows = definition::create_table(&engine, &context, *create).await?;
-            session.since_begin.has_written();
-            Ok(Outcome::Done(rows))
+            Ok(Outcome::Done(Done::with_writes(rows)))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
@@ -216,14 +206,16 @@ async fn execute(
                 &copy,
             )
             .await?;
-            session.since_begin.has_written();
-            Ok(Outcome::Done(Some(rows)))
+            Ok(Outcome::Done(Done::with_writes(Some(rows))))
         }
         Statement::Transaction(statement) => {
             session.since_begin.apply(statement)?;
-            Ok(Outcome::Done(None))
+            Ok(Outcome::Done(Done::WITHOUT_WRITES))
         }
-        Statement::Kill(id) => kill(&engine, &context, id).map(|()| Outcome::Done(None)),
+        Statement::Kill(id) => {
+            kill(&engine, &context, id)?;
+            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+        }
         Statement::Access(statement) => {
             refuse_parameters(values.as_ref())?;
             access::run(&engine, &context.rights, statement).await
@@ -231,10 +223,12 @@ async fn execute(
         Statement::SavedQuery(statement) => {
             refuse_parameters(values.as_ref())?;
             saved_query::run(&engine, &context, statement).await?;
-            session.since_begin.has_written();
-            Ok(Outcome::Done(None))
+            Ok(Outcome::Done(Done::with_writes(None)))
         }
-        Statement::Use(name) => use_schema(&name).map(|()| Outcome::Done(None)),
+        Statement::Use(name) => {
+            use_schema(&name)?;
+            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+        }
         Statement::Planned(statement) => {
             let plan = context.plan(*statement).await?;
             let bound = parameters::bind(plan.clone(), values.as_ref())?;
@@ -251,9 +245,6 @@ async fn execute(
                 }
                 _ => error,
             })?;
-            if matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Ddl(_)) {
-                session.since_begin.has_written();
-            }
             if let Outcome::Rows(query) = &outcome {
                 let plans = &engine.generic_plans;
                 let planned = plans.planned(&context, key, plan, query, values.as_ref());
@@ -390,25 +381,26 @@ pub(super) async fn run_plan(
             })?;
             context.check_may_insert(table.table())?;
             let rows = insert(engine, context, table.table(), &input).await?;
-            Ok(Outcome::Done(Some(rows)))
+            Ok(Outcome::Done(Done::with_writes(Some(rows))))
         }
         LogicalPlan::Dml(dml) => Err(Error::invalid(format!(
             "{} is not supported: rows are appended, and tables dropped",
             dml.op.name()
         ))),
-        LogicalPlan::Ddl(ddl) => ddl_statement(engine, context, ddl)
-            .await
-            .map(|()| Outcome::Done(None)),
+        LogicalPlan::Ddl(ddl) => {
+            ddl_statement(engine, context, ddl).await?;
+            Ok(Outcome::Done(Done::with_writes(None)))
+        }
         LogicalPlan::Copy(_) => Err(Error::invalid(
             "COPY … TO is not supported; query the rows and write them where you are",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.change(&set.variable, Some(set.value))?;
-            Ok(Outcome::Done(None))
+            Ok(Outcome::Done(Done::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
             session.change(&reset.variable, None)?;
-            Ok(Outcome::Done(None))
+            Ok(Outcome::Done(Done::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(other) => {
             Err(Error::invalid(format!("{} is not supported", other.name())))

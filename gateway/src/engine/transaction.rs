@@ -46,7 +46,7 @@ impl SinceBegin {
         self.0.lock().is_some()
     }
 
-    /// Notes a statement that has changed tables. Call it after each such statement.
+    /// Notes a statement that has changed tables.
     pub(super) fn has_written(&self) {
         if let Some(writes) = self.0.lock().as_mut() {
             *writes += 1;

@@ -72,9 +72,9 @@ impl FlightSql {
                     tracing::debug!("the query is planned");
                     self.planned_info(call, &statement, *query, descriptor)
                 }
-                Outcome::Done(rows) => {
-                    tracing::debug!(rows, "the statement was run");
-                    self.done_info(call, id, &count_batch(rows)?, descriptor)
+                Outcome::Done(done) => {
+                    tracing::debug!(rows = done.rows, "the statement was run");
+                    self.done_info(call, id, &count_batch(done.rows)?, descriptor)
                 }
                 Outcome::Answer(answer) => self.done_info(call, id, &answer, descriptor),
             }

@@ -173,9 +173,9 @@ impl FlightSql {
         let id = QueryId::new();
         let work = async {
             match self.execute(call, id, sql, parameters).await? {
-                Outcome::Done(rows) => {
-                    tracing::debug!(rows, "the statement was run");
-                    Ok(count_of(rows))
+                Outcome::Done(done) => {
+                    tracing::debug!(rows = done.rows, "the statement was run");
+                    Ok(count_of(done.rows))
                 }
                 Outcome::Answer(_) => Err(Error::invalid(
                     "it is done, but what it answers is the row of a query, and this was sent as an update; undo it (DROP TOKEN), and send it as a query",

@@ -189,7 +189,7 @@ impl FlightSql {
         };
         let query = match self.execute(call, id, sql, row.clone()).await? {
             Outcome::Rows(query) => query,
-            Outcome::Done(rows) => return Ok(Begun::Answered(Answer::Done(count_of(rows)))),
+            Outcome::Done(done) => return Ok(Begun::Answered(Answer::Done(count_of(done.rows)))),
             Outcome::Answer(answer) => return Ok(Begun::Answered(Answer::Rows(answer))),
         };
         if call.direct_results == DirectResults::On {
