@@ -1,16 +1,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow_flight::flight_service_server::FlightService;
-use arrow_flight::{
-    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
-    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
-};
+use arrow_flight::{FlightData, Ticket};
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::{StreamExt, stream};
 use tokio::runtime::Handle;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response};
+use volary_node::flight::{Answer, Flight, Messages, Served};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
@@ -47,7 +43,7 @@ impl StubWorker {
         };
         let serving = serve(
             listener,
-            stub.clone(),
+            Served(stub.clone()),
             Access::open(limit),
             std::future::pending(),
         );
@@ -75,92 +71,11 @@ impl StubWorker {
     }
 }
 
-type Messages<T> = BoxStream<'static, Result<T, Status>>;
-
-fn unimplemented<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("a stub takes tickets only"))
-}
-
-#[tonic::async_trait]
-impl FlightService for StubWorker {
-    type HandshakeStream = Messages<HandshakeResponse>;
-    type ListFlightsStream = Messages<FlightInfo>;
-    type DoGetStream = Messages<FlightData>;
-    type DoPutStream = Messages<PutResult>;
-    type DoExchangeStream = Messages<FlightData>;
-    type DoActionStream = Messages<arrow_flight::Result>;
-    type ListActionsStream = Messages<ActionType>;
-
-    async fn do_get(
-        &self,
-        request: Request<Ticket>,
-    ) -> Result<Response<Self::DoGetStream>, Status> {
+impl Flight for StubWorker {
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Messages<FlightData>> {
         let mut told = self.told();
         told.tickets.push(request.into_inner().ticket);
         let answer = stream::iter(told.answer.clone()).map(Ok);
         Ok(Response::new(answer.boxed()))
-    }
-
-    async fn do_action(
-        &self,
-        _: Request<Action>,
-    ) -> Result<Response<Self::DoActionStream>, Status> {
-        unimplemented()
-    }
-
-    async fn do_put(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoPutStream>, Status> {
-        unimplemented()
-    }
-
-    async fn handshake(
-        &self,
-        _: Request<Streaming<HandshakeRequest>>,
-    ) -> Result<Response<Self::HandshakeStream>, Status> {
-        unimplemented()
-    }
-
-    async fn list_flights(
-        &self,
-        _: Request<Criteria>,
-    ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn get_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<FlightInfo>, Status> {
-        unimplemented()
-    }
-
-    async fn poll_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<PollInfo>, Status> {
-        unimplemented()
-    }
-
-    async fn get_schema(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<SchemaResult>, Status> {
-        unimplemented()
-    }
-
-    async fn do_exchange(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        unimplemented()
-    }
-
-    async fn list_actions(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<Self::ListActionsStream>, Status> {
-        unimplemented()
     }
 }

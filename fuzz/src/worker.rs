@@ -27,6 +27,7 @@ use volary_node::DataDir;
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::disk::LocalDisk;
+use volary_node::flight::Served;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
@@ -57,7 +58,7 @@ const WRITE: u64 = 1;
 
 /// A worker that holds a few rows of the gateway's tables. Its own gateway does not answer.
 pub struct Worker {
-    server: Server<WorkerService>,
+    server: Server<Served<WorkerService>>,
     /// The cluster of the worker.
     pub cluster: ClusterId,
     /// The id of the worker.
@@ -127,7 +128,7 @@ impl Worker {
         let reports = Reports::new(Arc::clone(&context), instance, Duration::from_secs(1));
         let service = WorkerService::new(Arc::clone(&context), Arc::new(reports), clients);
         let worker = Self {
-            server: Server::new(service, None, handles),
+            server: Server::new(Served(service), None, handles),
             cluster: context.cluster_id,
             id: context.id,
             contained: AtomicUsize::new(guard::contained()),

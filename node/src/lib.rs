@@ -24,6 +24,8 @@ pub mod deadline;
 pub mod disk;
 /// Writes and reads files that survive a crash.
 pub mod durable;
+/// Lets a server write only the calls of Flight that it serves.
+pub mod flight;
 /// Decides from the headers of a call whether it is let in.
 pub mod gate;
 /// Reads the bytes of a connection only as far as its calls allow.

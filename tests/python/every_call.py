@@ -292,6 +292,6 @@ def actions_in_the_code() -> set[str]:
 
 def methods_of(service: str) -> set[str]:
     """Returns the RPCs that a service implements, by their names in Flight.proto."""
-    implemented = (REPOSITORY / service).read_text().partition("impl FlightService for")[2]
+    implemented = re.split(r"^impl.* Flight(?:Service)? for", (REPOSITORY / service).read_text(), flags=re.MULTILINE)[1]
     names = re.findall(r"^    async fn (\w+)\(", implemented, re.MULTILINE)
     return {"".join(part.capitalize() for part in name.split("_")) for name in names}

@@ -137,7 +137,11 @@ def fetch(node: Node, sealed: bytes, shown: str | None) -> Answer:
 
 def test_every_call_is_in_the_table(nodes, calls):
     methods = {call.method for call in calls.values()} | {"Handshake"}
-    assert methods == set(METHODS) == methods_of("worker/src/service.rs") == methods_of("worker/src/clients/service.rs")
+    # A call that a server does not write is refused by the trait.
+    assert methods == set(METHODS) == methods_of("node/src/flight.rs")
+    for port, service in zip(PORTS, ("worker/src/service.rs", "worker/src/clients/service.rs"), strict=True):
+        served = {call.method for call in calls.values() if call.expected(port) != UNIMPLEMENTED}
+        assert methods_of(service) == served | {"Handshake"}
     listed = nodes["for gateways"].call("ListActions", b"").messages
     assert [pb.fields(message)[1] for message in listed] == [b"volary.control"]
     of_nodes = {name for name in actions_in_the_code() if name.startswith("volary.")}

@@ -16,6 +16,7 @@ use volary_gather::connections::{ConnectionOptions, Connections};
 use volary_node::admission::Admission;
 use volary_node::data_dir::Role;
 use volary_node::disk::LocalDisk;
+use volary_node::flight::Served;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
 use volary_node::message_limit::MessageLimit;
@@ -132,7 +133,7 @@ impl Worker {
         let (tls, io) = (&held.0, runtimes.io());
         let serving = Serving::start(
             listener,
-            service,
+            Served(service),
             Access {
                 limit,
                 tls: tls.server(),
@@ -157,7 +158,7 @@ impl Worker {
                 gate: Some(Arc::new(gate)),
             };
             let service = ClientService::new(clients);
-            Serving::start(listener, service, access, Arc::clone(&held), io)
+            Serving::start(listener, Served(service), access, Arc::clone(&held), io)
         });
         let staying = membership::stay_joined(
             Arc::clone(&context),

@@ -1,21 +1,17 @@
 //! The Flight service of a worker. Gateways call it, and so do clients with a ticket for this
 //! worker's part of a result.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
-use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
-    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
-    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+    Action, ActionType, Empty, FlightData, HandshakeRequest, HandshakeResponse, PutResult, Ticket,
 };
 use bytes::Bytes;
 use futures::future::ready;
-use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
@@ -26,6 +22,7 @@ use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::flight::{Answer, Flight, Messages};
 use volary_node::tls::PeerKind;
 
 use crate::background::in_background;
@@ -184,30 +181,22 @@ fn with_signs_of_life(
     })
 }
 
-fn unimplemented<T>(what: &str) -> Result<Response<T>, Status> {
-    Err(Error::new(
-        ErrorCode::Unimplemented,
-        format!("a worker has no {what}; connect to a gateway"),
-    )
-    .into())
+/// Creates the error for what only a gateway has.
+fn only_gateways_have(what: &str) -> Status {
+    let error = format!("a worker has no {what}; connect to a gateway");
+    Error::new(ErrorCode::Unimplemented, error).into()
 }
 
-type Messages<T> = BoxStream<'static, Result<T, Status>>;
+impl Flight for WorkerService {
+    fn not_served(&self, call: &'static str) -> Status {
+        only_gateways_have(match call {
+            "ListFlights" => "list of flights",
+            "DoExchange" => "exchange",
+            _ => "SQL",
+        })
+    }
 
-#[tonic::async_trait]
-impl FlightService for WorkerService {
-    type HandshakeStream = Messages<HandshakeResponse>;
-    type ListFlightsStream = Messages<FlightInfo>;
-    type DoGetStream = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
-    type DoPutStream = Messages<PutResult>;
-    type DoExchangeStream = Messages<FlightData>;
-    type DoActionStream = Messages<arrow_flight::Result>;
-    type ListActionsStream = Messages<ActionType>;
-
-    async fn do_get(
-        &self,
-        request: Request<Ticket>,
-    ) -> Result<Response<Self::DoGetStream>, Status> {
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Messages<FlightData>> {
         if Sealer::claims(Purpose::Direct, &request.get_ref().ticket) {
             return Ok(Response::new(self.clients.rows(request).await?));
         }
@@ -216,23 +205,17 @@ impl FlightService for WorkerService {
         Ok(Response::new(Box::pin(in_one_piece(messages).await)))
     }
 
-    async fn do_put(
-        &self,
-        request: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoPutStream>, Status> {
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Messages<PutResult>> {
         PeerKind::of(request.extensions()).check_is_node()?;
         let writing = self.write(request.into_inner()).await?;
         Ok(Response::new(with_signs_of_life(writing).boxed()))
     }
 
-    async fn do_action(
-        &self,
-        request: Request<Action>,
-    ) -> Result<Response<Self::DoActionStream>, Status> {
+    async fn do_action(&self, request: Request<Action>) -> Answer<Messages<arrow_flight::Result>> {
         let peer = PeerKind::of(request.extensions());
         let action = request.into_inner();
         if action.r#type != CONTROL_ACTION {
-            return unimplemented(&format!("action {}", action.r#type));
+            return Err(only_gateways_have(&format!("action {}", action.r#type)));
         }
         peer.check_is_node()?;
         let body = self.control(&action.body).await?;
@@ -244,50 +227,12 @@ impl FlightService for WorkerService {
     async fn handshake(
         &self,
         request: Request<Streaming<HandshakeRequest>>,
-    ) -> Result<Response<Self::HandshakeStream>, Status> {
+    ) -> Answer<Messages<HandshakeResponse>> {
         let introduction = introduction_of(&request, Bytes::new())?;
         Ok(self.clients.shake_hands(introduction).await?)
     }
 
-    async fn list_flights(
-        &self,
-        _: Request<Criteria>,
-    ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        unimplemented("list of flights")
-    }
-
-    async fn get_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<FlightInfo>, Status> {
-        unimplemented("SQL")
-    }
-
-    async fn poll_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<PollInfo>, Status> {
-        unimplemented("SQL")
-    }
-
-    async fn get_schema(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<SchemaResult>, Status> {
-        unimplemented("SQL")
-    }
-
-    async fn do_exchange(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        unimplemented("exchange")
-    }
-
-    async fn list_actions(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<Self::ListActionsStream>, Status> {
+    async fn list_actions(&self, _: Request<Empty>) -> Answer<Messages<ActionType>> {
         let action = ActionType {
             r#type: CONTROL_ACTION.to_owned(),
             description: "a command of a gateway".to_owned(),

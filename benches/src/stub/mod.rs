@@ -20,6 +20,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use tokio::task::JoinSet;
+use volary_node::flight::Served;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
@@ -99,7 +100,7 @@ impl Stubs {
             addresses.push(listener.address());
             servers.spawn(serve(
                 listener,
-                service.clone(),
+                Served(service.clone()),
                 Access::open(LIMIT),
                 std::future::pending(),
             ));

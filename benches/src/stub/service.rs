@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::{ActionCreatePreparedStatementResult, ProstMessageExt};
 use arrow_flight::{
-    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
-    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+    Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest,
+    HandshakeResponse, PutResult, Ticket,
 };
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::{StreamExt, stream};
 use prost::Message;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Streaming};
+use volary_node::flight::{self, Flight, Messages};
 
 use super::answer::Answer;
 
@@ -32,32 +31,12 @@ impl StubService {
     }
 }
 
-type Messages<T> = BoxStream<'static, Result<T, Status>>;
-
 fn one<T: Send + 'static>(answer: T) -> Response<Messages<T>> {
     Response::new(stream::iter([Ok(answer)]).boxed())
 }
 
-fn unimplemented<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented(
-        "a stub answers DoGet, and prepared statements, only",
-    ))
-}
-
-#[tonic::async_trait]
-impl FlightService for StubService {
-    type HandshakeStream = Messages<HandshakeResponse>;
-    type ListFlightsStream = Messages<FlightInfo>;
-    type DoGetStream = Messages<FlightData>;
-    type DoPutStream = Messages<PutResult>;
-    type DoExchangeStream = Messages<FlightData>;
-    type DoActionStream = Messages<arrow_flight::Result>;
-    type ListActionsStream = Messages<ActionType>;
-
-    async fn do_get(
-        &self,
-        request: Request<Ticket>,
-    ) -> Result<Response<Self::DoGetStream>, Status> {
+impl Flight for StubService {
+    async fn do_get(&self, request: Request<Ticket>) -> flight::Answer<Messages<FlightData>> {
         let messages = if request.into_inner().ticket == OF_CLIENT {
             self.answer.messages_for_clients().map(Ok).boxed()
         } else {
@@ -69,7 +48,7 @@ impl FlightService for StubService {
     async fn do_put(
         &self,
         request: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoPutStream>, Status> {
+    ) -> flight::Answer<Messages<PutResult>> {
         let mut parameters = request.into_inner();
         while parameters.message().await?.is_some() {}
         Ok(one(PutResult::default()))
@@ -78,7 +57,7 @@ impl FlightService for StubService {
     async fn do_action(
         &self,
         _: Request<Action>,
-    ) -> Result<Response<Self::DoActionStream>, Status> {
+    ) -> flight::Answer<Messages<arrow_flight::Result>> {
         let prepared = ActionCreatePreparedStatementResult::default();
         Ok(one(arrow_flight::Result {
             body: prepared.as_any().encode_to_vec().into(),
@@ -88,50 +67,12 @@ impl FlightService for StubService {
     async fn handshake(
         &self,
         _: Request<Streaming<HandshakeRequest>>,
-    ) -> Result<Response<Self::HandshakeStream>, Status> {
+    ) -> flight::Answer<Messages<HandshakeResponse>> {
         Ok(one(HandshakeResponse::default()))
     }
 
-    async fn list_flights(
-        &self,
-        _: Request<Criteria>,
-    ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn get_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<FlightInfo>, Status> {
+    async fn get_flight_info(&self, _: Request<FlightDescriptor>) -> flight::Answer<FlightInfo> {
         let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(OF_CLIENT));
         Ok(Response::new(FlightInfo::new().with_endpoint(endpoint)))
-    }
-
-    async fn poll_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<PollInfo>, Status> {
-        unimplemented()
-    }
-
-    async fn get_schema(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<SchemaResult>, Status> {
-        unimplemented()
-    }
-
-    async fn do_exchange(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        unimplemented()
-    }
-
-    async fn list_actions(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<Self::ListActionsStream>, Status> {
-        unimplemented()
     }
 }

@@ -1,6 +1,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use arrow_flight::FlightDescriptor;
 use tempfile::TempDir;
 use tonic::Code;
 use volary_flight_proto::control::{AbortWrite, DropTable, Report, WorkerReport};
@@ -127,16 +128,13 @@ impl Worker {
         }
     }
 
-    async fn redeem(
-        &self,
-        ticket: &FragmentTicket,
-    ) -> Result<<WorkerService as FlightService>::DoGetStream, Status> {
+    async fn redeem(&self, ticket: &FragmentTicket) -> Result<Messages<FlightData>, Status> {
         let ticket = Ticket::new(self.seal(Purpose::Fragment, ticket));
         let answered = timeout(PATIENCE, self.service.do_get(Request::new(ticket)));
         answered.await.unwrap().map(Response::into_inner)
     }
 
-    async fn do_get(&self) -> <WorkerService as FlightService>::DoGetStream {
+    async fn do_get(&self) -> Messages<FlightData> {
         self.redeem(&self.ticket()).await.unwrap()
     }
 
@@ -215,14 +213,12 @@ fn fragment(time_zone: &str) -> Bytes {
     fragment.encode_to_vec().into()
 }
 
-async fn next(
-    stream: &mut <WorkerService as FlightService>::DoGetStream,
-) -> Result<FlightData, Status> {
+async fn next(stream: &mut Messages<FlightData>) -> Result<FlightData, Status> {
     timeout(PATIENCE, stream.next()).await.unwrap().unwrap()
 }
 
 /// Checks that the worker has looked at the ticket, and has found no snapshot in it.
-async fn assert_refused_in_the_end(mut stream: <WorkerService as FlightService>::DoGetStream) {
+async fn assert_refused_in_the_end(mut stream: Messages<FlightData>) {
     loop {
         match next(&mut stream).await {
             Ok(message) => assert_eq!(message.app_metadata, Frame::keep_alive().to_bytes()),
@@ -300,7 +296,7 @@ async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
 }
 
 /// Checks that the worker asks for the fragment, and says nothing else.
-async fn assert_asks(mut stream: <WorkerService as FlightService>::DoGetStream) {
+async fn assert_asks(mut stream: Messages<FlightData>) {
     let message = next(&mut stream).await.unwrap();
     assert_eq!(message.app_metadata, Frame::send_fragment().to_bytes());
     assert!(stream.next().await.is_none());

@@ -4,13 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use arrow_flight::flight_service_server::FlightService;
-use arrow_flight::{
-    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
-    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
-};
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use arrow_flight::{Action, FlightData, PutResult};
+use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::watch;
@@ -18,6 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 use volary_flight_proto::control::{Control, Report, WorkerReport, control};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::write::{ShardWritten, WriteResult};
+use volary_node::flight::{Answer, Flight, Messages, Served};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
@@ -76,7 +72,7 @@ impl StubWorker {
         };
         tokio::spawn(serve(
             listener,
-            stub.clone(),
+            Served(stub.clone()),
             Access::open(limit),
             std::future::pending(),
         ));
@@ -120,32 +116,12 @@ impl StubWorker {
     }
 }
 
-type Messages<T> = BoxStream<'static, Result<T, Status>>;
-
-fn unimplemented<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented(
-        "a stub answers questions for its report only",
-    ))
-}
-
-#[tonic::async_trait]
-impl FlightService for StubWorker {
-    type HandshakeStream = Messages<HandshakeResponse>;
-    type ListFlightsStream = Messages<FlightInfo>;
-    type DoGetStream = Messages<FlightData>;
-    type DoPutStream = Messages<PutResult>;
-    type DoExchangeStream = Messages<FlightData>;
-    type DoActionStream = Messages<arrow_flight::Result>;
-    type ListActionsStream = Messages<ActionType>;
-
-    async fn do_action(
-        &self,
-        request: Request<Action>,
-    ) -> Result<Response<Self::DoActionStream>, Status> {
+impl Flight for StubWorker {
+    async fn do_action(&self, request: Request<Action>) -> Answer<Messages<arrow_flight::Result>> {
         let body = request.into_inner().body;
         let asked: Control = self.inner.sealer.open(Purpose::Control, &body)?;
         let Some(control::Command::Report(question)) = asked.command else {
-            return unimplemented();
+            return Err(self.not_served("DoAction"));
         };
         self.inner
             .questions
@@ -164,15 +140,8 @@ impl FlightService for StubWorker {
         Ok(Response::new(answer.boxed()))
     }
 
-    async fn do_get(&self, _: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        unimplemented()
-    }
-
     /// Takes all rows, and answers that it keeps as many as a test has set.
-    async fn do_put(
-        &self,
-        request: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoPutStream>, Status> {
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Messages<PutResult>> {
         let mut messages = request.into_inner();
         while messages.message().await?.is_some() {}
         let shard = ShardWritten {
@@ -187,54 +156,5 @@ impl FlightService for StubWorker {
             app_metadata: kept.encode_to_vec().into(),
         };
         Ok(Response::new(stream::iter([Ok(answer)]).boxed()))
-    }
-
-    async fn handshake(
-        &self,
-        _: Request<Streaming<HandshakeRequest>>,
-    ) -> Result<Response<Self::HandshakeStream>, Status> {
-        unimplemented()
-    }
-
-    async fn list_flights(
-        &self,
-        _: Request<Criteria>,
-    ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn get_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<FlightInfo>, Status> {
-        unimplemented()
-    }
-
-    async fn poll_flight_info(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<PollInfo>, Status> {
-        unimplemented()
-    }
-
-    async fn get_schema(
-        &self,
-        _: Request<FlightDescriptor>,
-    ) -> Result<Response<SchemaResult>, Status> {
-        unimplemented()
-    }
-
-    async fn do_exchange(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        unimplemented()
-    }
-
-    async fn list_actions(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<Self::ListActionsStream>, Status> {
-        unimplemented()
     }
 }

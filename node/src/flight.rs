@@ -1,0 +1,173 @@
+//! Lets a server write only the calls of Flight that it serves.
+
+use std::future::{Future, ready};
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use futures::stream::BoxStream;
+use tonic::{Request, Response, Status, Streaming};
+use volary_flight_proto::{Error, ErrorCode};
+
+/// Stream of messages to a caller.
+pub type Messages<T> = BoxStream<'static, Result<T, Status>>;
+
+/// The answer to a call.
+pub type Answer<T> = Result<Response<T>, Status>;
+
+/// A Flight server. Every call that it does not write is refused. [`Served`] makes a
+/// [`FlightService`] of it.
+pub trait Flight: Send + Sync + 'static {
+    /// Returns the error for a call that this server does not serve. `call` is its name in
+    /// Flight.proto.
+    fn not_served(&self, call: &'static str) -> Status {
+        Error::new(
+            ErrorCode::Unimplemented,
+            format!("{call} is not served here"),
+        )
+        .into()
+    }
+
+    /// Handles Handshake.
+    fn handshake(
+        &self,
+        _request: Request<Streaming<HandshakeRequest>>,
+    ) -> impl Future<Output = Answer<Messages<HandshakeResponse>>> + Send {
+        ready(Err(self.not_served("Handshake")))
+    }
+
+    /// Handles ListFlights.
+    fn list_flights(
+        &self,
+        _request: Request<Criteria>,
+    ) -> impl Future<Output = Answer<Messages<FlightInfo>>> + Send {
+        ready(Err(self.not_served("ListFlights")))
+    }
+
+    /// Handles GetFlightInfo.
+    fn get_flight_info(
+        &self,
+        _request: Request<FlightDescriptor>,
+    ) -> impl Future<Output = Answer<FlightInfo>> + Send {
+        ready(Err(self.not_served("GetFlightInfo")))
+    }
+
+    /// Handles PollFlightInfo.
+    fn poll_flight_info(
+        &self,
+        _request: Request<FlightDescriptor>,
+    ) -> impl Future<Output = Answer<PollInfo>> + Send {
+        ready(Err(self.not_served("PollFlightInfo")))
+    }
+
+    /// Handles GetSchema.
+    fn get_schema(
+        &self,
+        _request: Request<FlightDescriptor>,
+    ) -> impl Future<Output = Answer<SchemaResult>> + Send {
+        ready(Err(self.not_served("GetSchema")))
+    }
+
+    /// Handles DoGet.
+    fn do_get(
+        &self,
+        _request: Request<Ticket>,
+    ) -> impl Future<Output = Answer<Messages<FlightData>>> + Send {
+        ready(Err(self.not_served("DoGet")))
+    }
+
+    /// Handles DoPut.
+    fn do_put(
+        &self,
+        _request: Request<Streaming<FlightData>>,
+    ) -> impl Future<Output = Answer<Messages<PutResult>>> + Send {
+        ready(Err(self.not_served("DoPut")))
+    }
+
+    /// Handles DoExchange.
+    fn do_exchange(
+        &self,
+        _request: Request<Streaming<FlightData>>,
+    ) -> impl Future<Output = Answer<Messages<FlightData>>> + Send {
+        ready(Err(self.not_served("DoExchange")))
+    }
+
+    /// Handles DoAction.
+    fn do_action(
+        &self,
+        _request: Request<Action>,
+    ) -> impl Future<Output = Answer<Messages<arrow_flight::Result>>> + Send {
+        ready(Err(self.not_served("DoAction")))
+    }
+
+    /// Handles ListActions.
+    fn list_actions(
+        &self,
+        _request: Request<Empty>,
+    ) -> impl Future<Output = Answer<Messages<ActionType>>> + Send {
+        ready(Err(self.not_served("ListActions")))
+    }
+}
+
+/// The service of a [`Flight`] server.
+#[derive(Debug, Clone)]
+pub struct Served<F>(pub F);
+
+#[tonic::async_trait]
+impl<F: Flight> FlightService for Served<F> {
+    type HandshakeStream = Messages<HandshakeResponse>;
+    type ListFlightsStream = Messages<FlightInfo>;
+    type DoGetStream = Messages<FlightData>;
+    type DoPutStream = Messages<PutResult>;
+    type DoExchangeStream = Messages<FlightData>;
+    type DoActionStream = Messages<arrow_flight::Result>;
+    type ListActionsStream = Messages<ActionType>;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
+        self.0.handshake(request).await
+    }
+
+    async fn list_flights(&self, request: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
+        self.0.list_flights(request).await
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
+        self.0.get_flight_info(request).await
+    }
+
+    async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
+        self.0.poll_flight_info(request).await
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
+        self.0.get_schema(request).await
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        self.0.do_get(request).await
+    }
+
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        self.0.do_put(request).await
+    }
+
+    async fn do_exchange(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Answer<Self::DoExchangeStream> {
+        self.0.do_exchange(request).await
+    }
+
+    async fn do_action(&self, request: Request<Action>) -> Answer<Self::DoActionStream> {
+        self.0.do_action(request).await
+    }
+
+    async fn list_actions(&self, request: Request<Empty>) -> Answer<Self::ListActionsStream> {
+        self.0.list_actions(request).await
+    }
+}
