@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use volary_fuzz::guard::on_large_stack;
-use volary_gateway::engine::parse::parse;
-use volary_gateway::engine::without_passwords;
+use volary_gateway::sql::parse::parse;
+use volary_gateway::sql::without_passwords;
 
 /// Shortest password that is checked, in bytes. A shorter one may be a part of any word.
 const SHORTEST_PASSWORD: usize = 8;
@@ -39,8 +39,7 @@ fn check_hidden(password: &str) {
     ] {
         for before in BEFORE {
             let sql = format!("{before}{written}");
-            // The quotes around the placeholder do not belong to the password.
-            let shown = without_passwords(&sql).replace("'…'", "…");
+            let shown = without_passwords(&sql);
             // The advice is part of every such error, so a password that occurs in the advice is
             // not a leak.
             let advice = parse(&format!("{before}()"))
@@ -64,7 +63,7 @@ fn check_hidden(password: &str) {
 fn is_secret(password: &str, before: &str) -> bool {
     password.len() >= SHORTEST_PASSWORD
         && !before.contains(password)
-        // The placeholder for a password can also occur in the given password.
+        // The mark for what is hidden can also occur in the given password.
         && !password.contains('…')
         // Without quotes, a text of spaces and semicolons is no password.
         && password.contains(|character: char| !character.is_whitespace() && character != ';')

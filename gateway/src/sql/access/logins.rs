@@ -3,24 +3,24 @@
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::text::contains_any;
-use crate::sql::tokens::{first_words, is_one_of};
+use super::fold::folded;
+use crate::sql::tokens::first_words;
 
 /// Words that a password follows.
 pub(super) const TELLING_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
 /// Beginnings of these words and of misspellings of them.
-pub(super) const TELLING_BEGINNINGS: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
+pub(super) const TELLING: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
 /// Words for what a statement about logins creates or changes.
-pub(super) const WHO: [&str; 3] = ["USER", "ROLE", "LOGIN"];
+pub(super) const WHO: [&str; 4] = ["USER", "ROLE", "LOGIN", "TOKEN"];
 /// Words that stand before the words in `WHO`.
-pub(super) const CHANGES: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
-/// Number of words in which CREATE USER is searched for, in statements that are refused. This is
-/// enough for EXPLAIN ANALYZE VERBOSE, PREPARE name AS, or OR REPLACE.
+const CHANGES: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
+/// Words that may stand between a word in `WHO` and the name.
+const BEFORE_NAME: [&str; 3] = ["IF", "NOT", "EXISTS"];
+/// Number of words in which the words in `WHO` are searched for. This is enough for EXPLAIN ANALYZE
+/// VERBOSE, PREPARE name AS, or OR REPLACE.
 const WORDS_BEFORE: usize = 8;
 /// Number of words in which the verb of a statement is searched for.
 const WORDS_BEFORE_VERB: usize = 16;
-/// First words of statements that may be about logins, or contain such a statement.
-const BEGINNINGS: [&str; 6] = ["CREATE", "ALTER", "EXPLAIN", "DESCRIBE", "DESC", "PREPARE"];
 /// Verbs of statements in which a column may be called `password`.
 const ORDINARY: [&str; 13] = [
     "SELECT", "WITH", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY",
@@ -76,32 +76,112 @@ pub(super) enum Kind {
     Login,
 }
 
-impl Kind {
-    /// Returns the kind of a statement with these tokens.
-    pub(super) fn of(statement: &[TokenWithSpan]) -> Self {
-        let statement = &statement[opening(statement)..];
-        let words = first_words(statement, WORDS_BEFORE_VERB);
-        let verb = verb(&words);
-        let is = |position, wanted| is_one_of(&words, position, wanted);
+/// The beginning of a statement.
+pub(super) struct Beginning<'a> {
+    pub(super) kind: Kind,
+    /// The first words. A token that is no word, or is in quotes, is an empty text.
+    words: Vec<&'a str>,
+    folded: Vec<String>,
+    /// Position of the verb.
+    verb: usize,
+}
+
+impl<'a> Beginning<'a> {
+    /// Reads the beginning of a statement with these tokens.
+    pub(super) fn of(statement: &'a [TokenWithSpan]) -> Self {
+        let words = first_words(&statement[opening(statement)..], WORDS_BEFORE_VERB);
+        let folded: Vec<_> = words.iter().map(|word| folded(word)).collect();
+        let mut beginning = Self {
+            kind: Kind::Login,
+            verb: verb(&folded),
+            words,
+            folded,
+        };
+        beginning.kind = beginning.kind(statement);
+        beginning
+    }
+
+    fn kind(&self, statement: &[TokenWithSpan]) -> Kind {
+        let verb = self.verb;
         let mut object = verb + 1;
-        while is(object, &OF_OBJECTS) {
+        while self.is(object, &OF_OBJECTS) {
             object += 1;
         }
-        let is_change = is(verb, &["CREATE", "ALTER"]);
+        let is_definition = self.is(verb, &["CREATE", "ALTER"]) && self.is(object, &OBJECTS);
         // Other databases change a user with UPDATE USER.
-        let is_update = is(verb, &["UPDATE"]) && is(verb + 1, &WHO);
-        let is_ordinary = is(verb, &ORDINARY) || is_misspelt_query(&words, verb);
-        if is_change && is(object, &OBJECTS) || is_ordinary && !is_update {
-            Self::Ordinary
-        } else if is(verb, &NAMING)
-            || is_change && is(object, &["TOKEN"])
-            || !names_somebody(&words) && !has_telling_word(statement)
-        {
-            Self::Naming
+        let is_update = self.is(verb, &["UPDATE"]) && self.is(verb + 1, &WHO);
+        let is_ordinary = self.is(verb, &ORDINARY) || self.is_misspelt_query();
+        let names_somebody = || (0..WORDS_BEFORE).any(|position| self.is(position, &WHO));
+        if is_definition || is_ordinary && !is_update {
+            Kind::Ordinary
+        } else if self.is(verb, &NAMING) || !names_somebody() && !has_telling_word(statement) {
+            Kind::Naming
         } else {
-            Self::Login
+            Kind::Login
         }
     }
+
+    /// Returns whether the statement creates or changes a login, in this dialect or another one, or
+    /// contains a statement that does.
+    pub(super) fn is_about_logins(&self) -> bool {
+        self.is(0, &["SET"]) && self.is(1, &["PASSWORD"])
+            || self.kind == Kind::Login && changes_login(self.folded.iter().map(String::as_str))
+    }
+
+    /// Returns the part of a statement about a login that cannot be a password: the verb, and the
+    /// name after USER, ROLE, LOGIN or TOKEN.
+    pub(super) fn shown(&self) -> String {
+        let mut end = self.verb + 1;
+        while self.is(end, &["OR", "REPLACE"]) {
+            end += 1;
+        }
+        let who = self.folded.get(end);
+        if who.is_some_and(|word| begins_with_any(word, &WHO)) {
+            end += 1;
+            while self.is(end, &BEFORE_NAME) {
+                end += 1;
+            }
+            end += 1;
+        }
+        // EXPLAIN and PREPARE stand before the verb.
+        let before = self.words.iter().take(self.verb.min(1));
+        let words = self.words.iter().take(end).skip(self.verb);
+        // A name in quotes is not shown: if a quote is missing, a password may be within them.
+        let shown = before.chain(words).filter(|word| !word.is_empty());
+        shown.copied().collect::<Vec<_>>().join(" ")
+    }
+
+    fn is(&self, position: usize, wanted: &[&str]) -> bool {
+        let word = self.folded.get(position);
+        word.is_some_and(|word| wanted.contains(&word.as_str()))
+    }
+
+    /// Returns whether the verb is a misspelt SELECT or INSERT. Columns called `password` are shown
+    /// in such a query, too.
+    fn is_misspelt_query(&self) -> bool {
+        self.folded.get(self.verb).is_some_and(|word| {
+            ["SELECT", "INSERT"]
+                .iter()
+                .any(|known| strsim::osa_distance(word, known) <= 1)
+        })
+    }
+}
+
+/// Returns whether a folded word begins with one of these texts.
+pub(super) fn begins_with_any(word: &str, wanted: &[&str]) -> bool {
+    wanted.iter().any(|wanted| word.starts_with(wanted))
+}
+
+/// Returns whether a word of `CHANGES` stands directly before one of `WHO`. The words are folded.
+pub(super) fn changes_login<'a>(words: impl Iterator<Item = &'a str>) -> bool {
+    let mut is_behind = false;
+    for word in words {
+        if is_behind && WHO.contains(&word) {
+            return true;
+        }
+        is_behind = CHANGES.contains(&word);
+    }
+    false
 }
 
 /// Returns the number of tokens before the first word.
@@ -111,27 +191,17 @@ fn opening(statement: &[TokenWithSpan]) -> usize {
     statement.iter().take_while(opens).count()
 }
 
-/// Returns whether a statement creates or changes a login, in this dialect or another one, or
-/// contains a statement that does.
-pub(super) fn is_about_logins(tokens: &[TokenWithSpan]) -> bool {
-    let words = first_words(tokens, WORDS_BEFORE);
-    let is = |position, wanted| is_one_of(&words, position, wanted);
-    if is(0, &["SET"]) {
-        return is(1, &["PASSWORD"]);
-    }
-    is(0, &BEGINNINGS)
-        && (1..words.len()).any(|position| is(position, &WHO) && is(position - 1, &CHANGES))
-}
-
 /// Returns the position of the verb of a statement. The verb comes after EXPLAIN with its options,
 /// and after PREPARE … AS.
-fn verb(words: &[&str]) -> usize {
-    let is = |position, wanted| is_one_of(words, position, wanted);
+fn verb(words: &[String]) -> usize {
+    let is = |position: usize, wanted: &[&str]| {
+        let word: Option<&String> = words.get(position);
+        word.is_some_and(|word| wanted.contains(&word.as_str()))
+    };
     let mut at = 0;
-    if is(at, &["PREPARE"]) {
-        let preposition = words
-            .iter()
-            .position(|word| word.eq_ignore_ascii_case("AS"));
+    // The types of parameters may stand before AS, in parentheses.
+    if is(at, &["PREPARE"]) && is(2, &["AS", ""]) {
+        let preposition = words.iter().position(|word| word == "AS");
         return preposition.map_or(at, |preposition| preposition + 1);
     }
     if is(at, &["EXPLAIN", "DESCRIBE", "DESC"]) {
@@ -143,27 +213,13 @@ fn verb(words: &[&str]) -> usize {
     at
 }
 
-/// Returns whether the verb is a misspelt SELECT or INSERT. Columns called `password` are shown in
-/// such a query, too.
-fn is_misspelt_query(words: &[&str], verb: usize) -> bool {
-    let word = words.get(verb).map(|word| word.to_ascii_uppercase());
-    word.is_some_and(|word| {
-        ["SELECT", "INSERT"]
-            .iter()
-            .any(|known| strsim::osa_distance(&word, known) <= 1)
-    })
-}
-
-fn names_somebody(words: &[&str]) -> bool {
-    (0..WORDS_BEFORE).any(|position| is_one_of(words, position, &WHO))
-}
-
 /// Returns whether a token contains the beginning of a word that a password follows. Tokens in
 /// quotes count, too, because the quotes may be wrong.
 fn has_telling_word(statement: &[TokenWithSpan]) -> bool {
-    statement
-        .iter()
-        .any(|token| contains_any(&token.token.to_string(), &TELLING_BEGINNINGS))
+    statement.iter().any(|token| {
+        let text = folded(&token.token.to_string());
+        TELLING.iter().any(|telling| text.contains(telling))
+    })
 }
 
 #[cfg(test)]
@@ -200,7 +256,7 @@ mod tests {
             ("UPDATE users SET password = 'x'", Kind::Ordinary),
             ("GRANT password TO USER kea", Kind::Naming),
             ("DROP ROLE kea", Kind::Naming),
-            ("CREATE TOKEN t FOR kea", Kind::Naming),
+            ("CREATE TOKEN t FOR kea", Kind::Login),
             ("SET PASSWORD FOR kea = 'x'", Kind::Naming),
             ("VACUUM eggs", Kind::Naming),
             ("", Kind::Naming),
@@ -213,9 +269,11 @@ mod tests {
             ("CREATE USERS kea PASSWORD 'x'", Kind::Login),
             ("CREATE USRE kea PASWORD 'x'", Kind::Login),
             ("USER kea", Kind::Login),
+            ("create user kea", Kind::Login),
+            ("ＡＬＴＥＲ\u{3000}ＵＳＥＲ kea", Kind::Login),
         ] {
             let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
-            assert_eq!(Kind::of(&tokens.unwrap()), kind, "{sql}");
+            assert_eq!(Beginning::of(&tokens.unwrap()).kind, kind, "{sql}");
         }
     }
 }

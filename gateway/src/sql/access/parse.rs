@@ -13,7 +13,7 @@ use volary_catalog::access::{Grant, LimitChange, LimitChanges, Object, Principal
 use volary_flight_proto::{Error, Result};
 use volary_node::size::MemorySize;
 
-use super::logins::is_about_logins;
+use super::logins::Beginning;
 use crate::sql::names::{CATALOG, PUBLIC, identifier, object_name};
 use crate::sql::tokens::{first_words, is_one_of, is_word};
 
@@ -131,7 +131,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
             .any(|token| is_word(&token.token, Keyword::OWNER))
     {
         (OWNER_FORM, set_owner)
-    } else if is_about_logins(tokens) {
+    } else if Beginning::of(tokens).is_about_logins() {
         // DataFusion's error would repeat the statement with the password.
         return Err(not_understood(CREATE_FORM));
     } else {

@@ -1,89 +1,193 @@
 //! Hides passwords in the texts of statements: lists and logs must not show them.
+//!
+//! The rule is simple, so that it certainly holds. Of a statement about a login, only the first
+//! words are shown, and nothing after them. Any other statement is shown up to the first place
+//! where a password may stand.
 
 use std::borrow::Cow;
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 
-use super::logins::{TELLING_BEGINNINGS, WHO};
-use super::mask::{Mark, Mask};
-use super::text::contains_any;
+use super::fold::folded;
+use super::logins::{Beginning, Kind, TELLING, TELLING_WORDS, WHO, begins_with_any, changes_login};
+use crate::sql::tokens::is_text;
 
-const HIDDEN: &str = "'…'";
-const COMMENT: &str = "/*…*/";
+/// Stands for everything that is not shown.
+const HIDDEN: &str = "…";
 
 /// Returns the text of a statement without passwords.
-///
-/// For a statement that creates or changes a login, or seems to be meant to, the result shows only
-/// what cannot be a password, up to the first token that is not understood, and no comments. In any
-/// other statement, it hides the literal after PASSWORD.
 pub fn without_passwords(sql: &str) -> Cow<'_, str> {
-    // Most statements end here and are not tokenized.
-    if !contains_any(sql, &WHO) && !contains_any(sql, &TELLING_BEGINNINGS) {
-        return Cow::Borrowed(sql);
-    }
-    let (tokens, rest) = tokens_of(sql);
-    let mask = Mask::of(&tokens, rest);
-    let hides_rest = mask.hides_rest && !rest.is_empty();
-    if !hides_rest && mask.marks.iter().all(|mark| *mark == Mark::AsItIs) {
-        return Cow::Borrowed(sql);
-    }
-    let mut shown = String::new();
-    let mut last = Mark::AsItIs;
-    for (token, mark) in tokens.iter().zip(mask.marks) {
-        match mark {
-            Mark::AsItIs => shown.push_str(&token.token.to_string()),
-            Mark::AsComment => {
-                shown.push_str(COMMENT);
-                shown.extend(token.token.to_string().ends_with('\n').then_some('\n'));
-            }
-            Mark::Hidden if last == Mark::Hidden => {}
-            Mark::Hidden => shown.push_str(HIDDEN),
-        }
-        last = mark;
-    }
-    if !rest.is_empty() && last != Mark::Hidden {
-        // Once any token is not shown as it is, the text behind the tokens is hidden, too.
-        shown.push_str(HIDDEN);
-    }
-    Cow::Owned(shown)
+    shown(sql).map_or(Cow::Borrowed(sql), Cow::Owned)
 }
 
 /// Returns whether a text contains what [`without_passwords`] hides. Errors must not repeat such a
 /// text. This function is meant for statements that have failed, because it tokenizes the text
 /// again.
 pub(crate) fn has_passwords(sql: &str) -> bool {
-    let (tokens, _) = tokens_of(sql);
-    Mask::of(&tokens, "").marks.contains(&Mark::Hidden)
+    shown(sql).is_some()
 }
 
-/// Returns the tokens of a text, and the text behind them that is not a token because its end is
-/// missing.
-fn tokens_of(sql: &str) -> (Vec<TokenWithSpan>, &str) {
+/// Returns the part of a text that is shown, or `None` if all of it is.
+fn shown(sql: &str) -> Option<String> {
+    // Most statements end here and are not tokenized.
+    let text = folded(sql);
+    if !TELLING.iter().chain(&WHO).any(|word| text.contains(word)) {
+        return None;
+    }
     let mut tokens = Vec::new();
     let mut tokenizer = Tokenizer::new(&GenericDialect {}, sql);
-    let rest = match tokenizer.tokenize_with_location_into_buf(&mut tokens) {
-        Ok(()) => "",
-        Err(_) => behind(&tokens, sql),
+    let tokenized = tokenizer.tokenize_with_location_into_buf(&mut tokens);
+    let text = Text {
+        is_doubtful: tokenized.is_err() || is_misquoted(&tokens),
+        tokens: &tokens,
     };
-    (tokens, rest)
+    let mut begin = 0;
+    for statement in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
+        let beginning = Beginning::of(statement);
+        if beginning.kind == Kind::Login {
+            return Some(cut(&tokens[..begin], &beginning.shown()));
+        }
+        let end = begin + statement.len();
+        let password = |at| text.end_before_password(beginning.kind, at);
+        if let Some(shown) = (begin..end).find_map(password) {
+            return Some(cut(&tokens[..shown], ""));
+        }
+        begin = end;
+    }
+    // The end of the last token is missing. It may contain anything.
+    tokenized.is_err().then(|| cut(&tokens, ""))
 }
 
-/// Returns the text behind the tokens.
-fn behind<'a>(tokens: &[TokenWithSpan], sql: &'a str) -> &'a str {
-    let end = tokens
-        .last()
-        .map_or(Location::new(1, 1), |last| last.span.end);
-    let mut at = Location::new(1, 1);
-    let is_behind = |character: char| {
-        let is_behind = at >= end;
-        at = match character {
-            '\n' => Location::new(at.line + 1, 1),
-            _ => Location::new(at.line, at.column + 1),
-        };
-        is_behind
+/// Returns the text of these tokens, followed by what else is shown, and by the mark that something
+/// is hidden.
+fn cut(tokens: &[TokenWithSpan], more: &str) -> String {
+    let text: String = tokens.iter().map(|token| token.token.to_string()).collect();
+    let parts = [text.trim(), more, HIDDEN];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+/// The tokens of a text.
+struct Text<'a> {
+    tokens: &'a [TokenWithSpan],
+    /// Whether quotes are wrong. Then what was meant as a statement may be taken for a literal.
+    is_doubtful: bool,
+}
+
+impl Text<'_> {
+    /// Returns the number of tokens before a password, if one may stand in or after the token at a
+    /// position. The token belongs to a statement that is not about logins.
+    fn end_before_password(&self, kind: Kind, at: usize) -> Option<usize> {
+        match self.token(at)? {
+            Token::Word(word) if word.quote_style.is_none() => {
+                let next = self.next(at + 1);
+                let words = [folded(&word.value), self.word(next)];
+                if changes_login(words.iter().map(String::as_str)) {
+                    return Some(next + 1);
+                }
+                let [word, _] = words;
+                let is_telling = TELLING_WORDS.contains(&word.as_str());
+                let is_naming = kind == Kind::Naming;
+                // In an ordinary statement, PASSWORD is a column, and a literal may be its value.
+                let is_followed = match is_telling {
+                    true if is_naming || self.is_doubtful => self.goes_on(at + 1),
+                    true => self.has_value(at + 1),
+                    false => {
+                        is_naming && begins_with_any(&word, &TELLING) && self.has_value(at + 1)
+                    }
+                };
+                is_followed.then_some(at + 1)
+            }
+            token if is_quoted(token) || is_comment(token) => {
+                self.tells_of_login(token).then_some(at)
+            }
+            _ => None,
+        }
+    }
+
+    fn token(&self, at: usize) -> Option<&Token> {
+        self.tokens.get(at).map(|token| &token.token)
+    }
+
+    /// Returns the word at a position, folded. Returns an empty text if the token is no word, or is
+    /// in quotes.
+    fn word(&self, at: usize) -> String {
+        match self.token(at) {
+            Some(Token::Word(word)) if word.quote_style.is_none() => folded(&word.value),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the position of the first token from `from` on that is neither a space nor a
+    /// comment.
+    fn next(&self, from: usize) -> usize {
+        let rest = self.tokens.iter().skip(from);
+        let is_space = |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+        from + rest.take_while(is_space).count()
+    }
+
+    /// Returns whether the text has more than spaces and semicolons from a position on.
+    fn goes_on(&self, from: usize) -> bool {
+        self.tokens.iter().skip(from).any(|token| {
+            let is_space = matches!(token.token, Token::Whitespace(_)) && !is_comment(&token.token);
+            !is_space && token.token != Token::SemiColon
+        })
+    }
+
+    /// Returns whether a value follows, such as `= 'text'` or `('text')`. A name in quotes may be
+    /// meant to be a value. Directly after a column it is another name of the column.
+    fn has_value(&self, from: usize) -> bool {
+        let first = self.next(from);
+        let mut at = first;
+        while let Some(Token::Eq | Token::LParen) = self.token(at) {
+            at = self.next(at + 1);
+        }
+        match self.token(at) {
+            Some(token) if is_text(token) => true,
+            Some(Token::Number(..)) => at > first,
+            Some(token) => at > first && is_quoted(token) || self.word(at) == "BY",
+            None => false,
+        }
+    }
+
+    /// Returns whether a text in quotes, or a comment, may be a statement with a password.
+    fn tells_of_login(&self, token: &Token) -> bool {
+        let text = folded(&token.to_string());
+        if !TELLING.iter().any(|telling| text.contains(telling)) {
+            return false;
+        }
+        let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        self.is_doubtful || changes_login(words.filter(|word| !word.is_empty()))
+    }
+}
+
+/// Returns whether a quote ends too early, as in `'don't'`. A quote may stand beside a keyword, as
+/// in DATE'2026-01-01'.
+fn is_misquoted(tokens: &[TokenWithSpan]) -> bool {
+    let is_name = |token: &Token| match token {
+        Token::Word(word) => word.keyword == Keyword::NoKeyword,
+        Token::Number(..) | Token::Backslash => true,
+        _ => false,
     };
-    sql.find(is_behind).map_or(sql, |from| &sql[from..])
+    tokens.windows(2).any(|pair| {
+        let [first, second] = [&pair[0].token, &pair[1].token];
+        is_quoted(first) && (is_quoted(second) || is_name(second))
+            || is_name(first) && is_quoted(second)
+    })
+}
+
+/// Returns whether a token is text or a name in quotes.
+fn is_quoted(token: &Token) -> bool {
+    is_text(token) || matches!(token, Token::Word(word) if word.quote_style.is_some())
+}
+
+fn is_comment(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Whitespace(Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_))
+    )
 }
 
 #[cfg(test)]
@@ -95,72 +199,117 @@ mod tests {
         for sql in [
             "CREATE USER kea PASSWORD 'secret'",
             "/* a */ create user kea with password 'se''cret' admin",
+            "-- secret\nALTER USER kea ADMIN",
             "CREATE OR REPLACE USER kea PASSWORD='secret'",
             "ALTER USER kea PASSWORT 'secret'",
             "ALTER USER kea PASSWORD \"secret\"",
             "ALTER USER kea PASSWORD $$secret$$",
             "ALTER USER kea PASSWORD 'secret",
             "ALTER USER kea PASSWORD secret",
+            "ALTER USER kea secret",
+            "ALTER USER PASSWORD 'secret'",
+            "ALTER USER PASSWORD with ;secret",
+            "ALTER USER kea PASSWORD\n\n;x; SELECT secret",
+            "ALTER USER kea PASSWORD 'don't tell the secret' ADMIN",
+            "ALTER USER kea PASSWORD 'new' -- was 'secret'",
             "ALTER USER kea IDENTIFIED BY 'secret'",
             "ALTER USER kea PASSWORD E'secret' 7",
+            "ALTER /* secret */ USER kea",
+            "ALTER USER \"kea PASSWORD 'secret'; SELECT \"",
+            "ALTER USER 'kea' secret",
+            "CREATE USER o'brien PASSWORD 'secret'",
+            "CREATE USER o'brien PASSWORD 'it's secret'",
             "CREATE USER kea PASSWORD U&'secret'",
+            "CREATE TOKEN t FOR kea AS 'secret'",
             "ALTER ROLE kea PASSWORD 'secret'",
             "ALTER LOGIN kea IDENTIFIED BY 'secret'",
+            "UPDATE USER kea PASSWORD secret",
             "EXPLAIN ANALYZE VERBOSE CREATE USER kea PASSWORD 'secret'",
             "PREPARE kea AS CREATE USER kea PASSWORD 'secret'",
+            "PREPARE kea FROM 'ALTER USER kea PASSWORD secret'",
+            "PREPARE CREATE USER kea PASSWORD secret AS secret",
+            "EXECUTE IMMEDIATE 'ALTER USER kea PASSWORD secret'",
             "SET PASSWORD FOR kea = 'secret'",
+            "SET PASSWORD /* no longer secret */ FOR kea = 'a'",
             "SELECT 1; CREATE USER kea PASSWORD 'secret'",
+            "SELECT 1 -- ALTER USER kea PASSWORD secret",
             "BEGIN; ALTER USER kea PASSWORD 'secret'; COMMIT",
+            "BEGIN ALTER USER kea PASSWORD secret",
             "GRANT admin TO kea; ALTER USER kea PASSWORD 'secret",
             "(CREATE USER kea PASSWORD 'secret')",
             "CRAETE USER kea PASSWORD 'secret'",
+            "CRAETE USER kea PASSWORD 'don't tell the secret'",
             "CREATE USERS kea PASSWORD = 'secret'",
-            "CREATE USRE kea PASSWORD 'secret",
+            "CREATE USRE kea PASWORD 'secret",
+            "CREATE SECRET s (TYPE s3, PASSWORD 'secret')",
             "GRANT admin TO kea IDENTIFIED BY 'secret'",
             "GRANT admin TO kea IDENTIFIED BY PASSWORD U&'secret'",
+            "GRANT admin TO kea IDENTIFIED BY q'[secret]'",
+            "GRANT admin TO kea PASSWORD secret",
+            "GRANT admin TO kea PASWORD 'secret'",
+            "ＡＬＴＥＲ\u{3000}ＵＳＥＲ kea ＰＡＳＳＷＯＲＤ 'secret'",
+            "alter uſer kea paſſword 'secret'",
+            // The quotes of another statement are wrong, too.
+            "SELECT 'it's'; ALTER USER kea PASSWORD secret",
+            "SELECT 'it's'; ALTER USER kea PASSWORD 'it's secret'",
+            "SELECT 'it's'; CRAETE USER kea PASSWORD 'it's secret'",
+            "SELECT 'it; ALTER USER kea PASSWORD 'secret'",
+            "SELECT 'it; SET PASSWORD FOR kea = 'secret'",
+            "SELECT 'o'hara; ALTER USER kea PASSWORD 'secret",
+            // Queries.
             "SELECT * FROM kea WHERE password = 'secret'",
+            "SELECT * FROM kea WHERE password = ('a', 'secret')",
+            "SELECT * FROM kea WHERE password = 'don't' AND b = 'secret'",
+            "SELECT * FROM kea WHERE password = nq'[secret]' 'b'",
+            "COPY kea FROM 's3://b' WITH (password 'secret')",
         ] {
             let shown = without_passwords(sql);
-            assert!(!shown.contains("cret"), "{shown}");
-            assert!(shown.contains("kea"), "{shown}");
+            assert!(!shown.contains("secret"), "{shown}");
+            assert!(!shown.contains("cret'"), "{shown}");
+            assert!(has_passwords(sql), "{sql}");
         }
     }
 
     #[test]
-    fn who_it_is_and_who_administers_is_shown() {
+    fn what_is_done_and_to_whom_is_shown() {
         for (sql, shown) in [
             (
-                "CREATE USER IF NOT EXISTS \"O'Brien\" WITH PASSWORD 'a' ADMIN;",
-                "CREATE USER IF NOT EXISTS \"O'Brien\" WITH PASSWORD '…' ADMIN;",
+                "CREATE USER IF NOT EXISTS kea WITH PASSWORD 'a' ADMIN;",
+                "CREATE USER IF NOT EXISTS kea …",
+            ),
+            ("/* a */ create user kea admin", "create user kea …"),
+            ("CREATE USER \"O'Brien\" WITH PASSWORD 'a'", "CREATE USER …"),
+            (
+                "CREATE OR REPLACE USER kea PASSWORD 'a'",
+                "CREATE OR REPLACE USER kea …",
+            ),
+            ("CREATE TOKEN t FOR kea", "CREATE TOKEN t …"),
+            (
+                "EXPLAIN ANALYZE VERBOSE CREATE ROLE kea",
+                "EXPLAIN CREATE ROLE kea …",
             ),
             (
-                "ALTER USER mary-jane.2 NOADMIN PASSWORD hunter2",
-                "ALTER USER mary-jane.2 NOADMIN PASSWORD '…'",
+                "PREPARE p (INT) AS ALTER USER kea",
+                "PREPARE ALTER USER kea …",
+            ),
+            ("CRAETE USERS kea PASSWORD 'a'", "CRAETE USERS kea …"),
+            ("SET PASSWORD FOR kea = 'a'", "SET PASSWORD …"),
+            (
+                "SELECT 1; ALTER USER kea PASSWORD 'a'; COMMIT",
+                "SELECT 1; ALTER USER kea …",
+            ),
+            ("BEGIN ALTER USER kea", "BEGIN ALTER USER …"),
+            (
+                "GRANT r TO kea IDENTIFIED BY 'a'",
+                "GRANT r TO kea IDENTIFIED …",
             ),
             (
-                "CREATE USER password PASSWORD 'a' NOADMIN",
-                "CREATE USER password PASSWORD '…' NOADMIN",
+                "SELECT 1 FROM t WHERE password = 'a''b' AND b = 'c'",
+                "SELECT 1 FROM t WHERE password …",
             ),
-            ("CREATE USER password ADMIN", "CREATE USER password ADMIN"),
-            ("SET PASSWORD FOR kea = 'a'", "SET PASSWORD FOR kea '…'"),
-            (
-                "CREATE ROLE a; ALTER USER kea PASSWORD 'a'",
-                "CREATE ROLE a; ALTER USER kea PASSWORD '…'",
-            ),
+            ("SELECT 'it's'; ALTER USER kea PASSWORD a", "SELECT 'it's …"),
         ] {
             assert_eq!(without_passwords(sql), shown);
-        }
-    }
-
-    #[test]
-    fn errors_do_not_repeat_what_is_hidden() {
-        for (sql, has) in [
-            ("ALTER USRE kea PASSWORD my-secret", true),
-            ("SELECT 'it's'; ALTER USER kea PASSWORD 's", true),
-            ("SELCT password FROM users", false),
-            ("GRANT password TO kea", false),
-        ] {
-            assert_eq!(has_passwords(sql), has, "{sql}");
         }
     }
 
@@ -169,23 +318,24 @@ mod tests {
         for sql in [
             "SELECT 'password' FROM users",
             " with users AS (SELECT 1) SELECT password FROM users",
+            "SELECT password AS \"password\", password \"p\" FROM users",
             "CREATE TABLE users (password TEXT, age DECIMAL(3, 1))",
             "CREATE VIEW user AS SELECT 'secret' AS password",
-            "SELECT password, 'secret' FROM users WHERE password <> 'a' AND user = 'it",
+            "SELECT password, 'secret' FROM users WHERE password <> 'a' AND user = 'it'",
+            "SELECT message FROM log WHERE message LIKE '%wrong password of user%'",
+            "SELECT action FROM log WHERE action = 'ALTER USER'",
             "INSERT INTO users VALUES ('create user', 'password')",
             "SET timezone = 'user'",
             "SELECT password, 'a' -- of all users\nFROM users",
+            "SELECT * FROM users WHERE identifier = 'a' AND password_age = 5",
             "SELCT password, name FROM users",
-            "INSERT INTO log VALUES ('ALTER USER kea PASSWORD ''a'''), ('it''s')",
-            "GRANT SELECT ON password, users TO kea, password",
-            "REVOKE password FROM kea",
+            "GRANT SELECT ON users TO ROLE kea",
             "DROP USER IF EXISTS password",
-            "CREATE TOKEN password FOR kea VALID FOR '90 days'",
             "SHOW password;",
-            "CREATE ROLE IF NOT EXISTS keas NOADMIN; SELECT 'users'",
             "",
         ] {
             assert_eq!(without_passwords(sql), sql);
+            assert!(!has_passwords(sql), "{sql}");
         }
     }
 }

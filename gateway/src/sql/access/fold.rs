@@ -1,0 +1,24 @@
+//! Makes words comparable.
+
+/// Returns a text in upper case. Full-width letters, as East Asian keyboards write them, become the
+/// letters that they look like.
+pub(super) fn folded(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_uppercase();
+    }
+    text.chars()
+        .map(narrow)
+        .flat_map(char::to_uppercase)
+        .collect()
+}
+
+fn narrow(character: char) -> char {
+    match character {
+        // These blocks of Unicode have the same order.
+        '\u{ff01}'..='\u{ff5e}' => {
+            let narrow = u32::from(character) - u32::from('\u{ff01}') + u32::from('!');
+            char::from_u32(narrow).unwrap_or(character)
+        }
+        _ => character,
+    }
+}
