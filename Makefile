@@ -19,6 +19,8 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy benches/python tools
+
 # Looks at dependencies: licences, versions, sources and advisories.
 DENY         := $(TARGET)/tools/bin/cargo-deny
 DENY_RELEASE := 0.20.2
@@ -33,7 +35,7 @@ FUZZ := cargo +nightly fuzz
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data
+.PHONY: help setup build demo test test-rust test-python test-jdbc soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,13 +47,18 @@ $(VENV)/.installed: python-client/pyproject.toml
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
 	@touch $@
 
-build: ## Build the binary
+# Finds out what is missing before a long build does. Without a binary, it says how long that build is; cargo shows the rest.
+needs-build needs-test: needs-%:
+	@PYTHON="$(PYTHON)" tools/check-needs.sh $*
+	@test -x $(BIN) || echo "The first build compiles DataFusion. It takes about half an hour on two processors."
+
+build: needs-build ## Build the binary
 	cargo build --release -p volary-cli --bin volary
 
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-test: test-rust test-python test-jdbc ## Everything that must pass, Rust, Python and Java
+test: needs-test test-rust test-python test-jdbc ## Everything that must pass, Rust, Python and Java
 
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
@@ -77,8 +84,8 @@ lint: setup $(DENY) ## Clippy and ruff, without a single warning, and what deny.
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(DENY) --workspace check licenses bans sources
 	if $(DENY) fetch db; then $(DENY) --workspace check advisories; else echo "no database of advisories can be had: not checked"; fi
-	$(VENV)/bin/ruff check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
-	$(VENV)/bin/ruff format --check python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff check $(PYTHON_SOURCES) --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES) --config python-client/pyproject.toml
 
 $(DENY):
 	cargo install --locked --root $(TARGET)/tools --target-dir $(TARGET)/tools/build cargo-deny@$(DENY_RELEASE)
@@ -87,7 +94,7 @@ $(DENY):
 fmt: setup ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	$(VENV)/bin/ruff format python-client tests/python tests/sqlalchemy benches/python --config python-client/pyproject.toml
+	$(VENV)/bin/ruff format $(PYTHON_SOURCES) --config python-client/pyproject.toml
 
 docs: build ## Make docs/configuration.md from the doc comments, and docs/limits.md from the limits
 	$(BIN) config --reference > docs/configuration.md

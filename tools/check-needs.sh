@@ -1,0 +1,244 @@
+#!/usr/bin/env bash
+# Checks what a task needs before it starts, and names what is missing with the command that installs it.
+#
+#   tools/check-needs.sh TASK            checks, and fails if something is missing
+#   tools/check-needs.sh --install TASK  installs what is missing first
+#
+# The tasks are build, test and ci. Each of them needs what the one before it needs, and more.
+# PYTHON and CARGO_TARGET_DIR are honoured.
+set -euo pipefail
+here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
+
+install=
+if [[ "${1:-}" == --install ]]; then
+    install=yes
+    shift
+fi
+case "${1:-}" in
+build) level=1 ;;
+test) level=2 ;;
+ci) level=3 ;;
+*)
+    echo "usage: $0 [--install] build|test|ci" >&2
+    exit 2
+    ;;
+esac
+
+python="${PYTHON:-python3}"
+target="${CARGO_TARGET_DIR:-$here/target}"
+sudo=
+((EUID == 0)) || sudo="sudo "
+rustup_command="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c rustfmt -c clippy"
+
+# What is missing: as text, as packages of apt, and as other commands that install it.
+messages=()
+packages=()
+commands=()
+
+missing() { # WHAT REMEDY: only people can do something about it
+    messages+=("$1" "    $2")
+}
+
+missing_command() { # WHAT COMMAND
+    missing "$1" "$2"
+    commands+=("$2")
+}
+
+missing_packages() { # WHAT PACKAGE...
+    missing "$1" "${sudo}apt-get install ${*:2}"
+    packages+=("${@:2}")
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+at_least() { # FOUND NEEDED: compares MAJOR.MINOR
+    local found_major="${1%%.*}" needed_major="${2%%.*}" found_minor=0 needed_minor=0
+    [[ "$1" == *.* ]] && found_minor="${1#*.}" && found_minor="${found_minor%%[!0-9]*}"
+    [[ "$2" == *.* ]] && needed_minor="${2#*.}" && needed_minor="${needed_minor%%[!0-9]*}"
+    ((found_major > needed_major || (found_major == needed_major && ${found_minor:-0} >= ${needed_minor:-0})))
+}
+
+value_in() { # FILE BEFORE AFTER: the text between the two in the first line that has both
+    local line
+    while IFS= read -r line; do
+        if [[ "$line" == *"$2"*"$3"* ]]; then
+            line="${line#*"$2"}"
+            printf '%s' "${line%%"$3"*}"
+            return
+        fi
+    done <"$1"
+}
+
+check_rust() {
+    local needed found
+    needed="$(value_in "$here/Cargo.toml" 'rust-version = "' '"')"
+    # A shell that was started before Rust was installed does not find cargo.
+    if ! has cargo && [[ -x "$HOME/.cargo/bin/cargo" ]]; then
+        if [[ -z "$install" ]]; then
+            missing "cargo is installed, but not in PATH" ". \"$HOME/.cargo/env\""
+            return
+        fi
+        PATH="$HOME/.cargo/bin:$PATH"
+    fi
+    if ! has cargo; then
+        has curl || missing_packages "curl, which downloads Rust, is not installed" curl ca-certificates
+        missing_command "cargo (Rust $needed or newer) is not installed" "$rustup_command"
+        return
+    fi
+    found="$(cargo --version 2>/dev/null)" || found=
+    found="${found#cargo }"
+    found="${found%% *}"
+    if [[ ! "$found" =~ ^[0-9]+\.[0-9]+ ]]; then
+        missing_command "\`cargo --version\` fails; Rust $needed or newer is needed" "rustup default stable"
+    elif ! at_least "$found" "$needed"; then
+        if has rustup; then
+            missing_command "cargo is $found; Rust $needed or newer is needed" "rustup update stable && rustup default stable"
+        else
+            missing_command "cargo is $found; Rust $needed or newer is needed" "$rustup_command"
+        fi
+    elif ((level >= 2)) && ! cargo fmt --version >/dev/null 2>&1; then
+        missing_command "cargo fmt is not installed" "rustup component add rustfmt"
+    fi
+}
+
+check_compiler() {
+    local directory
+    if ! has cc; then
+        missing_packages "a C compiler (cc) is not installed" build-essential
+    else
+        # Linking a program finds out whether the C library's files for developers are there, too.
+        directory="$(mktemp -d)"
+        if ! cc -x c - -o "$directory/program" <<<'int main(void) { return 0; }' >/dev/null 2>&1; then
+            missing_packages "the C compiler (cc) cannot link a program" build-essential
+        fi
+        rm -rf "$directory"
+    fi
+    # jemalloc is built by its own makefile.
+    has make || missing_packages "make is not installed" make
+}
+
+check_python() {
+    local found
+    if ! has "$python"; then
+        missing_packages "Python 3.11 or newer ($python) is not installed" python3 python3-venv
+        return
+    fi
+    found="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" || found=
+    if [[ ! "$found" =~ ^[0-9]+\.[0-9]+$ ]]; then
+        missing_packages "\`$python\` does not run; Python 3.11 or newer is needed" python3 python3-venv
+    elif ! at_least "$found" 3.11; then
+        # Where the system's Python is older, a newer one stands beside it under a name of its own.
+        missing "$python is Python $found; Python 3.11 or newer is needed" \
+            "${sudo}apt-get install -y python3.11 python3.11-venv, then call make with PYTHON=python3.11"
+    elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        missing_packages "$python has no module venv" "python${found}-venv"
+    fi
+}
+
+check_java() {
+    local needed found javac="${JAVA_HOME:+$JAVA_HOME/bin/}javac"
+    needed="$(value_in "$here/tests/jdbc/pom.xml" '<maven.compiler.release>' '</maven.compiler.release>')"
+    if ! has "$javac"; then
+        missing_packages "a JDK ($needed or newer) is not installed: there is no $javac" default-jdk-headless
+    else
+        # Java 8 and older ones call themselves 1.8, and answer on the standard error.
+        found="$("$javac" -version 2>&1)" || found=
+        found="${found##*javac }"
+        found="${found%%[!0-9.]*}"
+        if [[ ! "$found" =~ ^[0-9]+ ]]; then
+            missing_packages "\`$javac -version\` fails; a JDK ($needed or newer) is needed" default-jdk-headless
+        elif ! at_least "$found" "$needed"; then
+            missing_packages "the JDK is $found; $needed or newer is needed" "openjdk-$needed-jdk-headless"
+        fi
+    fi
+    has mvn || missing_packages "Maven (mvn) is not installed" maven
+}
+
+check_all() {
+    messages=()
+    packages=()
+    commands=()
+    check_compiler
+    check_rust
+    if ((level >= 2)); then
+        check_python
+        check_java
+    fi
+    if ((level >= 3)); then
+        has rsync || missing_packages "rsync is not installed" rsync
+        has flock || missing_packages "flock is not installed" util-linux
+    fi
+}
+
+check_all
+if [[ -n "$install" ]] && ((${#messages[@]})); then
+    if ((${#packages[@]})); then
+        ${sudo}apt-get update -qq
+        ${sudo}apt-get install -qq -y --no-install-recommends "${packages[@]}"
+    fi
+    for command in ${commands[@]+"${commands[@]}"}; do
+        bash -c "$command"
+    done
+    check_all
+fi
+
+# Sizes in MiB, as they were with DataFusion 55: what the target directory, .venv and the caches of cargo and Maven take in
+# the end. With less than the least, a build fails for certain. Less than needed is only a warning, because sizes change.
+if ((level == 1)); then
+    needed_disk=3000
+else
+    needed_disk=7500
+fi
+least_disk=500
+needed_memory=4000
+least_memory=1000
+
+has_number() { [[ "${1:-}" =~ ^[0-9]+$ ]]; }
+
+warnings=()
+if [[ ! -x "$target/release/volary" ]]; then
+    directory="$target"
+    while [[ ! -d "$directory" ]]; do directory="$(dirname "$directory")"; done
+    # The last line is that of the file system; its fourth column is what is free, in KiB.
+    free=
+    while read -r _ _ _ available _; do free="$available"; done < <(df -Pk "$directory" 2>/dev/null || true)
+    used=0
+    if [[ -d "$target" ]]; then read -r used _ < <(du -sk "$target" 2>/dev/null || echo 0); fi
+    if has_number "$free"; then
+        free=$((free / 1024))
+        has_number "$used" || used=0
+        if ((free < least_disk)); then
+            missing "only $free MiB are free on the disk of $target; this takes about $needed_disk MiB" \
+                "set CARGO_TARGET_DIR to a directory on a larger disk"
+        elif ((free + used / 1024 < needed_disk)); then
+            warnings+=("only $free MiB are free on the disk of $target; this takes about $needed_disk MiB")
+        fi
+    fi
+    memory=
+    if pages="$(getconf _PHYS_PAGES 2>/dev/null)" && size="$(getconf PAGESIZE 2>/dev/null)" &&
+        has_number "$pages" && has_number "$size"; then
+        memory=$((pages * size / 1048576))
+    fi
+    # A container may have less than its machine.
+    limit="$(cat /sys/fs/cgroup/memory.max 2>/dev/null)" || limit=
+    if has_number "$limit" && has_number "$memory" && ((limit / 1048576 < memory)); then
+        memory=$((limit / 1048576))
+    fi
+    if has_number "$memory"; then
+        if ((memory < least_memory)); then
+            missing "this machine has $memory MiB of memory; the compiler needs about $needed_memory MiB" \
+                "build on a machine with more memory"
+        elif ((memory < needed_memory)); then
+            warnings+=("this machine has $memory MiB of memory; the compiler may need $needed_memory MiB")
+        fi
+    fi
+fi
+
+for warning in ${warnings[@]+"${warnings[@]}"}; do
+    echo "warning: $warning" >&2
+done
+if ((${#messages[@]})); then
+    echo "Something that this needs is missing. The commands are those of Debian and Ubuntu." >&2
+    printf '%s\n' "${messages[@]}" >&2
+    exit 1
+fi
