@@ -14,9 +14,9 @@ use tonic::codegen::http::{HeaderMap, Request};
 
 use crate::message_limit::MessageLimit;
 use crate::tls::PeerKind;
-use crate::undecided::UndecidedCall;
+use crate::undecided::{Introduction, UndecidedCall};
 use crate::unfinished::{Sender, Unfinished};
-use crate::whole_messages::{Introduction, WholeMessages};
+use crate::whole_messages::WholeMessages;
 
 /// Decides about calls by their headers.
 pub trait Gate: std::fmt::Debug + Send + Sync + 'static {

@@ -9,13 +9,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::run::StopsWhenDropped;
 pub use on_cpu::{CpuStream, OnCpu};
+pub use plan::{RunningPlan, StopsWhenDropped};
 pub use turns::check_awaited;
 use turns::{InTurns, Turns, Work};
 
 /// Computes streams on the CPU runtime.
 mod on_cpu;
+/// Represents a plan that runs.
+mod plan;
 /// Decides which tasks compute if there is more to compute than there are processors.
 pub(crate) mod turns;
 

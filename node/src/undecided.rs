@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
+use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::unfinished::Share;
-use crate::whole_messages::Introduction;
+use crate::unfinished::{Sender, Share};
 
 /// The most bytes that a connection is read further than one of its calls: the size of a frame. No
 /// call needs more, and more would only be kept in memory. (Frames of one byte take about twenty
@@ -34,6 +35,10 @@ pub(crate) const UNREAD_BYTES: u64 = 16 << 10;
 pub const MOST_WAITING: usize = 128;
 /// Time after which a refused call may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Identifies a sender that sends more than
+/// [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES).
+pub type Introduction = BoxFuture<'static, Result<Sender, Status>>;
 
 /// The calls of one connection.
 #[derive(Debug)]
@@ -280,7 +285,7 @@ mod tests {
     use futures::task::noop_waker_ref;
 
     use super::*;
-    use crate::unfinished::{MOST_OF_STRANGERS, Sender, Unfinished};
+    use crate::unfinished::{MOST_OF_STRANGERS, Unfinished};
 
     const A_FRAME: usize = 16 << 10;
 
@@ -357,7 +362,7 @@ mod tests {
         let calls = connection();
         let (refused, introduced) = (calls.begin(), calls.begin());
         calls.note_received(A_FRAME);
-        let nobody = async { Err(tonic::Status::unauthenticated("log in")) }.boxed();
+        let nobody = async { Err(Status::unauthenticated("log in")) }.boxed();
         refused.noting(nobody).await.unwrap_err();
         assert!(!is_readable(&calls));
         let kea = async { Ok(Sender::User("kea".into())) }.boxed();

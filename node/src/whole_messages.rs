@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame};
 use tonic::Status;
 use tonic::body::Body;
@@ -19,8 +18,8 @@ use tonic::codegen::Bytes;
 use volary_flight_proto::{Error, Result};
 
 use crate::patience::{PERIOD, Patience, StrangersTime};
-use crate::undecided::Reading;
-use crate::unfinished::{Sender, Share};
+use crate::undecided::{Introduction, Reading};
+use crate::unfinished::Share;
 
 /// Length of the head of each message, in bytes. The head says whether the message is compressed (1
 /// byte) and how long it is (4 bytes, big-endian).
@@ -33,9 +32,6 @@ const COPIED_BYTES: usize = 64 << 10;
 
 /// The most bytes that an unidentified sender may send before it must be identified.
 pub const STRANGERS_BYTES: usize = 4 << 10;
-
-/// Identifies a sender that sends more than [`STRANGERS_BYTES`].
-pub type Introduction = BoxFuture<'static, Result<Sender, Status>>;
 
 /// A body that hands on complete messages only.
 pub(crate) struct WholeMessages {
@@ -341,7 +337,7 @@ mod tests {
 
     use super::*;
     use crate::undecided::Undecided;
-    use crate::unfinished::Unfinished;
+    use crate::unfinished::{Sender, Unfinished};
 
     const MOST: usize = 100_000;
 

@@ -11,13 +11,15 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::admission::{Admission, Place};
 
-use super::query::READER_TIMEOUT;
 use super::session::{Claimant, Owner};
 use crate::config;
 use crate::statements::Noted;
 
 /// Maximum number of statements that wait for the kept places.
 const MOST_WAITING_FOR_KEPT: usize = 64;
+
+/// The time for which a client may read nothing before its query is ended.
+pub(super) const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Limits how many statements run at a time, and notes which wait and which run.
 #[derive(Debug, Clone)]

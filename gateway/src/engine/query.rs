@@ -28,7 +28,7 @@ use volary_node::runtimes::CpuStream;
 use volary_planner::gather::{GatherExec, QueryContext};
 
 use super::columns::fingerprint_of;
-use super::gate::Gate;
+use super::gate::{Gate, READER_TIMEOUT};
 use super::session::Claimant;
 use crate::statements::Noted;
 
@@ -36,9 +36,6 @@ use crate::statements::Noted;
 /// the client then opens and reads the streams itself, without a hand-over to the CPU runtime.
 /// Opening thousands of streams in that task would keep other work waiting.
 const MOST_READ_INLINE: usize = 16;
-
-/// The time for which a client may read nothing before its query is ended.
-pub(crate) const READER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The results of planning a query that planning it again needs.
 #[derive(Debug, Clone, Default)]

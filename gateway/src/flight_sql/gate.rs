@@ -9,8 +9,9 @@ use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::gate::{Admission, CallHeaders, Gate};
 use volary_node::node_header::is_of_node;
+use volary_node::undecided::Introduction;
 use volary_node::unfinished::{Sender, Unfinished};
-use volary_node::whole_messages::{Introduction, STRANGERS_BYTES};
+use volary_node::whole_messages::STRANGERS_BYTES;
 
 use super::auth::{self, AUTHORIZATION};
 use super::cookie;

@@ -62,7 +62,7 @@ mod metadata;
 /// Passes messages of workers on to a client.
 mod passed_on;
 /// Handles PollFlightInfo.
-pub(crate) mod poll;
+mod poll;
 /// Handles prepared statements.
 mod prepared;
 /// Extends the lifetime of tickets.
@@ -92,12 +92,59 @@ mod upload;
 /// Lists the SQL types.
 mod xdbc;
 
+use std::sync::Arc;
+
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use volary_flight_proto::Error;
+use volary_flight_proto::seal::Sealer;
 
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::login::Login;
 pub use gate::ClientGate;
-pub use service::FlightSql;
+use poll::Polled;
+use sessions::Sessions;
+use tickets::Tickets;
+
+/// The service that clients call, and workers that join. It implements Flight, and Flight SQL on
+/// top of it.
+///
+/// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and
+/// PollFlightInfo with UNIMPLEMENTED, and refuses descriptors that are plain SQL.
+#[derive(Debug)]
+pub struct FlightSql {
+    engine: Arc<Engine>,
+    cluster: Arc<Cluster>,
+    config: Arc<Config>,
+    sessions: Sessions,
+    tickets: Tickets,
+    polled: Arc<Polled>,
+    login: Arc<Login>,
+}
+
+impl FlightSql {
+    /// Creates a service over the engine. `sealer` has a key that only the cluster's gateways know.
+    /// Workers do not know it.
+    pub fn new(
+        engine: Arc<Engine>,
+        cluster: Arc<Cluster>,
+        sealer: Sealer,
+        config: Arc<Config>,
+        login: Arc<Login>,
+    ) -> Self {
+        Self {
+            engine,
+            cluster,
+            sessions: Sessions::new(&config.query),
+            tickets: Tickets::new(sealer, &config.query),
+            polled: Arc::default(),
+            login,
+            config,
+        }
+    }
+}
 
 /// Converts an Arrow error. It goes through DataFusion's error type, because errors are mapped in
 /// that one place.

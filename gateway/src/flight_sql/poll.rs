@@ -27,17 +27,12 @@ use super::actions::decoded;
 use super::call::Call;
 use super::command::parse_any;
 use super::statement::stream_of;
-use crate::statements::Work;
+use crate::statements::{MOST_POLLED, Work};
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 
 /// Time after which a query ends if its client neither polls it nor asks for its rows.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-
-/// Maximum number of queries that are started before their rows are asked for. The first rows of
-/// each query are kept, which takes a few MiB. Further polled queries run when their rows are asked
-/// for.
-pub(crate) const MOST: usize = 128;
 
 /// Maximum time that the answer to a poll waits for new progress.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -131,7 +126,7 @@ impl Polled {
     }
 
     fn is_full(&self) -> bool {
-        self.by_id.lock().len() >= MOST
+        self.by_id.lock().len() >= MOST_POLLED
     }
 
     fn forget(&self, id: QueryId, started: &Arc<Started>) {

@@ -1,8 +1,6 @@
 //! Implements the Flight service. Each method reads a call and passes it on to the module that
 //! handles it.
 
-use std::sync::Arc;
-
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::Command;
 use arrow_flight::{
@@ -11,9 +9,9 @@ use arrow_flight::{
 };
 use futures::{Stream, TryStreamExt};
 use tonic::{Request, Response, Status, Streaming};
-use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Result, ipc};
 
+use super::FlightSql;
 use super::actions::{ActionTypeStream, ResultStream, action_types};
 use super::call::Call;
 use super::descriptor::Described;
@@ -25,33 +23,10 @@ use super::ingest;
 use super::list::FlightInfoStream;
 use super::membership;
 use super::metadata::schema_of;
-use super::poll::Polled;
-use super::sessions::Sessions;
 use super::statement::Statement;
-use super::tickets::Tickets;
 use super::update::PutResultStream;
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::engine::Engine;
-use crate::login::Login;
 use volary_node::client_rows::ClientMessages;
 use volary_node::tls::PeerKind;
-
-/// The service that clients call, and workers that join. It implements Flight, and Flight SQL on
-/// top of it.
-///
-/// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and
-/// PollFlightInfo with UNIMPLEMENTED, and refuses descriptors that are plain SQL.
-#[derive(Debug)]
-pub struct FlightSql {
-    pub(super) engine: Arc<Engine>,
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) config: Arc<Config>,
-    pub(super) sessions: Sessions,
-    pub(super) tickets: Tickets,
-    pub(super) polled: Arc<Polled>,
-    pub(super) login: Arc<Login>,
-}
 
 /// The source of rows that a client asks for with GetFlightInfo or GetSchema.
 enum Queried {
@@ -61,26 +36,6 @@ enum Queried {
 }
 
 impl FlightSql {
-    /// Creates a service over the engine. `sealer` has a key that only the cluster's gateways know.
-    /// Workers do not know it.
-    pub fn new(
-        engine: Arc<Engine>,
-        cluster: Arc<Cluster>,
-        sealer: Sealer,
-        config: Arc<Config>,
-        login: Arc<Login>,
-    ) -> Self {
-        Self {
-            engine,
-            cluster,
-            sessions: Sessions::new(&config.query),
-            tickets: Tickets::new(sealer, &config.query),
-            polled: Arc::default(),
-            login,
-            config,
-        }
-    }
-
     pub(super) async fn info(
         &self,
         call: &Call,

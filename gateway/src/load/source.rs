@@ -10,7 +10,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
-use volary_node::run::{StopsWhenDropped, runnable};
+use volary_node::run::runnable;
+use volary_node::runtimes::StopsWhenDropped;
 
 /// A stream of rows. The errors of rows from a file name the file.
 pub type Rows = BoxStream<'static, Result<RecordBatch>>;

@@ -32,6 +32,11 @@ pub use work::Work;
 
 use volary_catalog::access::Rights;
 
+/// Maximum number of queries that are started before their rows are asked for. The first rows of
+/// each query are kept, which takes a few MiB. Further polled queries run when their rows are asked
+/// for.
+pub(crate) const MOST_POLLED: usize = 128;
+
 /// The user, the session and the client that sent a statement.
 #[derive(Debug, Clone)]
 pub struct Issuer {

@@ -32,7 +32,7 @@ mod wide_rows;
 /// Counts the rows that window functions keep.
 mod window_memory;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
@@ -44,11 +44,9 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
 use datafusion::physical_plan::windows::WindowAggExec;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use volary_flight_proto::{Error, ErrorCode};
+use tokio_util::sync::CancellationToken;
 
-use crate::Runtimes;
-use crate::runtimes::turns::Work;
+use crate::runtimes::{Runtimes, StopsWhenDropped};
 use collect_left::reporting_when_dropped;
 use constants::with_few_rows_at_once;
 use in_pieces::in_pieces;
@@ -58,71 +56,6 @@ use stoppable::stoppable_filter;
 use turns::with_inputs_in_turns;
 use wide_rows::without_wide_rows;
 use window_memory::counted;
-
-/// Owns a plan that runs or is to be run. Dropping it stops the plan's joins.
-#[derive(Debug)]
-pub struct StopsWhenDropped {
-    plan: RunningPlan,
-    _ended: DropGuard,
-}
-
-impl StopsWhenDropped {
-    /// Returns the work that all tasks of the plan belong to.
-    pub(crate) fn work(&self) -> &Work {
-        &self.plan.work
-    }
-
-    /// Returns a handle with which others can inspect the plan and end it.
-    pub fn running(&self) -> RunningPlan {
-        self.plan.clone()
-    }
-
-    /// Runs `started` as a part of the plan: the memory that it reserves is counted as the plan's.
-    pub fn start<T>(&self, started: impl FnOnce() -> T) -> T {
-        self.plan.work.within(started)
-    }
-}
-
-/// A handle of a running plan, for others than its reader. Clones are handles of the same plan.
-#[derive(Debug, Clone)]
-pub struct RunningPlan {
-    work: Work,
-    ended: CancellationToken,
-    /// Reason why the plan was ended. It is not set if the plan ended because its reader dropped
-    /// it.
-    why: Arc<OnceLock<String>>,
-}
-
-impl RunningPlan {
-    /// Returns the bytes that the plan's operators hold of the node's memory.
-    pub fn held_bytes(&self) -> usize {
-        self.work.held_bytes()
-    }
-
-    /// Ends the plan with `RESOURCE_EXHAUSTED`. Returns false if the plan has already ended.
-    pub fn end(&self, why: &str) -> bool {
-        let is_first = !self.ended.is_cancelled() && self.why.set(why.to_owned()).is_ok();
-        if is_first {
-            self.ended.cancel();
-        }
-        is_first
-    }
-
-    /// Completes with the error of the plan when it was [ended](Self::end).
-    pub(crate) async fn ended(&self) -> Error {
-        self.ended.cancelled().await;
-        match self.error() {
-            Some(error) => error,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Returns the error of the plan if it was [ended](Self::end).
-    pub(crate) fn error(&self) -> Option<Error> {
-        let why = self.why.get()?;
-        Some(Error::new(ErrorCode::ResourceExhausted, why.as_str()))
-    }
-}
 
 /// Returns the plan to run in place of `plan`, with the settings of `task` and on these runtimes.
 /// Also returns the owner of the plan, which must be kept as long as the plan is to run. Call it
@@ -149,16 +82,7 @@ pub fn runnable(
         }
         Ok(Transformed::yes(node))
     })?;
-    let plan = RunningPlan {
-        work,
-        ended: ended.clone(),
-        why: Arc::default(),
-    };
-    let running = StopsWhenDropped {
-        plan,
-        _ended: ended.drop_guard(),
-    };
-    Ok((runnable.data, running))
+    Ok((runnable.data, StopsWhenDropped::new(work, ended)))
 }
 
 fn runnable_join(

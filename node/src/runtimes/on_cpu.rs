@@ -16,8 +16,8 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::AbortOnDrop;
+use super::plan::{RunningPlan, StopsWhenDropped};
 use super::turns::Task;
-use crate::run::{RunningPlan, StopsWhenDropped};
 
 /// Number of items that may wait between the runtime that computes them and the one that sends
 /// them.

@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::ServerName;
 use volary_flight_proto::{Error, Result};
 
@@ -30,6 +31,11 @@ pub(crate) use sides::ServerSide;
 
 /// Time between two checks whether the files have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Returns the implementation of the cryptography that TLS uses.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
 
 /// TLS. All files are PEM. They may be replaced while the node runs: new connections then use their
 /// new content.

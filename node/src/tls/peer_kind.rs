@@ -11,7 +11,7 @@ use tonic::Extensions;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::sides::provider;
+use super::provider;
 
 /// The extended key usage serverAuth, 1.3.6.1.5.5.7.3.1, in DER.
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];

@@ -2,23 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::Config;
 use super::files::{File, Files};
 use super::peer_kind::NodeCertificates;
+use super::{Config, provider};
 use crate::data_dir::Role;
 
 /// Application protocol of TLS: gRPC uses HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
-
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
 
 /// The configuration of a server, and the means to recognise the certificates of nodes.
 #[derive(Debug)]

@@ -97,7 +97,7 @@ impl Clients {
         &self,
         headers: &HeaderMap,
         peer: Option<SocketAddr>,
-    ) -> volary_node::whole_messages::Introduction {
+    ) -> volary_node::undecided::Introduction {
         let introductions = Arc::clone(&self.introductions);
         let introduction = introduction(headers, peer, Bytes::new());
         async move {

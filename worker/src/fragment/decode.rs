@@ -23,10 +23,11 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
-use volary_flight_proto::fragment::{Leaf, MAX_BATCH_ROWS, Parameter, leaf, parameter};
+use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::key_set::KeySetExpr;
 
+use super::batch_rows::check_batch_rows;
 use super::bind::Binder;
 use super::filtered_scan;
 
@@ -104,20 +105,6 @@ impl PhysicalProtoConverterExtension for AllowList {
     ) -> Result<PhysicalExprNode, DataFusionError> {
         internal_err!("a worker encodes no fragments")
     }
-}
-
-/// Refuses batches with too many rows. Operators reserve memory for the rows of a batch before the
-/// rows exist.
-///
-/// # Errors
-/// Returns `INVALID_ARGUMENT` for more rows than any gateway asks for.
-pub(super) fn check_batch_rows(rows: u32) -> Result<()> {
-    if rows <= MAX_BATCH_ROWS {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "a fragment asks for batches of {rows} rows; {MAX_BATCH_ROWS} is the most"
-    )))
 }
 
 /// Allows the operators on the list, which work on rows only. Returns the name of any other

@@ -15,7 +15,7 @@ use volary_flight_proto::fragment::{Fragment, FragmentId};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::decode::check_batch_rows;
+use super::batch_rows::check_batch_rows;
 
 /// Estimated memory of a decoded plan, for each byte of its encoded form. For example, a column
 /// with a name of a few letters is a decoded message of some hundred bytes.

@@ -8,6 +8,8 @@
 //! rows, with signs of life between them ([`keep_alive`]). Small answers are sent in one piece
 //! ([`in_one_piece`]).
 
+/// Limits the rows of the batches that a fragment asks for.
+mod batch_rows;
 /// Puts segments in place of scans, and values in place of parameters.
 pub mod bind;
 /// Sends rows in the order of their hash buckets.

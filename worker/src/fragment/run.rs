@@ -36,8 +36,8 @@ use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::client_rows;
 use volary_node::memory::outgoing;
-use volary_node::run::{StopsWhenDropped, runnable, shown_with_metrics};
-use volary_node::runtimes::CpuStream;
+use volary_node::run::{runnable, shown_with_metrics};
+use volary_node::runtimes::{CpuStream, StopsWhenDropped};
 
 use super::bind::{Binder, Bindings};
 use super::bucket_order::{BucketOrder, Outlines, in_bucket_order};

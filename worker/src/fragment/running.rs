@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
 use volary_node::memory::LEAST_ENDED_BYTES;
-use volary_node::run::RunningPlan;
+use volary_node::runtimes::RunningPlan;
 
 /// The running fragments. They are listed so that the largest one can be ended. Clones share the
 /// list.
@@ -74,8 +74,8 @@ mod tests {
     use futures::{StreamExt, stream};
     use volary_flight_proto::{Error, ErrorCode};
     use volary_node::memory;
-    use volary_node::run::{StopsWhenDropped, runnable};
-    use volary_node::runtimes::OwnedRuntimes;
+    use volary_node::run::runnable;
+    use volary_node::runtimes::{OwnedRuntimes, StopsWhenDropped};
 
     use super::*;
 

@@ -12,9 +12,9 @@ use volary_node::whole_messages::STRANGERS_BYTES;
 
 use super::limit::{Counted, Limit};
 use crate::config::Config;
-use crate::flight_sql::poll::MOST as MOST_POLLED;
 use crate::login::passwords::{MOST_WAITING, MOST_WAITING_PER_ADDRESS};
 use crate::login::throttle::{FREE as FREE_FAILURES, REMEMBERED as FAILURES_REMEMBERED};
+use crate::statements::MOST_POLLED;
 use crate::system_tables::column::milliseconds;
 
 const REFUSED: &str = "RESOURCE_EXHAUSTED";

@@ -10,6 +10,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::{PhysicalColumn, PhysicalExtensionExprNode};
 use tempfile::TempDir;
+use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::disk::LocalDisk;
 
