@@ -80,7 +80,8 @@ soak: setup ## Hostile users, and calls of functions that nobody would make, for
 	VOLARY_FUNCTION_SEED=$$(date +%s) VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
 		--timeout=$$((3 * $(SOAK_SECONDS) + 600)) tests/python/test_every_function.py tests/python/test_hostile_users.py
 
-lint: setup $(DENY) ## Clippy and ruff, without a single warning, and what deny.toml asks of dependencies
+lint: setup $(DENY) ## Clippy, ruff and our own rules, without a single warning, and what deny.toml asks of dependencies
+	$(VENV)/bin/python tools/lint.py
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(DENY) --workspace check licenses bans sources
 	if $(DENY) fetch db; then $(DENY) --workspace check advisories; else echo "no database of advisories can be had: not checked"; fi

@@ -10,6 +10,8 @@ CHARACTER = re.compile(r"'(?:[^'\\\n]|\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.)
 
 # These items end at a semicolon, whatever braces they have.
 ENDS_AT_SEMICOLON = {"use", "const", "static", "type", "let"}
+# These end at a semicolon or at a brace. All other things end at a comma, too: fields and variants.
+ENDS_AT_BRACE = {"async", "enum", "extern", "fn", "impl", "macro_rules", "mod", "struct", "trait", "union", "unsafe"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Comment:
 
 
 def is_word(text: str) -> bool:
-    """Whether a token can be a name."""
+    """Says whether a token can be a name."""
     return text[0].isalpha() or text[0] == "_"
 
 
@@ -136,14 +138,16 @@ def end_of_item(tokens: list[Token], start: int) -> int:
     first = index + 1 if visibility else index
     if visibility and tokens[first].text == "(":
         first = matching(tokens, first) + 1
-    ends_at_semicolon = tokens[first].text in ENDS_AT_SEMICOLON and tokens[first + 1].text != "fn"
+    is_const_function = tokens[first].text == "const" and tokens[first + 1].text in ("fn", "unsafe", "async")
+    ends_at_semicolon = tokens[first].text in ENDS_AT_SEMICOLON and not is_const_function
+    ends_at_comma = not ends_at_semicolon and not is_const_function and tokens[first].text not in ENDS_AT_BRACE
     while index < len(tokens):
         text = tokens[index].text
         if text in "([{":
             index = matching(tokens, index)
             if text == "{" and not ends_at_semicolon:
                 return index + 1
-        elif text in (";", ","):
+        elif text == ";" or (text == "," and ends_at_comma):
             return index + 1
         elif text in ")]}":
             return index

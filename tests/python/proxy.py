@@ -50,7 +50,7 @@ class Proxy:
 
     @property
     def is_holding(self) -> bool:
-        """Whether bytes have arrived that the proxy holds back."""
+        """Returns whether bytes have arrived that the proxy holds back."""
         return self._up.is_holding or self._down.is_holding
 
     def release(self) -> None:

@@ -140,7 +140,7 @@ def aviary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture
 def a_visitor(aviary: Gateway) -> Gateway:
-    """The same cluster, for a user without rights."""
+    """Connects a user without rights to the cluster of `aviary`."""
     return Gateway(aviary.uri, "kaka")
 
 

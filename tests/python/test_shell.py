@@ -32,7 +32,7 @@ def aviary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 class Terminal:
-    """`volary sql` at its own terminal: what is typed, and what is shown."""
+    """Runs `volary sql` at its own terminal, types for it, and reads what it shows."""
 
     def __init__(self, cluster: LocalCluster, home: Path, **settings: str) -> None:
         self._keyboard, terminal = os.openpty()

@@ -1,4 +1,4 @@
-"""Which features the suite may expect of Volary. docs/clients/sqlalchemy.md lists the missing ones for users.
+"""Says which features the suite may expect of Volary. docs/clients/sqlalchemy.md lists the missing ones for users.
 
 Requirements that are not named here keep SQLAlchemy's defaults.
 """

@@ -77,7 +77,7 @@ class Target:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Says whether the connection is encrypted."""
         return _scheme(self.uri) == _TLS_SCHEME
 
 

@@ -1,0 +1,47 @@
+"""Checks the rules of this repository that no other tool knows, and prints each line that breaks one.
+
+`make lint` runs it. CONTRIBUTING.md says what the rules are.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from comments import Finding, fragments, long_lines
+from visibility import unused
+
+# What is built, installed or written by programs.
+SKIPPED_DIRECTORIES = {".git", ".venv", "target", "volary-data", "__pycache__", "corpus"}
+
+
+def files_of(repository: Path) -> dict[Path, str]:
+    """Reads the files that are checked. Their paths are those within the repository."""
+    files = {}
+    for directory, directories, names in os.walk(repository):
+        directories[:] = sorted(set(directories) - SKIPPED_DIRECTORIES)
+        for name in sorted(names):
+            path = Path(directory, name)
+            if path.suffix in (".rs", ".py", ".md"):
+                files[path.relative_to(repository)] = path.read_text(encoding="utf-8")
+    return files
+
+
+def findings(files: dict[Path, str]) -> Iterator[Finding]:
+    """Finds what breaks a rule."""
+    for path, source in files.items():
+        yield from long_lines(path, source)
+        yield from fragments(path, source)
+    yield from unused({path: source for path, source in files.items() if path.suffix == ".rs"})
+
+
+def main(repository: Path) -> int:
+    """Prints the findings, and returns the exit code."""
+    found = sorted(findings(files_of(repository)))
+    for finding in found:
+        print(f"{finding.file}:{finding.line}: {finding.text}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parents[1]))
