@@ -12,13 +12,13 @@ const FAN_OUT: usize = 2_160;
 /// The size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// So small that the run only shows that everything works.
+    /// A size that only shows that everything works.
     Smoke,
     /// A few minutes on two slow cores.
     Quick,
     /// The size that published figures come from.
     Normal,
-    /// Like [`Size::Normal`], and with the experiments that take very long.
+    /// The size [`Size::Normal`] and, in addition, the experiments that take very long.
     Full,
 }
 

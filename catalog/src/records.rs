@@ -67,7 +67,7 @@ pub(super) struct ClusterRecord {
     /// The key that session tokens are sealed with. Only gateways know it: 32 bytes in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token_key: Option<String>,
-    /// Whether the cluster has ever had a user.
+    /// Says whether the cluster has ever had a user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) secured: bool,
     /// The generation of the next password.
@@ -85,8 +85,8 @@ pub(super) struct LineageRecord {
     /// The incarnations, oldest first. Incarnations that gave out no write are left out, except the
     /// last one.
     pub(super) incarnations: Vec<IncarnationRecord>,
-    /// Whether the next incarnation may begin although workers have rows of writes that the catalog
-    /// does not know.
+    /// Says whether the next incarnation may begin although workers have rows of writes that the
+    /// catalog does not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovers: bool,
 }
@@ -99,8 +99,8 @@ pub(super) struct IncarnationRecord {
     /// The first write that the incarnation gave out. If it gave out none, the first that it would
     /// have given out.
     pub(super) first_write: u64,
-    /// Whether the incarnation began although workers had rows of writes that the catalog did not
-    /// know.
+    /// Says whether the incarnation began although workers had rows of writes that the catalog did
+    /// not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovered: bool,
 }
@@ -133,9 +133,9 @@ pub(super) struct TableRecord {
     pub(super) kind: TableKind,
     /// Positions of the columns that segments are sorted by.
     pub(super) sort_key: Vec<usize>,
-    /// Whether the table exists already or is still being created.
+    /// Says whether the table exists already or is still being created.
     pub(super) state: TableState,
-    /// Whether a table that is still being created will replace the table that has its name by
+    /// Says whether a table that is still being created will replace the table that has its name by
     /// then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) replaces: bool,
@@ -166,7 +166,7 @@ pub enum TableKind {
     },
 }
 
-/// Whether a table exists already or is still being created.
+/// Says whether a table exists already or is still being created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TableState {

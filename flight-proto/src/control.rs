@@ -83,9 +83,9 @@ pub struct Report {
     /// Time until the gateway asks again, in milliseconds. It grows with the number of workers.
     #[prost(uint32, tag = "4")]
     pub next_ms: u32,
-    /// Whether the worker must set aside its rows of all writes from the lineage's `from_write` on,
-    /// so that it can adopt the lineage. These rows belong to another history, and an operator has
-    /// agreed to lose them.
+    /// Says whether the worker must set aside its rows of all writes from the lineage's
+    /// `from_write` on, so that it can adopt the lineage. These rows belong to another history, and
+    /// an operator has agreed to lose them.
     #[prost(bool, tag = "5")]
     pub set_aside: bool,
     /// What the worker should hold of the shards that it asked about in its last report.
@@ -116,7 +116,8 @@ pub struct ShardContent {
     /// Number of the shard's committed rows.
     #[prost(uint64, tag = "2")]
     pub rows: u64,
-    /// [Tally](crate::tally::Tally) of the committed rows. `None` if the catalog does not know it.
+    /// The [tally](crate::tally::Tally) of the committed rows. `None` if the catalog does not know
+    /// it.
     #[prost(fixed32, optional, tag = "3")]
     pub tally: Option<u32>,
 }
@@ -149,7 +150,7 @@ pub struct WorkerReport {
     /// Ids of failed writes whose rows the worker has deleted.
     #[prost(uint64, repeated, tag = "8")]
     pub collected_writes: Vec<u64>,
-    /// Whether the worker is draining before it stops.
+    /// Says whether the worker is draining before it stops.
     #[prost(bool, tag = "9")]
     pub draining: bool,
     /// Address at which clients fetch their parts of results: `grpc://host:port`, or `grpc+tls://`
@@ -168,7 +169,7 @@ pub struct WorkerReport {
     /// question, the gateway says what these shards should hold.
     #[prost(message, repeated, tag = "13")]
     pub unproven: Vec<ShardName>,
-    /// Whether the worker has adopted the incarnation of the question.
+    /// Says whether the worker has adopted the incarnation of the question.
     #[prost(bool, tag = "14")]
     pub adopted: bool,
 }

@@ -18,7 +18,7 @@ pub struct Fragment {
     /// [`Leaf`]s, and a [`Parameter`] stands in place of every value.
     #[prost(bytes = "bytes", tag = "1")]
     pub plan: Bytes,
-    /// Whether a worker must merge its partitions into one stream that is sorted by the plan's
+    /// Says whether a worker must merge its partitions into one stream that is sorted by the plan's
     /// output ordering.
     #[prost(bool, tag = "2")]
     pub ordered: bool,
@@ -32,7 +32,8 @@ pub struct Fragment {
     /// else.
     #[prost(uint32, tag = "5")]
     pub keep_alive_ms: u32,
-    /// Whether the end-of-stream frame carries the plan with its metrics (EXPLAIN ANALYZE VERBOSE).
+    /// Says whether the end-of-stream frame carries the plan with its metrics (EXPLAIN ANALYZE
+    /// VERBOSE).
     #[prost(bool, tag = "6")]
     pub with_plan_metrics: bool,
     /// The session's time zone, for functions of time.
@@ -198,7 +199,7 @@ pub struct ShardScan {
     /// The columns to read, by position in the table's schema, in output order.
     #[prost(uint32, repeated, tag = "3")]
     pub projection: Vec<u32>,
-    /// Whether the table is a reference table, of which every worker holds all rows.
+    /// Says whether the table is a reference table, of which every worker holds all rows.
     #[prost(bool, tag = "4")]
     pub reference: bool,
     /// Position of the scan within its fragment. The [`ScanShards`] at this position in a ticket
@@ -208,7 +209,7 @@ pub struct ShardScan {
     /// The table's whole schema, as an Arrow IPC message. The segments are read with this schema.
     #[prost(bytes = "bytes", tag = "6")]
     pub table_schema: Bytes,
-    /// Whether the worker reads the columns of the filter above the scan first, and the other
+    /// Says whether the worker reads the columns of the filter above the scan first, and the other
     /// columns only for the rows that pass. This is useful if the filter lets few rows pass.
     #[prost(bool, tag = "7")]
     pub late_materialisation: bool,

@@ -69,7 +69,7 @@ pub struct TableDescription {
     /// Number of shards. It is 1 for a reference table.
     #[prost(uint32, tag = "6")]
     pub shards: u32,
-    /// Whether each row comes with [the shard that it goes to](SHARD_COLUMN). The rows of a
+    /// Says whether each row comes with [the shard that it goes to](SHARD_COLUMN). The rows of a
     /// reference table do not.
     #[prost(bool, tag = "7")]
     pub is_sharded: bool,

@@ -58,8 +58,8 @@ pub struct Security {
     /// administrator and sets this password. Without this setting, the first user is created with
     /// SQL, from the gateway's own machine.
     pub admin_password: Option<String>,
-    /// Whether clients of other machines are served as long as there are no users. Everybody who
-    /// reaches the gateway may then do everything.
+    /// Serves clients of other machines as long as there are no users. Everybody who reaches the
+    /// gateway may then do everything.
     pub allow_anonymous: bool,
     /// How long the token of a session is valid. A client that continues its session is sent a new
     /// token before the old one expires. At least 2s.

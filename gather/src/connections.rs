@@ -31,13 +31,13 @@ const CLOSED_AFTER: Duration = Duration::from_secs(300);
 /// window, so each window has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// For streams of a gather from many workers in little memory, and for all streams whose
-    /// answers are small. A connection takes about 50 KiB of a gateway's memory, and most workers
-    /// need no second one.
+    /// The window for streams of a gather from many workers in little memory, and for all streams
+    /// whose answers are small. A connection takes about 50 KiB of a gateway's memory, and most
+    /// workers need no second one.
     Narrow,
-    /// For streams of a gather from many workers.
+    /// The window for streams of a gather from many workers.
     Middle,
-    /// For streams of a few workers: as wide as is allowed.
+    /// The window for streams of a few workers. It is as wide as is allowed.
     Wide,
 }
 

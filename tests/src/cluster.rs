@@ -260,7 +260,7 @@ pub enum Same {
     Sequence,
 }
 
-/// The same tables in DataFusion alone and in clusters of several sizes.
+/// Holds the same tables in DataFusion alone and in clusters of several sizes.
 pub struct Clusters {
     reference: Reference,
     clusters: Vec<Cluster>,

@@ -21,10 +21,10 @@ use volary_node::tls;
 pub struct Config {
     /// Address that gateways and other workers connect to. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// `host:port` that the worker tells gateways, if it differs from `listen`.
+    /// Address that the worker tells gateways, as `host:port`, if it differs from `listen`.
     pub advertise: Option<String>,
-    /// `host:port` of the gateway to join, or its URI. For a gateway that serves TLS, the URI is
-    /// `grpc+tls://host:port`.
+    /// Address of the gateway to join, as `host:port` or as a URI. For a gateway that serves TLS,
+    /// the URI is `grpc+tls://host:port`.
     pub gateway: String,
     /// Directory of the shards. It belongs to this worker alone.
     pub data_dir: PathBuf,
@@ -53,7 +53,8 @@ pub struct Clients {
     /// it asks clients for no certificate. Without this address, clients connect to
     /// `worker.listen`. With TLS, they must show a certificate there, as nodes do.
     pub listen: Option<SocketAddr>,
-    /// `host:port` that clients are told, if it differs from the address that they connect to.
+    /// Address that clients are told, as `host:port`, if it differs from the address that they
+    /// connect to.
     pub advertise: Option<String>,
 }
 
@@ -103,7 +104,8 @@ pub struct Storage {
     /// Size up to which a whole segment is compared with its checksum when a query first needs it
     /// after the worker's start. For a larger segment, each page is compared when a query reads it.
     pub check_on_open: MemorySize,
-    /// Whether the worker repeatedly compares all segments with their checksums in the background.
+    /// Makes the worker compare all segments with their checksums again and again, in the
+    /// background.
     pub scrub: bool,
     /// Number of bytes per second that the background comparison of segments reads.
     pub scrub_rate: MemorySize,

@@ -31,7 +31,7 @@ pub struct History {
 struct Adopted {
     /// The adopted incarnations, the oldest first.
     incarnations: Vec<Incarnation>,
-    /// Whether the data directory contains the same incarnations.
+    /// Says whether the data directory contains the same incarnations.
     is_durable: bool,
 }
 

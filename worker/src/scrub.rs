@@ -34,8 +34,8 @@ pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: C
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: usize,
-    /// Whether the worker stops. The segment that is being read is then read to its end without
-    /// pauses.
+    /// Says whether the worker stops. The segment that is being read is then read to its end
+    /// without pauses.
     is_stopping: AtomicBool,
 }
 

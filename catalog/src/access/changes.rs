@@ -21,11 +21,11 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub struct NewPrincipal {
     /// The name of the user or role.
     pub name: String,
-    /// Whether this is a user, who can log in, or a role.
+    /// Says whether this is a user, who can log in, or a role.
     pub kind: PrincipalKind,
     /// The hash that a user's password is checked against: see [`PrincipalRecord`].
     pub password: Option<String>,
-    /// Whether the user or role has all rights.
+    /// Says whether the user or role has all rights.
     pub admin: bool,
     /// The limits of what the user may use at once.
     pub limits: LimitChanges,
@@ -36,11 +36,11 @@ pub struct NewPrincipal {
 pub struct PrincipalChange {
     /// The name of the user or role.
     pub name: String,
-    /// Whether the name must be that of a user or that of a role.
+    /// Says whether the name must be that of a user or that of a role.
     pub kind: PrincipalKind,
     /// The new hash that the user's password is checked against.
     pub password: Option<String>,
-    /// Whether the user or role has all rights from now on.
+    /// Says whether the user or role has all rights from now on.
     pub admin: Option<bool>,
     /// The changes to the limits of what the user may use at once.
     pub limits: LimitChanges,

@@ -13,7 +13,7 @@ use super::rights::{Object, Privilege};
 pub struct PrincipalRecord {
     /// The name of the user or role.
     pub name: String,
-    /// Whether this is a user, who can log in, or a role.
+    /// Says whether this is a user, who can log in, or a role.
     pub kind: PrincipalKind,
     /// The hash that the user's password is checked against: a PHC string of argon2id. It is `None`
     /// for a role, and for a user who logs in with tokens only.
@@ -22,7 +22,7 @@ pub struct PrincipalRecord {
     /// A number that grows whenever the user's password changes. Sessions that began with an older
     /// number have ended.
     pub generation: u64,
-    /// Whether the user or role has all rights.
+    /// Says whether the user or role has all rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
     /// The roles that were granted to the user or role directly.

@@ -22,7 +22,7 @@ use crate::terminal;
 pub struct Options {
     /// The TPC-H scale factor.
     pub scale: f64,
-    /// Whether the process ends after the queries.
+    /// Says whether the process ends after the queries.
     pub exit: bool,
 }
 

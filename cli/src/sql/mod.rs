@@ -38,9 +38,9 @@ struct Show {
     /// The maximum number of rows that a table shows.
     max_rows: usize,
     timing: bool,
-    /// Whether a pager shows text that does not fit the screen.
+    /// Says whether a pager shows text that does not fit the screen.
     pager: bool,
-    /// Whether a bar shows the progress of a statement.
+    /// Says whether a bar shows the progress of a statement.
     progress: bool,
 }
 

@@ -52,13 +52,13 @@ pub(super) struct Member {
 /// The unanswered questions since the gateway last heard from a worker.
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// When the first of these questions was sent.
+    /// Time at which the first of these questions was sent.
     since: Instant,
     /// Number of these questions that were given up.
     unanswered: u32,
 }
 
-/// Which process has answered a question.
+/// Says which process has answered a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The known start of the worker.

@@ -11,9 +11,9 @@ use super::Cluster;
 pub struct NodeStatus {
     /// Id of the worker.
     pub id: WorkerId,
-    /// `host:port` of the worker's last join.
+    /// Address of the worker's last join, as `host:port`.
     pub address: String,
-    /// Whether the worker is alive.
+    /// Says whether the worker is alive.
     pub state: NodeState,
     /// Release of Volary that the worker ran when it last joined.
     pub version: String,
@@ -26,7 +26,7 @@ pub struct NodeStatus {
     pub report: Option<Report>,
 }
 
-/// Whether a worker is alive.
+/// Says whether a worker is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
     /// The worker has joined or answers.

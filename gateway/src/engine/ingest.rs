@@ -23,7 +23,7 @@ use crate::load::{self, Source, fit};
 pub struct Ingest {
     /// The name of the table, in the schema `public`. Upper and lower case are significant.
     pub table: String,
-    /// Whether the table is created if it does not exist.
+    /// Says whether the table is created if it does not exist.
     pub create: bool,
     /// What to do with the rows if the table exists.
     pub if_exists: IfTableExists,

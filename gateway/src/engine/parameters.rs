@@ -55,7 +55,7 @@ pub(super) struct Parameters(Vec<Parameter>);
 struct Parameter {
     /// The type that the plan wants. `None` where the type cannot be inferred.
     wanted: Option<DataType>,
-    /// Whether the parameter is an operand of an arithmetic operator: see [`operands`].
+    /// Says whether the parameter is an operand of an arithmetic operator: see [`operands`].
     is_computed_with: bool,
 }
 

@@ -68,7 +68,7 @@ pub struct Query {
     pub(super) planned_in: Duration,
     pub(super) gate: Gate,
     pub(super) claimant: Claimant,
-    /// Whether the query only lists what the gateway knows.
+    /// Says whether the query only lists what the gateway knows.
     pub(super) is_listing: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) session_token: Option<SessionToken>,
     /// The types in which the client is sent rows.
     pub(super) profile: Profile,
-    /// Whether the client fetches rows from the workers itself, where that is possible.
+    /// Says whether the client fetches rows from the workers itself, where that is possible.
     pub(super) direct_results: DirectResults,
     /// Deadline of the call.
     pub(super) deadline: Deadline,

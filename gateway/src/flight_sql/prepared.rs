@@ -25,8 +25,8 @@ use super::statement::{Statement, batch_to_bytes};
 use super::types::{Profile, map_field, map_schema};
 use crate::engine::Description;
 
-/// `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59 does not
-/// know.
+/// Flight SQL's `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59
+/// does not know.
 #[derive(Clone, PartialEq, Message)]
 struct CreatePreparedStatementResult {
     #[prost(bytes = "bytes", tag = "1")]

@@ -40,8 +40,8 @@ pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Resu
 /// Assigns the columns of a file to the columns of a table.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    /// For each column of the table, its position in the file. `None` if it is not loaded, or if
-    /// the file does not have it.
+    /// Position in the file of each column of the table. `None` if it is not loaded, or if the file
+    /// does not have it.
     in_file: Vec<Option<usize>>,
     /// Positions of the table's columns that are to be loaded.
     wanted: Vec<usize>,

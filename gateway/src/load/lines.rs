@@ -19,7 +19,7 @@ pub(super) enum Lines {
     None,
     /// The records of a CSV file. The header, if there is one, is the first line.
     Csv {
-        /// Whether the first line of the file is a header, and not a record.
+        /// Says whether the first line of the file is a header, and not a record.
         has_header: bool,
     },
     /// The records of a JSON file.

@@ -204,8 +204,8 @@ impl Stream for Messages {
 
 /// What is known of the worker's progress.
 struct Progress {
-    /// When the worker last sent something. It sends signs of life all the time, also while it
-    /// sorts and syncs, which may take long.
+    /// Time at which the worker last sent something. It sends signs of life all the time, also
+    /// while it sorts and syncs, which may take long.
     heard: Instant,
     /// Since when there are rows that the worker does not take. `None` while the worker waits for
     /// rows.

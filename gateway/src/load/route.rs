@@ -52,7 +52,7 @@ pub struct Router {
     coalescers: Vec<Option<BatchCoalescer>>,
     /// Number of rows in a batch that is sent. It is estimated from the first rows.
     sent_rows: Option<usize>,
-    /// For each shard, the position of its worker among the senders.
+    /// Position of each shard's worker among the senders.
     worker_of_shard: Vec<usize>,
     /// The shard that the next rows of a table without a shard key go to, modulo the number of
     /// shards.

@@ -25,7 +25,7 @@ pub(super) struct Claims {
     pub(super) user: String,
     pub(super) generation: u64,
     pub(super) session: String,
-    /// Whether half of the token's lifetime is over. The client is then sent a new token.
+    /// Says whether half of the token's lifetime is over. The client is then sent a new token.
     pub(super) is_due: bool,
 }
 

@@ -75,7 +75,7 @@ pub struct Principal {
     pub rights: Arc<Rights>,
     /// The session that the caller's bearer token continues.
     pub session: Option<String>,
-    /// Whether the bearer token has to be replaced, because it will expire.
+    /// Says whether the bearer token has to be replaced, because it will expire.
     pub is_due: bool,
 }
 

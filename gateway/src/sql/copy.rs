@@ -19,7 +19,7 @@ pub struct CopyFrom {
 pub struct Options {
     /// The format, in lower-case letters.
     pub format: Option<String>,
-    /// Whether the first line of a CSV file has the names of the columns. This option and the
+    /// Says whether the first line of a CSV file has the names of the columns. This option and the
     /// following ones are for CSV files only.
     pub header: Option<bool>,
     /// The character that separates fields.

@@ -36,7 +36,7 @@ pub(crate) fn check(select: &Select) -> Result<()> {
 #[derive(Default)]
 struct Merged {
     names: Vec<String>,
-    /// Whether the SELECT must be refused although it names no merged column. This is so for
+    /// Says whether the SELECT must be refused although it names no merged column. This is so for
     /// NATURAL, because only the tables know which columns it merges, and for a join by a merged
     /// column, because it reads that column.
     by_unknown_names: bool,

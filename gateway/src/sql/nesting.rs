@@ -126,16 +126,16 @@ struct Scan {
     before: Before,
     /// The keyword of the last token, if that was a word without quotes.
     last_word: Option<Keyword>,
-    /// Whether the last token was a FROM where an operand was expected. The parser takes it for a
-    /// name, or for a clause after a name that looks like an operator. The token after it tells
-    /// which.
+    /// Says whether the last token was a FROM where an operand was expected. The parser takes it
+    /// for a name, or for a clause after a name that looks like an operator. The token after it
+    /// tells which.
     after_from: bool,
-    /// Whether the scan is within IS [NOT] DISTINCT FROM.
+    /// Says whether the scan is within IS [NOT] DISTINCT FROM.
     in_is: bool,
     name_parts: usize,
     queries: usize,
     descents: usize,
-    /// Whether the statement may have a CONNECT BY.
+    /// Says whether the statement may have a CONNECT BY.
     has_connect: bool,
 }
 

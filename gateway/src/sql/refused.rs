@@ -132,7 +132,7 @@ fn pulled_up(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<Stri
 
 struct Correlation {
     is_predicate: bool,
-    /// Whether there is a LIMIT other than the subquery's own.
+    /// Says whether there is a LIMIT other than the subquery's own.
     has_inner_limit: bool,
     kept_in: Option<&'static str>,
 }

@@ -91,7 +91,8 @@ struct Waiting {
 /// A partition of the join.
 struct Partition {
     rows: SendableRecordBatchStream,
-    /// Whether the partition has certainly reported. It returns its first result only after that.
+    /// Says whether the partition has certainly reported. It returns its first result only after
+    /// that.
     reported: bool,
     filter: Arc<DynamicFilterPhysicalExpr>,
     waiting: Arc<Waiting>,

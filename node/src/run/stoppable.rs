@@ -75,7 +75,7 @@ pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
 struct Stoppable {
     expression: Arc<dyn PhysicalExpr>,
     ended: CancellationToken,
-    /// Whether a function of the expression may ask for fewer rows at once.
+    /// Says whether a function of the expression may ask for fewer rows at once.
     takes_fewer_rows: bool,
 }
 

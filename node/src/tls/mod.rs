@@ -57,7 +57,7 @@ pub struct Config {
     pub node_name: Option<String>,
     /// File of further authorities, whose certificates clients of a gateway may show.
     pub client_authorities: Option<PathBuf>,
-    /// Whether a gateway serves only clients that show a certificate of one of the authorities.
+    /// Makes a gateway serve only clients that show a certificate of one of the authorities.
     pub require_client_certificates: bool,
 }
 

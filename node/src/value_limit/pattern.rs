@@ -23,7 +23,8 @@ pub(super) struct Pattern {
     places: u64,
     /// Number of steps that it takes to compile the pattern before the first search.
     compiled: u64,
-    /// Whether a search for one match may read to the end of the text, and then find a short match.
+    /// Says whether a search for one match may read to the end of the text, and then find a short
+    /// match.
     looks_far: bool,
 }
 

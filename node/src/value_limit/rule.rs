@@ -102,7 +102,7 @@ fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
 struct Operation<'a> {
     /// Name of the function.
     function: &'static str,
-    /// Whether the function's result must be negated.
+    /// Says whether the function's result must be negated.
     is_negated: bool,
     operands: [&'a Expr; 2],
 }

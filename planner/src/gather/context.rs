@@ -40,7 +40,7 @@ pub struct QueryContext {
     pub memory: usize,
     /// The time zone of the session.
     pub time_zone: String,
-    /// Whether workers report their plans with metrics.
+    /// Says whether workers report their plans with metrics.
     pub with_plan_metrics: bool,
 }
 

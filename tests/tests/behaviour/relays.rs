@@ -15,7 +15,7 @@ use tables::{cluster, set_relays, tables};
 /// clusters has workers, and more than any cluster has.
 const RELAYS: [&str; 5] = ["off", "1", "2", "3", "100"];
 
-/// Who must merge the rows of a query's workers if the session asks for relays.
+/// Says who must merge the rows of a query's workers if the session asks for relays.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergedBy {
     /// Relays must merge the rows of every gather.

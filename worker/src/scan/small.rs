@@ -71,7 +71,7 @@ pub(super) struct Asked<'a> {
     pub(super) projection: &'a ProjectionExprs,
     /// The predicate, over the table's columns.
     pub(super) predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Whether the scan itself must apply the predicate to each row.
+    /// Says whether the scan itself must apply the predicate to each row.
     pub(super) filters_rows: bool,
     pub(super) max_in_list: usize,
     pub(super) batch_rows: usize,

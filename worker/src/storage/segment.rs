@@ -26,7 +26,7 @@ pub struct Segment {
     checksums: Option<Checksums>,
     /// What is wrong with the file, once that is known.
     damage: OnceLock<String>,
-    /// Whether the file was written, or compared with its checksum, since the worker started.
+    /// Says whether the file was written, or compared with its checksum, since the worker started.
     is_checked: AtomicBool,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct File {
 pub(super) struct Reading {
     /// The columns. If a column is text, numbers and booleans are read as text.
     pub(super) schema: SchemaRef,
-    /// Whether names that are not in the schema are ignored. Otherwise they are refused.
+    /// Says whether names that are not in the schema are ignored. Otherwise they are refused.
     pub(super) ignores_others: bool,
 }
 

@@ -29,39 +29,39 @@ const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY name OWNER TO name";
 pub enum AccessStatement {
     /// CREATE USER or CREATE ROLE.
     Create {
-        /// Whether the statement is about a user or a role.
+        /// Says whether the statement is about a user or a role.
         kind: PrincipalKind,
         /// Name of the user or role.
         name: String,
-        /// Whether an existing user or role is left as it is.
+        /// Says whether an existing user or role is left as it is.
         if_not_exists: bool,
         /// Password of the user.
         password: Option<String>,
-        /// Whether the user or role may do everything.
+        /// Says whether the user or role may do everything.
         admin: bool,
         /// Limits of the resources that the user may use at once.
         limits: LimitChanges,
     },
     /// ALTER USER or ALTER ROLE.
     Alter {
-        /// Whether the statement is about a user or a role.
+        /// Says whether the statement is about a user or a role.
         kind: PrincipalKind,
         /// Name of the user or role.
         name: String,
         /// New password of the user.
         password: Option<String>,
-        /// Whether the user or role may do everything from now on.
+        /// Says whether the user or role may do everything from now on.
         admin: Option<bool>,
         /// New limits of the resources that the user may use at once.
         limits: LimitChanges,
     },
     /// DROP USER or DROP ROLE.
     Drop {
-        /// Whether the statement is about a user or a role.
+        /// Says whether the statement is about a user or a role.
         kind: PrincipalKind,
         /// Name of the user or role.
         name: String,
-        /// Whether the statement succeeds if there is no such user or role.
+        /// Says whether the statement succeeds if there is no such user or role.
         if_exists: bool,
     },
     /// GRANT or REVOKE.
@@ -70,7 +70,7 @@ pub enum AccessStatement {
         grants: Vec<Grant>,
         /// The users and roles that get the grants or lose them.
         names: Vec<String>,
-        /// Whether the statement is REVOKE.
+        /// Says whether the statement is REVOKE.
         revoke: bool,
     },
     /// CREATE TOKEN.
@@ -86,7 +86,7 @@ pub enum AccessStatement {
     DropToken {
         /// Name of the token.
         name: String,
-        /// Whether the statement succeeds if there is no such token.
+        /// Says whether the statement succeeds if there is no such token.
         if_exists: bool,
     },
     /// ALTER TABLE, ALTER VIEW or ALTER QUERY … OWNER TO.

@@ -36,14 +36,14 @@ pub enum SavedQueryStatement {
         parameters: Vec<QueryParameter>,
         /// Text of the query, with `$name` for each parameter.
         sql: String,
-        /// Whether the statement may replace an existing saved query.
+        /// Says whether the statement may replace an existing saved query.
         or_replace: bool,
     },
     /// DROP QUERY.
     Drop {
         /// Name of the saved query.
         name: String,
-        /// Whether the statement succeeds if there is no such saved query.
+        /// Says whether the statement succeeds if there is no such saved query.
         if_exists: bool,
     },
 }

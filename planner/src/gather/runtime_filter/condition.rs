@@ -24,8 +24,8 @@ pub(super) enum Condition {
     AtLeast(Expr, ScalarValue),
     AtMost(Expr, ScalarValue),
     In(Expr, HashSet<ScalarValue>),
-    /// `(left) OR (right)`, where the two sides cannot be merged further. It is used for keys that
-    /// may be NULL.
+    /// The condition `(left) OR (right)`, where the two sides cannot be merged further. It is used
+    /// for keys that may be NULL.
     Either(Expr, Vec<Condition>),
 }
 
