@@ -10,7 +10,7 @@ use crate::shard_key;
 
 /// Maximum number of shards of a table. Each shard is a file and takes a number in every ticket, so
 /// more shards would only add costs.
-pub const MAX_SHARDS: u32 = 65_536;
+pub(crate) const MAX_SHARDS: u32 = 65_536;
 
 /// A table that is to be created.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub enum DefinitionKind {
         /// Position of the shard key in the schema. The hash of the shard key decides the shard of
         /// a row. `None` means that a row may be in any shard.
         key: Option<usize>,
-        /// Number of shards, 1 to [`MAX_SHARDS`].
+        /// Number of shards, 1 to `MAX_SHARDS`.
         shards: u32,
     },
     /// Each live worker gets a copy of all rows.

@@ -36,10 +36,10 @@ mod workers;
 mod write_summary;
 mod writes;
 
-pub use definition::{DefinitionKind, IfExists, MAX_SHARDS, TableDefinition};
+pub use definition::{DefinitionKind, IfExists, TableDefinition};
 pub use lineage::Agreement;
 pub use open_write::OpenWrite;
-pub use records::{PlacementRecord, QueryParameter, TableKind, WorkerRecord, listed};
+pub use records::{QueryParameter, TableKind, WorkerRecord, listed};
 pub use redb_store::RedbStore;
 pub use state::State;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};

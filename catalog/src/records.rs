@@ -270,13 +270,13 @@ pub fn listed(parameters: &[QueryParameter]) -> String {
 /// The worker of each shard, for all tables of one shard count. Sharing it makes these tables
 /// co-located.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacementRecord {
+pub(crate) struct PlacementRecord {
     /// Number of shards.
-    pub shards: u32,
+    pub(crate) shards: u32,
     /// The worker that holds each shard, by shard number.
-    pub workers: Vec<WorkerId>,
+    pub(crate) workers: Vec<WorkerId>,
     /// A number that grows with every change of a placement.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 /// A write that is not committed.

@@ -282,7 +282,7 @@ impl State {
     }
 
     /// Returns all placements, ordered by shard count.
-    pub fn placements(&self) -> impl Iterator<Item = &Arc<PlacementRecord>> {
+    pub(crate) fn placements(&self) -> impl Iterator<Item = &Arc<PlacementRecord>> {
         self.placements.values()
     }
 
@@ -321,7 +321,7 @@ impl State {
     /// # Errors
     /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if a user with these rights may not see the
     /// table or view.
-    pub fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
+    pub(crate) fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
         match self.owner_seen_by(name, rights) {
             Some(owner) => rights.check_owner(name, owner),
             None => Err(self.no_such_table(name, rights)),
@@ -341,7 +341,7 @@ impl State {
     }
 
     /// Returns the error for a view that does not exist, like [`Self::no_such_table`] for a table.
-    pub fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
+    pub(crate) fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
         self.no_such("view", name, rights)
     }
 

@@ -140,7 +140,7 @@ impl Table {
     }
 
     /// Returns the worker of each shard. Returns `None` for a reference table.
-    pub fn placement(&self) -> Option<&Arc<PlacementRecord>> {
+    pub(crate) fn placement(&self) -> Option<&Arc<PlacementRecord>> {
         self.placement.as_ref()
     }
 

@@ -318,7 +318,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 /// miss the shards of a worker that is not started.
 fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
     let Ok(entries) = fs::read_dir(data_dir) else {
-        return Ok(()); // a new directory; if it cannot be read, opening the nodes' directories says why
+        // The directory is new. If it cannot be read, opening the nodes' directories says why.
+        return Ok(());
     };
     let before = entries
         .flatten()

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 /// Maximum length of a message that is sent, in bytes as gRPC encodes them. Clients on gRPC's C
 /// core lose messages above 8 KiB, and report instead that the headers are too large.
-pub const MAX_ENCODED_BYTES: usize = 4 * 1024;
+const MAX_ENCODED_BYTES: usize = 4 * 1024;
 
 /// gRPC's metadata key for the time after which a call may be sent again, in milliseconds (gRFC A6,
 /// "Pushback").
@@ -200,11 +200,6 @@ impl Error {
         &self.message
     }
 
-    /// Returns the time after which the same call may succeed, if it is known.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
-    }
-
     /// Adds the time to wait before the next try. Both the message and gRPC's metadata contain it.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
@@ -249,7 +244,7 @@ impl Error {
         }
     }
 
-    /// Returns the whole text: code, message and causes, cut to [`MAX_ENCODED_BYTES`].
+    /// Returns the whole text: code, message and causes, cut to `MAX_ENCODED_BYTES`.
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}", self.code, self.message);
         let mut cause = self.source.as_deref().map(|source| source as &dyn StdError);
@@ -645,7 +640,7 @@ mod tests {
         let wrapped = DataFusionError::from(Error::from(status)).context("while gathering");
         let shared = DataFusionError::Shared(std::sync::Arc::new(wrapped));
         let back = Error::from(shared);
-        assert_eq!(back.retry_after(), Some(Duration::from_millis(2400)));
+        assert_eq!(back.retry_after, Some(Duration::from_millis(2400)));
         assert_eq!(
             back.message(),
             "worker w3: 256 statements run; retry in about 2 s"
@@ -654,7 +649,7 @@ mod tests {
         never
             .metadata_mut()
             .insert(RETRY_PUSHBACK, "-1".parse().unwrap());
-        assert_eq!(Error::from(never).retry_after(), None);
+        assert_eq!(Error::from(never).retry_after, None);
     }
 
     #[test]

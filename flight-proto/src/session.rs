@@ -108,10 +108,6 @@ pub mod set_session_options_result {
     }
 }
 
-/// Asks for the session's options.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct GetSessionOptionsRequest {}
-
 /// The session's options.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetSessionOptionsResult {
@@ -119,10 +115,6 @@ pub struct GetSessionOptionsResult {
     #[prost(map = "string, message", tag = "1")]
     pub session_options: HashMap<String, SessionOptionValue>,
 }
-
-/// Ends the session.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CloseSessionRequest {}
 
 /// Says what became of the session.
 #[derive(Clone, PartialEq, prost::Message)]

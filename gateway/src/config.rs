@@ -270,7 +270,7 @@ impl Query {
     }
 
     /// Returns how many sessions of one user are kept.
-    pub fn max_sessions_per_user(&self) -> u64 {
+    pub(crate) fn max_sessions_per_user(&self) -> u64 {
         self.max_sessions.div_ceil(4)
     }
 
@@ -309,7 +309,7 @@ impl Config {
     }
 
     /// Returns the limit on the memory of one query. A session may set a lower limit.
-    pub fn query_memory_limit(&self) -> memory::Limit {
+    pub(crate) fn query_memory_limit(&self) -> memory::Limit {
         let query = memory::Limit {
             bytes: self.query.memory.bytes(),
             setting: "gateway.query.memory",

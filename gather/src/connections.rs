@@ -43,7 +43,7 @@ pub enum Window {
 
 impl Window {
     /// All windows, the widest one first.
-    pub const WIDEST_FIRST: [Self; 3] = [Self::Wide, Self::Middle, Self::Narrow];
+    pub(crate) const WIDEST_FIRST: [Self; 3] = [Self::Wide, Self::Middle, Self::Narrow];
 
     /// Returns the size of the window in bytes, if the widest window has `widest` bytes.
     pub fn bytes(self, widest: usize) -> usize {

@@ -58,7 +58,7 @@ impl WorkerReport {
     }
 
     /// Returns what most of the time was spent on.
-    pub fn slowest_part(&self) -> &'static str {
+    fn slowest_part(&self) -> &'static str {
         let Some(end) = &self.end else {
             return "its reader, which stopped it";
         };
@@ -85,7 +85,7 @@ impl WorkerReport {
     }
 
     /// Begins the report anew, because the same worker, or another copy, is asked again.
-    pub fn begin_again(&mut self, worker: WorkerId) {
+    pub(crate) fn begin_again(&mut self, worker: WorkerId) {
         *self = Self {
             sent_bytes: self.sent_bytes,
             retries: self.retries + 1,

@@ -23,7 +23,8 @@ use crate::size::MemorySize;
 use attributed::Attributed;
 pub use outgoing::outgoing;
 pub use per_query::{Limit, PerQuery};
-pub use process::{BeingMade, Excess, ProcessMemory};
+pub(crate) use process::BeingMade;
+pub use process::{Excess, ProcessMemory};
 pub use watch::{LEAST_ENDED_BYTES, end_largest_when_full};
 use within_process::WithinProcess;
 

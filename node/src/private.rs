@@ -46,7 +46,7 @@ pub fn close_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// `INVALID_ARGUMENT` if the directory belongs to another user, so that this process cannot change
 /// its permissions, and the errors of the file system.
-pub fn close_directory(path: &Path) -> Result<()> {
+pub(crate) fn close_directory(path: &Path) -> Result<()> {
     match close(path, DIRECTORY_MODE) {
         Ok(None) => Ok(()),
         Ok(Some(mode)) => {

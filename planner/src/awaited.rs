@@ -26,7 +26,7 @@ pub type Physical = dyn PhysicalOptimizerRule + Send + Sync;
 
 /// Wraps a rule, and fails before running it if nobody waits for the plan any more.
 #[derive(Debug)]
-pub struct WhileAwaited<R: ?Sized>(pub Arc<R>);
+pub(crate) struct WhileAwaited<R: ?Sized>(pub(crate) Arc<R>);
 
 impl AnalyzerRule for WhileAwaited<Analyzing> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> DfResult<LogicalPlan> {

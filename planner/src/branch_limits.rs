@@ -23,7 +23,7 @@ use datafusion::physical_plan::{
 
 /// Splits top-k sorts of branches that differ in a constant into a sort and a limit.
 #[derive(Debug)]
-pub struct BranchLimits;
+pub(crate) struct BranchLimits;
 
 impl PhysicalOptimizerRule for BranchLimits {
     fn optimize(

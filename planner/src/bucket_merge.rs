@@ -18,7 +18,7 @@ use crate::gather::GatherExec;
 /// Replaces a final aggregate by a [`BucketMergeExec`] if it aggregates rows that are gathered and
 /// then repartitioned. The rule runs late, because other rules look for aggregates.
 #[derive(Debug)]
-pub struct BucketMerge;
+pub(crate) struct BucketMerge;
 
 impl PhysicalOptimizerRule for BucketMerge {
     fn optimize(

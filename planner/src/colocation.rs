@@ -15,7 +15,7 @@ use crate::key_reference::is_partition_key;
 /// Returns whether matching rows of a join are in the same shard. This is so if both sides are
 /// partitioned like their scans, with the same number of shards, by shard keys that the join
 /// compares.
-pub fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let on = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if *join.partition_mode() != PartitionMode::Partitioned || join.null_aware {
             return false;

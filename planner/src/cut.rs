@@ -24,7 +24,7 @@ use crate::{late_materialisation, targets};
 /// above it can no longer rely on the partitioning of the scan. So the planner's own rule for
 /// distribution must run again after this rule.
 #[derive(Debug)]
-pub struct Cut;
+pub(crate) struct Cut;
 
 impl PhysicalOptimizerRule for Cut {
     fn optimize(

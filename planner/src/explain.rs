@@ -57,7 +57,7 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
 }
 
 /// Returns the rows of EXPLAIN for pairs of plan type and text.
-pub fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
+pub(crate) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
     let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
     let columns = vec![
         column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
@@ -72,7 +72,7 @@ fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
 }
 
 /// Renders the plan like `render`, with the measurements of operators and gathers.
-pub fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
+pub(crate) fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
     let rendering = Rendering {
         with_metrics: true,
         ..Rendering::default()

@@ -13,7 +13,7 @@ use crate::gather::GatherExec;
 /// Tells each gather how many gathers its query has. All of them may run at the same time, and
 /// share the memory of the query.
 #[derive(Debug)]
-pub struct GatherCount;
+pub(crate) struct GatherCount;
 
 impl PhysicalOptimizerRule for GatherCount {
     fn optimize(

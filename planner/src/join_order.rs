@@ -26,7 +26,7 @@ use volary_catalog::{Table, TableKind};
 /// Joins co-located tables with each other first, then reference tables with the tables that they
 /// are joined with, and then everything else in the order of the statement.
 #[derive(Debug)]
-pub struct LocalJoinsFirst;
+pub(crate) struct LocalJoinsFirst;
 
 impl OptimizerRule for LocalJoinsFirst {
     fn name(&self) -> &'static str {

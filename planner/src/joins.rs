@@ -21,7 +21,7 @@ use crate::locality::{emits_right_side_only, may_differ};
 /// Makes a reference table the collected side of its joins, if the type of the join lets each
 /// worker run it alone.
 #[derive(Debug)]
-pub struct ReferenceJoins;
+pub(crate) struct ReferenceJoins;
 
 impl PhysicalOptimizerRule for ReferenceJoins {
     fn optimize(
@@ -95,7 +95,7 @@ fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Removes the repartitioning that the planner puts below a join of co-located tables. It does so
 /// if the join has more keys than the shard key, or compares the shard keys through a cast.
 #[derive(Debug)]
-pub struct ColocatedJoins;
+pub(crate) struct ColocatedJoins;
 
 impl PhysicalOptimizerRule for ColocatedJoins {
     fn optimize(

@@ -18,7 +18,7 @@ use crate::gather::runtime_filter::{of_each_key, take_down};
 /// reach. Such a gather is below an aggregate that computes one of the keys (the minimum of a
 /// correlated subquery), or reads one of several tables that the keys come from.
 #[derive(Debug)]
-pub struct KeyFilters;
+pub(crate) struct KeyFilters;
 
 impl PhysicalOptimizerRule for KeyFilters {
     fn optimize(

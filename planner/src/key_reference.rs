@@ -19,7 +19,7 @@ use volary_catalog::shard_key::hash_agrees;
 /// Returns the type that `expression` has if it is the shard key, the column `key` of type
 /// `key_type`, or a cast of it. Returns `None` if it is not, or if its equal values may be in
 /// different shards.
-pub fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<DataType> {
+pub(crate) fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<DataType> {
     match expression {
         Expr::Column(Column { name, .. }) if name == key => Some(key_type.clone()),
         Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
@@ -36,7 +36,7 @@ pub fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<
 ///
 /// A cast that returns NULL for values that do not fit is not such a cast. A join may treat such
 /// NULLs as equal, and they can be in any shard.
-pub fn is_partition_key(
+pub(crate) fn is_partition_key(
     expression: &Arc<dyn PhysicalExpr>,
     plan: &Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],

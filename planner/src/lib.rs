@@ -1,22 +1,21 @@
 //! Decides which parts of a query run on the workers and which run on the gateway.
 //!
-//! A sharded table is a [`table::ShardedTable`]. Its scan becomes a
-//! [`crate::fragment::ShardScanExec`] over the shards that remain after [`pruning`]. The planner's
-//! own rules then see a leaf that is partitioned by its shard key. The rules of this crate
-//! ([`joins`], [`cut`]) use [`locality`] to decide which subtrees run on the workers. The cut puts
-//! these subtrees below a [`crate::gather::GatherExec`]. Such a subtree is a fragment, and
-//! [`crate::fragment::encode`] encodes it for tickets.
+//! A sharded table is a [`table::ShardedTable`]. Its scan becomes a `ShardScanExec` over the shards
+//! that remain after [`pruning`]. The planner's own rules then see a leaf that is partitioned by
+//! its shard key. The rules of this crate ([`joins`], [`cut`]) use `locality` to decide which
+//! subtrees run on the workers. The cut puts these subtrees below a [`crate::gather::GatherExec`].
+//! Such a subtree is a fragment, and [`crate::fragment::encode`] encodes it for tickets.
 
 /// Plans EXPLAIN ANALYZE.
 pub mod analysis;
 /// Ends planning when nobody waits for the plan any more.
 pub mod awaited;
 /// Keeps the top-k sorts of a union's branches from sharing a threshold.
-pub mod branch_limits;
+mod branch_limits;
 /// Merges the partial aggregates of many workers bucket by bucket.
-pub mod bucket_merge;
+mod bucket_merge;
 /// Decides whether matching rows of a join are in the same shard.
-pub mod colocation;
+mod colocation;
 /// Turns the maximal shard-local subtrees of a plan into fragments.
 pub mod cut;
 /// Renders the text of EXPLAIN, including fragments.
@@ -26,25 +25,25 @@ pub mod fragment;
 /// Defines the plan node that reads the rows of a fragment from all its workers.
 pub mod gather;
 /// Tells gathers how many of them a query has.
-pub mod gather_count;
+mod gather_count;
 /// Keeps plans that are used again with other values.
 pub mod generic_plan;
 /// Reorders inner joins so that workers can run more of them.
-pub mod join_order;
+mod join_order;
 /// Changes joins so that they can run on the workers.
 pub mod joins;
 /// Narrows gathers with each single key of a join.
-pub mod key_filters;
+mod key_filters;
 /// Recognises shard keys in expressions.
-pub mod key_reference;
+mod key_reference;
 /// Decides for which scans a worker reads the columns of a filter first.
 pub mod late_materialisation;
 /// Decides where a subtree can run, and explains why it cannot run on the workers.
-pub mod locality;
+mod locality;
 /// Protects value-changing casts against wrong rewrites.
 pub mod narrowing;
 /// Corrects NOT IN for NULLs.
-pub mod not_in;
+mod not_in;
 /// Decides which shards can hold matching rows.
 pub mod pruning;
 /// Lets some workers merge the rows of others for the gateway.

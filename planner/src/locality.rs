@@ -36,7 +36,7 @@ use crate::fragment::ShardScanExec;
 
 /// The place where a subtree can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Locality {
+pub(crate) enum Locality {
     /// Each worker runs the subtree over its shards. The union of the results is the result.
     Sharded {
         /// The workers that hold the shards.
@@ -62,7 +62,7 @@ fn gateway(reason: impl Into<Cow<'static, str>>) -> Locality {
 }
 
 /// Returns where `plan` can run, given where its children can run.
-pub fn locality(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
+pub(crate) fn locality(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
     if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
         return if scan.is_reference() {
             Locality::Replicated {
@@ -257,7 +257,7 @@ fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns whether a join of this type emits rows only for rows of its right side. It emits no left
 /// row without a match, and no left row only once for all its matches.
-pub fn emits_right_side_only(join_type: JoinType) -> bool {
+pub(crate) fn emits_right_side_only(join_type: JoinType) -> bool {
     match join_type {
         JoinType::Inner
         | JoinType::Right
@@ -288,7 +288,7 @@ fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
 
 /// Returns whether two workers with the same input rows may return different rows. They may if the
 /// operator takes some of its rows without saying which, or has an expression like `random()`.
-pub fn may_differ(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn may_differ(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.fetch().is_some() || has_volatile_expression(plan)
 }
 

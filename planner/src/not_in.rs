@@ -21,7 +21,7 @@ use volary_flight_proto::Error;
 
 /// Rewrites NOT IN. It must run before the rule that turns such subqueries into joins.
 #[derive(Debug)]
-pub struct NotInOfNulls;
+pub(crate) struct NotInOfNulls;
 
 impl OptimizerRule for NotInOfNulls {
     fn name(&self) -> &'static str {

@@ -14,7 +14,7 @@ use crate::gather::Target;
 use volary_catalog::TableKind;
 
 /// Returns the scans of a fragment, in the order in which they are encoded.
-pub fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
+pub(crate) fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
     let mut scans = Vec::new();
     fragment.apply(|node| {
         if node.is::<ShardScanExec>() {
@@ -57,7 +57,10 @@ pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
 
 /// Returns the one worker that runs a fragment of reference tables. The choice rotates between
 /// queries, so that all workers with a copy get their share.
-pub fn one_of_copies(scans: &[Arc<dyn ExecutionPlan>], copies: &BTreeSet<WorkerId>) -> Vec<Target> {
+pub(crate) fn one_of_copies(
+    scans: &[Arc<dyn ExecutionPlan>],
+    copies: &BTreeSet<WorkerId>,
+) -> Vec<Target> {
     let mut copies: VecDeque<_> = copies.iter().copied().collect();
     copies.rotate_left(next_index(copies.len()));
     let Some(worker) = copies.pop_front() else {

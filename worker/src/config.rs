@@ -202,7 +202,7 @@ impl Config {
     }
 
     /// Returns the `host:port` of the gateway to join.
-    pub fn gateway_address(&self) -> &str {
+    pub(crate) fn gateway_address(&self) -> &str {
         let uri = self.gateway.as_str();
         uri.split_once("://").map_or(uri, |(_, address)| address)
     }

@@ -70,7 +70,7 @@ impl WorkerContext {
     ///
     /// # Errors
     /// Returns `UNAVAILABLE`, with this worker and the node that the call is for.
-    pub fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
+    pub(crate) fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
         if cluster_id != self.cluster_id.to_string() {
             return Err(self.not_the_addressee(worker_id, &format!("cluster {cluster_id}")));
         }
@@ -87,7 +87,7 @@ impl WorkerContext {
     ///
     /// # Errors
     /// Returns `UNAVAILABLE`, with this worker and the worker that the ticket is for.
-    pub fn check_addressee_in_short(&self, cluster: u64, worker_id: u64) -> Result<()> {
+    pub(crate) fn check_addressee_in_short(&self, cluster: u64, worker_id: u64) -> Result<()> {
         if cluster != self.cluster_id.short() {
             return Err(self.not_the_addressee(worker_id, "another cluster"));
         }

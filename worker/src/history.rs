@@ -82,7 +82,7 @@ impl History {
     ///
     /// # Errors
     /// Returns the errors of [`Self::check`] and those of the file system.
-    pub fn adopt(&self, lineage: Option<&Lineage>) -> Result<()> {
+    pub(crate) fn adopt(&self, lineage: Option<&Lineage>) -> Result<()> {
         self.check(lineage)?;
         if self.adopted.read().is_durable {
             return Ok(());

@@ -109,7 +109,7 @@ fn asked_every(answer: &JoinResponse) -> Duration {
 /// Joins again whenever no gateway has asked for the worker's report for a long time, until
 /// `stopping` is cancelled. Then tells the gateway that the worker stops. The worker is reached at
 /// `address`. Run this on the health runtime.
-pub async fn stay_joined(
+pub(crate) async fn stay_joined(
     context: Arc<WorkerContext>,
     reports: Arc<Reports>,
     address: String,

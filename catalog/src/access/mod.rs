@@ -16,7 +16,7 @@ pub use rights::{Object, Privilege, Rights};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// Name of the role that everybody has.
-pub const PUBLIC_ROLE: &str = "public";
+pub(crate) const PUBLIC_ROLE: &str = "public";
 
 /// Users, roles and tokens as of one state of the catalog. If two states share one `Access`, every
 /// user has the same rights in both.

@@ -258,7 +258,7 @@ impl Rights {
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with the owner.
-    pub fn check_owner(&self, table: &str, owner: Option<&str>) -> Result<()> {
+    pub(crate) fn check_owner(&self, table: &str, owner: Option<&str>) -> Result<()> {
         if self.owns(owner) {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Tests tables, views, workers and placements.
 
 use super::*;
+use crate::definition::MAX_SHARDS;
 
 #[tokio::test]
 async fn tables_of_equal_shard_count_share_their_placement() {

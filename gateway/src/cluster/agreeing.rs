@@ -27,7 +27,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `DATA_LOSS`, with the worker and with what to do.
-    pub fn refuse_conflicts(&self) -> Result<()> {
+    pub(crate) fn refuse_conflicts(&self) -> Result<()> {
         let conflict = self.agreements.conflict();
         conflict.map_or(Ok(()), |(worker, from_write)| {
             Err(self.conflict(worker, from_write))
@@ -35,7 +35,7 @@ impl Cluster {
     }
 
     /// Returns whether [`Self::refuse_conflicts`] refuses statements.
-    pub fn has_conflicts(&self) -> bool {
+    pub(crate) fn has_conflicts(&self) -> bool {
         self.agreements.conflict().is_some()
     }
 

@@ -36,7 +36,7 @@ const LOGGED_AFTER: u32 = 2;
 impl Cluster {
     /// Asks the workers for their reports until `stopping` is cancelled. Call it once, on the
     /// health runtime.
-    pub async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
+    pub(crate) async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
         stopping.run_until_cancelled(self.ask_in_turn()).await;
     }
 

@@ -2,7 +2,7 @@
 //! to reach them.
 //!
 //! A worker joins ([`Cluster::join`]) and gets an id that the [`Catalog`] keeps. From then on the
-//! gateway asks it for its report ([`Cluster::ask_workers`]). Whether a worker is alive is known
+//! gateway asks it for its report (`Cluster::ask_workers`). Whether a worker is alive is known
 //! only here, and is forgotten when the gateway ends. The next gateway asks all workers that the
 //! catalog knows. A worker that no gateway asks any more joins again. A query calls
 //! [`Cluster::client`] for the workers that hold its shards, whether they are known to be alive or
@@ -143,7 +143,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `UNAVAILABLE`, with the worker's name, if the worker does not report within `timeout`. Also
-    /// the errors of a worker that refuses to report, and those of [`Self::refuse_conflicts`].
+    /// the errors of a worker that refuses to report, and those of `Self::refuse_conflicts`.
     pub async fn instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
         let mut last_error = None;
         let reporting = async {
@@ -180,7 +180,7 @@ impl Cluster {
 
     /// Returns the workers that have joined or answered, are not lost and do not drain, in
     /// ascending order. New tables are placed on them.
-    pub fn live_workers(&self) -> Vec<WorkerId> {
+    pub(crate) fn live_workers(&self) -> Vec<WorkerId> {
         self.members.live()
     }
 
@@ -189,8 +189,8 @@ impl Cluster {
     ///
     /// # Errors
     /// `UNAVAILABLE`, with the name of the missing worker. Also the errors of
-    /// [`Self::refuse_conflicts`].
-    pub fn refuse_lost(&self, workers: &[WorkerId]) -> Result<()> {
+    /// `Self::refuse_conflicts`.
+    pub(crate) fn refuse_lost(&self, workers: &[WorkerId]) -> Result<()> {
         self.refuse_conflicts()?;
         let missing = workers
             .iter()
@@ -224,7 +224,7 @@ impl Cluster {
     /// # Errors
     /// The errors of [`Self::join`]. `PERMISSION_DENIED` for a message that is not sealed with the
     /// cluster's secret. `UNIMPLEMENTED` for another action.
-    pub async fn handle_action(
+    pub(crate) async fn handle_action(
         &self,
         action_type: &str,
         body: &[u8],

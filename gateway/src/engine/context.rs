@@ -55,25 +55,25 @@ const MAX_VIEW_DEPTH: usize = 16;
 
 /// Everything that planning and running one statement needs, as of one state of the catalog: the
 /// session, the rights and the tables.
-pub struct StatementContext {
+pub(crate) struct StatementContext {
     /// DataFusion's session, for planning.
-    pub state: SessionState,
+    pub(crate) state: SessionState,
     /// The catalog as of the statement's start.
-    pub catalog: Arc<State>,
+    pub(crate) catalog: Arc<State>,
     /// The id of the statement.
-    pub query_id: QueryId,
+    pub(crate) query_id: QueryId,
     /// The workers of the cluster.
     cluster: Arc<Cluster>,
     /// The time at which the planning of the statement began.
-    pub started: Instant,
+    pub(crate) started: Instant,
     /// The snapshot that the statement sees.
-    pub snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// The user and the caller on whose behalf the statement waits for a place.
     pub(super) claimant: Claimant,
     /// The runtimes for the work of the statement's user.
     pub(super) runtimes: Runtimes,
     /// The rights of the statement's user.
-    pub rights: Arc<Rights>,
+    pub(crate) rights: Arc<Rights>,
     /// The runtime environment with the query's own memory. The environment of `state` does not
     /// belong to any query.
     runtime_env: Arc<RuntimeEnv>,
@@ -98,7 +98,7 @@ impl StatementContext {
     /// # Errors
     /// Returns the errors of the session's settings. `UNAUTHENTICATED` if the session's user no
     /// longer exists.
-    pub fn new(
+    pub(crate) fn new(
         engine: &Engine,
         session: &Session,
         query_id: QueryId,
@@ -194,7 +194,7 @@ impl StatementContext {
     }
 
     /// Returns the task context in which the statement's plans run.
-    pub fn task(&self) -> Arc<TaskContext> {
+    pub(crate) fn task(&self) -> Arc<TaskContext> {
         let task = TaskContext::from(&self.state);
         Arc::new(task.with_runtime(Arc::clone(&self.runtime_env)))
     }
@@ -217,7 +217,7 @@ impl StatementContext {
     /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names.
     /// `INVALID_ARGUMENT` for a plan that is nested too deeply, and for a statement inside another
     /// statement that takes only queries. Also returns the errors of planning.
-    pub async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
+    pub(crate) async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         let statement = settings::with_full_key(statement);
         self.resolve(&statement, &self.rights, 0).await?;
         let statement = self.with_source_planned(statement).await?;
@@ -241,7 +241,7 @@ impl StatementContext {
     /// Returns the tables and views of the schema `public` that the statement reads, by name. Call
     /// it after the statement is planned. The number is a table's id, or the fingerprint of a
     /// view's text and owner.
-    pub fn reads(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn reads(&self) -> BTreeMap<String, u64> {
         self.reads.lock().clone()
     }
 

@@ -34,7 +34,7 @@ use crate::sql::parse::{Statement, parse};
 
 /// The outcome of a statement with many rows of parameters.
 #[derive(Debug)]
-pub enum Each {
+pub(crate) enum Each {
     /// The rows were inserted. Holds the number of inserted rows.
     Inserted(u64),
     /// Nothing was run, because the rows cannot be inserted as one write: see
@@ -49,7 +49,7 @@ impl Engine {
     ///
     /// # Errors
     /// Returns the errors of the statement and of the rows. After an error, no row is kept.
-    pub async fn insert_each(
+    pub(crate) async fn insert_each(
         self: &Arc<Self>,
         session: &Session,
         sql: &str,

@@ -128,7 +128,7 @@ impl Query {
 
     /// Returns whether the query's rows are exactly those of its workers. The workers' messages can
     /// then be sent to the client undecoded.
-    pub fn has_workers_rows_as_they_are(&self) -> bool {
+    pub(crate) fn has_workers_rows_as_they_are(&self) -> bool {
         self.gather().is_some_and(GatherExec::has_rows_as_they_are)
     }
 
@@ -140,7 +140,7 @@ impl Query {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait. `INTERNAL` if the workers' rows are not
     /// those of the query.
-    pub async fn start_passing_on(
+    pub(crate) async fn start_passing_on(
         self,
         noted: Noted,
         announced: &Announced,

@@ -26,7 +26,7 @@ pub struct Session {
 
 /// The user and the caller on whose behalf a statement asks for a place.
 #[derive(Debug, Clone)]
-pub struct Claimant {
+pub(crate) struct Claimant {
     pub(super) caller: Caller,
     pub(super) rights: Arc<Rights>,
 }
@@ -85,7 +85,7 @@ impl Session {
 
     /// Returns the same session with these rights, which are those of the current call.
     #[must_use]
-    pub fn with_rights(self, rights: Arc<Rights>) -> Self {
+    pub(crate) fn with_rights(self, rights: Arc<Rights>) -> Self {
         Self { rights, ..self }
     }
 
@@ -97,12 +97,12 @@ impl Session {
     /// Returns the same session with the same settings, whose statements wait in the queue of
     /// another caller.
     #[must_use]
-    pub fn called_by(self, caller: Caller) -> Self {
+    pub(crate) fn called_by(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
 
     /// Returns the caller in whose queue the session's statements wait.
-    pub fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> Caller {
         self.caller
     }
 
@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// Returns whether a setting of this name exists.
-    pub fn has_setting(name: &str) -> bool {
+    pub(crate) fn has_setting(name: &str) -> bool {
         settings::key(name).is_ok()
     }
 

@@ -92,7 +92,7 @@ impl Engine {
     /// Returns the errors of the statement. `NOT_FOUND` if a table or view that the query reads is
     /// gone, if another one has its name, or if the query has other columns than before. `INTERNAL`
     /// if the statement is not a query; then nothing is run.
-    pub async fn plan_again(
+    pub(crate) async fn plan_again(
         self: &Arc<Self>,
         session: &Session,
         sql: &str,

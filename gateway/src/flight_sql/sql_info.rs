@@ -239,7 +239,8 @@ fn grammar(info: &mut SqlInfoDataBuilder) {
     ] {
         info.append(id, false);
     }
-    info.append(SqlInfo::SqlSupportedGroupBy, 0b11); // by unrelated columns, beyond the selected ones
+    // By unrelated columns, and beyond the selected ones.
+    info.append(SqlInfo::SqlSupportedGroupBy, 0b11);
     info.append(SqlInfo::SqlSupportedGrammar, 0b011); // minimum, core
     info.append(SqlInfo::SqlAnsi92SupportedLevel, 0b001); // entry
     info.append(SqlInfo::SqlOuterJoinsSupportLevel, 0b110); // limited, full

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use volary_flight_proto::{Error, Result};
 
 pub use misfit::Misfit;
-pub use text::is_parsed;
+pub(crate) use text::is_parsed;
 
 /// Returns the rows with exactly the table's columns. The columns of the batch are matched by
 /// position, and cast if their types differ. Numbers are rounded as casts in a query round them.
@@ -24,7 +24,11 @@ pub use text::is_parsed;
 /// # Errors
 /// `INVALID_ARGUMENT` for a value that does not fit the column's type, and for a NULL in a column
 /// that is NOT NULL. The error names the column.
-pub fn by_position(table: &str, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+pub(crate) fn by_position(
+    table: &str,
+    schema: &SchemaRef,
+    batch: &RecordBatch,
+) -> Result<RecordBatch> {
     if batch.num_columns() != schema.fields().len() {
         return Err(Error::invalid(format!(
             "table {table} has {} columns and the rows have {}",
@@ -55,7 +59,7 @@ impl Columns {
     /// # Errors
     /// `INVALID_ARGUMENT` for a column that the table does not have, and for a column that occurs
     /// twice.
-    pub fn of_names(
+    pub(crate) fn of_names(
         table: &str,
         schema: &SchemaRef,
         names: &[String],

@@ -1,6 +1,6 @@
 //! Brings the rows of COPY, INSERT and CREATE TABLE AS to the shards.
 //!
-//! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard ([`route`]) and
+//! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard (`route`) and
 //! streamed to the workers, with one DoPut for each worker ([`put`]). On the workers the rows are
 //! durable, but no query sees them until the catalog commits the write. Then either all rows become
 //! visible at once, or none ever does.
@@ -20,7 +20,7 @@ pub mod put;
 /// Checks where COPY may read.
 mod roots;
 /// Decides which row goes to which worker.
-pub mod route;
+mod route;
 /// Provides the rows that are loaded.
 pub mod source;
 
@@ -72,7 +72,7 @@ pub struct Parts {
 /// # Errors
 /// The errors of the location and its files, which name the location or the file. Also the errors
 /// of [`append`].
-pub async fn copy_from(
+pub(crate) async fn copy_from(
     parts: Parts,
     state: &SessionState,
     task: Arc<TaskContext>,

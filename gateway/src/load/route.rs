@@ -27,11 +27,11 @@ const SENT_BYTES: usize = 512 << 10;
 const RUN_ROWS: usize = 512;
 
 /// The channel for the rows of one worker.
-pub type Sender = mpsc::Sender<RecordBatch>;
+pub(crate) type Sender = mpsc::Sender<RecordBatch>;
 
 /// Returns the schema of the rows that a worker is sent: the table's columns and, unless the table
 /// is a reference table, a column with the number of the row's shard.
-pub fn sent_schema(table: &Table) -> SchemaRef {
+pub(crate) fn sent_schema(table: &Table) -> SchemaRef {
     match table.kind() {
         TableKind::Reference { .. } => Arc::clone(table.schema()),
         TableKind::Sharded { .. } => {
@@ -43,7 +43,7 @@ pub fn sent_schema(table: &Table) -> SchemaRef {
 }
 
 /// Splits the rows of one partition by worker, and joins them into larger batches again.
-pub struct Router {
+pub(crate) struct Router {
     table: Arc<Table>,
     schema: SchemaRef,
     senders: Vec<Sender>,
@@ -63,7 +63,7 @@ impl Router {
     /// Creates a router. `senders` are those of the table's workers, in the order of
     /// [`Table::workers`]. `first_shard` is the shard at which the rows of a table without a shard
     /// key begin, modulo the number of shards.
-    pub fn new(table: Arc<Table>, senders: Vec<Sender>, first_shard: u32) -> Self {
+    pub(crate) fn new(table: Arc<Table>, senders: Vec<Sender>, first_shard: u32) -> Self {
         let schema = sent_schema(&table);
         let positions: BTreeMap<_, _> = table
             .workers()
@@ -181,7 +181,7 @@ impl Router {
 /// # Errors
 /// The errors of the rows. `CANCELLED` if the stream to a worker ended early; the error of that
 /// stream says why.
-pub async fn route(
+pub(crate) async fn route(
     mut router: Router,
     mut rows: Rows,
     table: Arc<Table>,

@@ -44,7 +44,7 @@ impl Source {
     ///
     /// # Errors
     /// The errors of starting the plan.
-    pub fn of_plan(
+    pub(crate) fn of_plan(
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
         runtimes: &Runtimes,
@@ -62,7 +62,7 @@ impl Source {
 
     /// Returns the streams of the partitions, and the owner of the plan. The owner must be kept as
     /// long as the streams are read.
-    pub fn into_partitions(self) -> (Vec<Rows>, Option<StopsWhenDropped>) {
+    pub(crate) fn into_partitions(self) -> (Vec<Rows>, Option<StopsWhenDropped>) {
         (self.partitions, self.plan)
     }
 }

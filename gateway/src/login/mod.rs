@@ -27,7 +27,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::config;
 use bearer::Bearers;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
-pub use passwords::{Passwords, check_new_password};
+pub use passwords::Passwords;
+pub(crate) use passwords::check_new_password;
 use throttle::{Origin, Throttle};
 
 /// Name of a caller that gives no name.
@@ -96,7 +97,7 @@ impl Principal {
 
     /// Returns the user that tickets and handles of this caller are bound to. They are bound to
     /// nobody as long as the cluster has no users.
-    pub fn bound_to(&self) -> &str {
+    pub(crate) fn bound_to(&self) -> &str {
         self.rights.owner().unwrap_or_default()
     }
 }

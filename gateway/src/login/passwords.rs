@@ -49,7 +49,7 @@ pub struct Passwords {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`. The error does not contain the password.
-pub fn check_new_password(password: &str) -> Result<()> {
+pub(crate) fn check_new_password(password: &str) -> Result<()> {
     if password.chars().count() < MIN_CHARS || password.len() > MAX_BYTES {
         return Err(Error::invalid(format!(
             "a password has at least {MIN_CHARS} characters and at most {MAX_BYTES} bytes; choose another one"

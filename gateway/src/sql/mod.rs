@@ -10,7 +10,7 @@ pub mod copy;
 /// Bounds how deep a plan may become.
 pub mod depth;
 /// Bounds how large a statement becomes by its CTEs and views.
-pub mod expansion;
+pub(crate) mod expansion;
 /// Parses KILL.
 mod kill;
 /// Refuses the columns that RIGHT and FULL JOIN merge.
@@ -24,7 +24,7 @@ pub mod parse;
 /// Refuses what DataFusion would answer wrongly.
 pub mod refused;
 /// Saved queries: queries with parameters that the catalog keeps.
-pub mod saved_query;
+pub(crate) mod saved_query;
 /// Bounds how many columns a statement may make.
 pub mod shape;
 /// Helpers that all parts of the parser share.

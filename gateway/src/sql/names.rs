@@ -4,17 +4,17 @@ use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use volary_flight_proto::{Error, Result};
 
 /// Name of the only catalog.
-pub const CATALOG: &str = "volary";
+pub(crate) const CATALOG: &str = "volary";
 /// Name of the schema of users' tables and views.
-pub const PUBLIC: &str = "public";
+pub(crate) const PUBLIC: &str = "public";
 /// Name of the schema of tables about the cluster.
-pub const SYSTEM: &str = "system";
+pub(crate) const SYSTEM: &str = "system";
 /// Name of DataFusion's own schema.
-pub const INFORMATION_SCHEMA: &str = "information_schema";
+pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// Returns the name that an identifier stands for. A name without quotes becomes lower case, as
 /// everywhere in SQL here.
-pub fn identifier(identifier: &Ident) -> String {
+pub(crate) fn identifier(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),
         // DataFusion folds names in the same way: letters that are not ASCII stay as they are.
@@ -26,7 +26,7 @@ pub fn identifier(identifier: &Ident) -> String {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for another schema or catalog.
-pub fn object_name(name: &ObjectName) -> Result<String> {
+pub(crate) fn object_name(name: &ObjectName) -> Result<String> {
     let parts: Option<Vec<String>> = name
         .0
         .iter()

@@ -121,7 +121,7 @@ impl Statements {
     /// Ends the statement with this id. Users may end their own statements, and administrators may
     /// end all statements. `why` is sent to the client of the statement. Returns false if there is
     /// nothing that this user may end, or if the statement commits what it has written.
-    pub fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
+    pub(crate) fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
         let mut ended = false;
         for entry in self.of(id) {
             ended |= entry.is_of(by) && entry.end(ErrorCode::Cancelled, why);
@@ -235,7 +235,7 @@ impl Listed {
     /// # Errors
     /// The errors of the work. The error with which the statement was ended, such as `CANCELLED`.
     /// The error that `too_late` returns.
-    pub async fn unless_ended<T>(
+    pub(crate) async fn unless_ended<T>(
         &self,
         work: impl Future<Output = Result<T>>,
         too_late: impl Future<Output = Error>,
@@ -287,7 +287,7 @@ impl Listed {
     }
 
     /// Remembers the statement as one whose rows were all sent.
-    pub fn sent_all(&self) {
+    pub(crate) fn sent_all(&self) {
         let rows = self.entry.rows();
         self.remember(Outcome::Finished { rows });
     }
@@ -333,7 +333,7 @@ impl Noted {
     }
 
     /// Counts rows for the client.
-    pub fn add_rows(&self, rows: u64) {
+    pub(crate) fn add_rows(&self, rows: u64) {
         self.0.add_rows(rows);
     }
 

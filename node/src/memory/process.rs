@@ -105,7 +105,7 @@ impl ProcessMemory {
     /// # Errors
     /// `ResourcesExhausted` if the process would have more memory than its nodes may have. `what`
     /// names in the error the value that is not made.
-    pub fn make(
+    pub(crate) fn make(
         &self,
         bytes: usize,
         what: impl FnOnce() -> String,
@@ -185,7 +185,7 @@ impl Drop for Allowance {
 
 /// A value that is being made.
 #[derive(Debug)]
-pub struct BeingMade<'a> {
+pub(crate) struct BeingMade<'a> {
     process: &'a ProcessMemory,
     bytes: usize,
 }

@@ -32,7 +32,7 @@ enum Caller {
 
 /// Reason why an expression has no value.
 #[derive(Debug)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The expression would accept this number of rows at once.
     TooManyRows(usize),
     /// The expression has failed.
@@ -44,7 +44,7 @@ pub enum Refusal {
 /// # Errors
 /// [`Refusal::TooManyRows`] if a function would make too much, or compute for too long, for all
 /// rows at once. [`Refusal::Failed`] with the error of the expression otherwise.
-pub fn evaluate<T>(evaluated: impl FnOnce() -> Result<T>) -> Result<T, Refusal> {
+pub(crate) fn evaluate<T>(evaluated: impl FnOnce() -> Result<T>) -> Result<T, Refusal> {
     let _outer = Outer(CALLER.replace(Caller::TriesAgain));
     evaluated().map_err(|error| match CALLER.get() {
         Caller::IsToldOf(rows) => Refusal::TooManyRows(rows),

@@ -15,7 +15,7 @@
 
 mod aggregate;
 mod argument;
-pub mod at_once;
+pub(crate) mod at_once;
 mod bounded;
 mod folding;
 mod growth;
@@ -90,7 +90,7 @@ pub fn bounded<'a>(
 ///
 /// # Errors
 /// The errors of the expression, if it cannot be walked.
-pub fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+pub(crate) fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     expression.exists(|part| {
         let call = part.downcast_ref::<ScalarFunctionExpr>();
         Ok(call.is_some_and(|call| call.fun().inner().is::<Bounded>()))

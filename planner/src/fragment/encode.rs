@@ -67,7 +67,7 @@ impl EncodedPlan {
     ///
     /// # Errors
     /// An error if a value cannot be encoded.
-    pub fn parameters_with(&self, values: &[ScalarValue]) -> Result<Parameters> {
+    pub(crate) fn parameters_with(&self, values: &[ScalarValue]) -> Result<Parameters> {
         let mut parameters = self.parameters.clone();
         for (ordinal, number) in &self.of_statement {
             let place = parameters.values.get_mut(*ordinal);
@@ -117,7 +117,7 @@ pub fn encode(
 }
 
 /// Returns whether this operator and its expressions can be encoded. Its inputs are not checked.
-pub fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let values = Values::default();
     let converter = Converter::Root(&values);
     converter.node_to_proto(plan, &ScanCodec::default()).is_ok()

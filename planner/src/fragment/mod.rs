@@ -1,5 +1,5 @@
 //! Defines fragments: a fragment is the part of a plan that workers run. Its leaves are
-//! [`ShardScanExec`]s, and it is encoded to be sent.
+//! `ShardScanExec`s, and it is encoded to be sent.
 
 /// Encodes a fragment into the bytes of a ticket.
 pub mod encode;
@@ -11,4 +11,5 @@ mod shard_scan;
 pub mod statement_parameter;
 
 pub use selection::Selection;
-pub use shard_scan::{MAX_TARGET_PARTITIONS, ShardScanExec};
+pub use shard_scan::MAX_TARGET_PARTITIONS;
+pub(crate) use shard_scan::ShardScanExec;

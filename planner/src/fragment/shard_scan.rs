@@ -38,7 +38,7 @@ pub const MAX_TARGET_PARTITIONS: usize = 1024;
 /// differs from the shard hash. Two tables of equal shard count declare the same number, and are
 /// co-located.
 #[derive(Debug, Clone)]
-pub struct ShardScanExec {
+pub(crate) struct ShardScanExec {
     table: Arc<Table>,
     projection: Vec<usize>,
     selection: Selection,
@@ -56,7 +56,7 @@ impl ShardScanExec {
     ///
     /// # Errors
     /// An error if the projection does not fit the table.
-    pub fn try_new(
+    pub(crate) fn try_new(
         table: Arc<Table>,
         projection: Vec<usize>,
         selection: Selection,
@@ -97,22 +97,22 @@ impl ShardScanExec {
     }
 
     /// Returns the table.
-    pub fn table(&self) -> &Arc<Table> {
+    pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
     /// Returns the columns of the table that are read, in output order.
-    pub fn projection(&self) -> &[usize] {
+    pub(crate) fn projection(&self) -> &[usize] {
         &self.projection
     }
 
     /// Returns the filters above the scan, over the columns of the table.
-    pub fn filters(&self) -> &[Expr] {
+    pub(crate) fn filters(&self) -> &[Expr] {
         &self.filters
     }
 
     /// Returns the same scan of other shards.
-    pub fn with_selection(&self, selection: Selection) -> Self {
+    pub(crate) fn with_selection(&self, selection: Selection) -> Self {
         Self {
             selection,
             ..self.clone()
@@ -120,7 +120,7 @@ impl ShardScanExec {
     }
 
     /// Returns the same scan as a worker sees it, without the statistics of the catalog.
-    pub fn without_statistics(&self) -> Self {
+    pub(crate) fn without_statistics(&self) -> Self {
         Self {
             has_statistics: false,
             ..self.clone()
@@ -129,7 +129,7 @@ impl ShardScanExec {
 
     /// Returns the same scan with late materialisation: it reads the columns of the filter first,
     /// and other columns only for the rows that pass.
-    pub fn with_late_materialisation(&self) -> Self {
+    pub(crate) fn with_late_materialisation(&self) -> Self {
         Self {
             late_materialisation: true,
             ..self.clone()
@@ -138,18 +138,18 @@ impl ShardScanExec {
 
     /// Returns whether columns that the filter does not use are read only for the rows that pass
     /// it.
-    pub fn has_late_materialisation(&self) -> bool {
+    pub(crate) fn has_late_materialisation(&self) -> bool {
         self.late_materialisation
     }
 
     /// Returns whether the scan reads a reference table, of which every worker with a copy holds
     /// all rows.
-    pub fn is_reference(&self) -> bool {
+    pub(crate) fn is_reference(&self) -> bool {
         matches!(self.table.kind(), TableKind::Reference { .. })
     }
 
     /// Returns the shards to read, ascending. A reference table has only one.
-    pub fn shards(&self) -> Vec<u32> {
+    pub(crate) fn shards(&self) -> Vec<u32> {
         match &self.selection {
             Selection::All => (0..self.table.shards()).collect(),
             Selection::Some(shards) => shards.iter().copied().collect(),
@@ -158,7 +158,7 @@ impl ShardScanExec {
 
     /// Returns the workers that hold these shards. For a reference table these are all workers with
     /// a copy.
-    pub fn workers(&self) -> BTreeSet<WorkerId> {
+    pub(crate) fn workers(&self) -> BTreeSet<WorkerId> {
         match self.table.kind() {
             TableKind::Reference { copies } => copies.iter().copied().collect(),
             TableKind::Sharded { .. } => self

@@ -109,7 +109,7 @@ impl GatherExec {
     }
 
     /// Returns how many rows of each worker are needed at most.
-    pub fn fetch_per_worker(&self) -> Option<usize> {
+    pub(crate) fn fetch_per_worker(&self) -> Option<usize> {
         self.fragment.fetch()
     }
 
@@ -119,7 +119,7 @@ impl GatherExec {
     }
 
     /// Returns whether the workers send their rows in the order of buckets.
-    pub fn is_by_bucket(&self) -> bool {
+    pub(crate) fn is_by_bucket(&self) -> bool {
         self.fragment.buckets().is_some()
     }
 
@@ -130,14 +130,14 @@ impl GatherExec {
     }
 
     /// Returns whether the order of the rows is unknown.
-    pub fn has_no_order(&self) -> bool {
+    pub(crate) fn has_no_order(&self) -> bool {
         !self.fragment.is_ordered()
     }
 
     /// Returns the same gather, whose workers send their rows in the order of their buckets. It
     /// must be read with [`Source::open`].
     #[must_use]
-    pub fn by_bucket(&self, buckets: Buckets) -> Self {
+    pub(crate) fn by_bucket(&self, buckets: Buckets) -> Self {
         self.with_fragment(self.fragment.by_bucket(buckets))
     }
 
@@ -150,7 +150,7 @@ impl GatherExec {
     /// Returns the same gather with filters of joins: its workers are sent what these filters know
     /// by then. Returns `None` if it would not change. Either it has all these filters already, or
     /// it has a limit, which chooses its rows before the join sees them.
-    pub fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
+    pub(crate) fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
         if self.fragment.fetch().is_some() {
             return None;
         }
@@ -342,7 +342,7 @@ impl Source for GatherExec {
 /// Returns the properties of a fragment's rows after its partitions and workers were merged by its
 /// ordering. Equalities between columns and this one ordering still hold. A constant that differs
 /// between partitions no longer holds, and other orderings hold only within a partition.
-pub fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+pub(crate) fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
     let mut merged = fragment.equivalence_properties().clone();
     merged.clear_per_partition_constants();
     merged.clear_orderings();

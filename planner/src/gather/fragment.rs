@@ -67,7 +67,7 @@ pub struct PreparedFragment {
 
 impl PreparedFragment {
     /// Returns the number of a statement parameter for each place where the fragment contains it.
-    pub fn statement_parameters(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn statement_parameters(&self) -> impl Iterator<Item = usize> {
         let of_statement = self.encoded.of_statement.iter();
         of_statement.map(|(_, number)| *number)
     }
@@ -113,7 +113,7 @@ impl Fragment {
     }
 
     /// Returns the same fragment, whose rows come in the order of their buckets.
-    pub fn by_bucket(&self, buckets: Buckets) -> Self {
+    pub(crate) fn by_bucket(&self, buckets: Buckets) -> Self {
         Self {
             buckets: Some(buckets),
             ..self.narrowed_by([])
@@ -138,7 +138,10 @@ impl Fragment {
 
     /// Returns the same fragment with additional filters. They narrow its rows as far as they are
     /// known when the fragment is sent.
-    pub fn narrowed_by(&self, filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>) -> Self {
+    pub(crate) fn narrowed_by(
+        &self,
+        filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>,
+    ) -> Self {
         Self {
             filters: self.filters.iter().cloned().chain(filters).collect(),
             buckets: self.buckets.clone(),

@@ -17,9 +17,10 @@ pub mod fragment;
 /// Chooses the workers that merge the rows of others.
 pub mod relays;
 /// Narrows scans with filters that are known only while a query runs.
-pub mod runtime_filter;
+pub(crate) mod runtime_filter;
 
 pub use context::QueryContext;
-pub use exec::{GatherExec, what_holds_of_merged};
+pub use exec::GatherExec;
+pub(crate) use exec::what_holds_of_merged;
 pub use fragment::PreparedFragment;
 pub use volary_gather::Target;

@@ -24,7 +24,7 @@ pub struct Relays {
 impl Relays {
     /// Returns the relays that one of `readers` readers of the gather asks. Each relay reads an
     /// equal part of the workers, and is one of them.
-    pub fn of_reader(
+    pub(crate) fn of_reader(
         &self,
         targets: &[Target],
         reader: usize,

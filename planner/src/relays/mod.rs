@@ -39,7 +39,7 @@ const MOST_FIRST_ROWS: usize = 10_000;
 /// Adds relays to gathers if the rows can be merged, and if relays are estimated to be faster or
 /// were requested. It is the last rule, because other rules look for gathers.
 #[derive(Debug)]
-pub struct RelayTree;
+pub(crate) struct RelayTree;
 
 impl PhysicalOptimizerRule for RelayTree {
     fn optimize(

@@ -34,7 +34,7 @@ use volary_node::unfinished::Sender;
 
 use crate::context::WorkerContext;
 use introduction::Introductions;
-pub use service::ClientService;
+pub(crate) use service::ClientService;
 
 const AUTHORIZATION: &str = "authorization";
 
@@ -143,7 +143,7 @@ impl Clients {
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if the authorization header is not text.
-pub fn introduction_of<T>(request: &Request<T>, ticket: Bytes) -> Result<Introduction> {
+pub(crate) fn introduction_of<T>(request: &Request<T>, ticket: Bytes) -> Result<Introduction> {
     introduction(request.metadata().as_ref(), request.remote_addr(), ticket)
 }
 

@@ -11,11 +11,11 @@ use super::{Clients, introduction_of};
 
 /// The Flight service of a worker for clients, at `worker.clients.listen`.
 #[derive(Debug, Clone)]
-pub struct ClientService(Clients);
+pub(crate) struct ClientService(Clients);
 
 impl ClientService {
     /// Builds the service, which answers calls with `clients`.
-    pub fn new(clients: Clients) -> Self {
+    pub(crate) fn new(clients: Clients) -> Self {
         Self(clients)
     }
 }

@@ -126,7 +126,7 @@ impl Binder {
     /// Sets the size, in bytes, up to which a segment is compared with its checksum when it is
     /// first needed.
     #[must_use]
-    pub fn checking(self, check_bytes: usize) -> Self {
+    pub(crate) fn checking(self, check_bytes: usize) -> Self {
         Self {
             check_bytes: check_bytes as u64,
             ..self
@@ -145,7 +145,7 @@ impl Binder {
     }
 
     /// Returns the segments that were bound. Their files exist as long as these values live.
-    pub fn into_segments(self) -> Vec<Arc<Segment>> {
+    pub(crate) fn into_segments(self) -> Vec<Arc<Segment>> {
         self.segments.into_inner()
     }
 

@@ -21,7 +21,7 @@ const SMALL_BYTES: usize = 16 << 10;
 /// Each piece wakes the gateway. For an answer with few rows, thousands of workers at the same time
 /// would wake it for the headers, the schema, the rows and the end. That would cost the gateway
 /// more than everything that it does with the rows.
-pub async fn in_one_piece(
+pub(crate) async fn in_one_piece(
     messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin,
 ) -> impl Stream<Item = Result<FlightData, Status>> + Send {
     let mut messages = messages.fuse();

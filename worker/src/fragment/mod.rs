@@ -6,14 +6,14 @@
 //! other workers for the gateway, the plan reads those rows instead of segments ([`relay`]).
 //! [`optimize`] runs the rules that need the segments. [`run`] executes the plan and streams its
 //! rows, with signs of life between them ([`keep_alive`]). Small answers are sent in one piece
-//! ([`in_one_piece`]).
+//! (`in_one_piece`).
 
 /// Limits the rows of the batches that a fragment asks for.
 mod batch_rows;
 /// Puts segments in place of scans, and values in place of parameters.
 pub mod bind;
 /// Sends rows in the order of their hash buckets.
-pub mod bucket_order;
+mod bucket_order;
 /// Decodes the plan of a fragment, with an allow-list of operators.
 pub mod decode;
 /// Environments that fragments run in.
@@ -21,7 +21,7 @@ pub mod environment;
 /// Decodes filters into the scans that apply them.
 pub(crate) mod filtered_scan;
 /// Sends small answers in one piece.
-pub mod in_one_piece;
+pub(crate) mod in_one_piece;
 /// Sends signs of life between the messages of a fragment.
 pub mod keep_alive;
 /// Caches fragments from one ticket to the next.

@@ -25,7 +25,7 @@ use crate::context::WorkerContext;
 const SHARE_OF_MEMORY: usize = 4;
 /// Widest window of a stream from another worker, in bytes. The rows that are merged are small;
 /// otherwise they would not be relayed.
-pub const STREAM_WINDOW_BYTES: usize = 256 << 10;
+pub(crate) const STREAM_WINDOW_BYTES: usize = 256 << 10;
 /// Size of the largest batch that members are asked for, in bytes.
 const MAX_BATCH_BYTES: usize = 64 << 20;
 /// Time for which a member that cannot be reached is tried again. The gateway tries for longer,

@@ -28,7 +28,7 @@ use crate::segment::SegmentReaders;
 /// A Parquet source that reads small segments by itself. It leaves large segments, and everything
 /// that plans are made with, to DataFusion's Parquet source.
 #[derive(Clone)]
-pub struct SegmentSource {
+pub(crate) struct SegmentSource {
     parquet: Arc<dyn FileSource>,
     readers: Arc<SegmentReaders>,
     batch_rows: usize,
@@ -36,7 +36,7 @@ pub struct SegmentSource {
 
 impl SegmentSource {
     /// Builds the source over DataFusion's Parquet source, which reads with `readers`.
-    pub fn new(parquet: ParquetSource, readers: Arc<SegmentReaders>) -> Self {
+    pub(crate) fn new(parquet: ParquetSource, readers: Arc<SegmentReaders>) -> Self {
         Self {
             parquet: Arc::new(parquet),
             readers,

@@ -44,7 +44,7 @@ pub(crate) const MOST_AT_ONCE: u64 = 512 << 10;
 
 /// Makes the readers of segments, which are files of the local file system.
 #[derive(Debug)]
-pub struct SegmentReaders {
+pub(crate) struct SegmentReaders {
     store: Arc<dyn ObjectStore>,
     metadata: Arc<FileMetadataCache>,
     paths: LocalFileSystem,
@@ -53,7 +53,7 @@ pub struct SegmentReaders {
 impl SegmentReaders {
     /// Builds the factory of readers. `store` has the same files, and `metadata` caches the
     /// metadata of files.
-    pub fn new(store: Arc<dyn ObjectStore>, metadata: Arc<FileMetadataCache>) -> Self {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, metadata: Arc<FileMetadataCache>) -> Self {
         Self {
             store,
             metadata,

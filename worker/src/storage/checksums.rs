@@ -27,7 +27,11 @@ impl Checksums {
     ///
     /// # Errors
     /// Returns the errors of reading the file.
-    pub fn are_those_of(&self, path: &Path, mut pace: impl FnMut(usize)) -> io::Result<bool> {
+    pub(crate) fn are_those_of(
+        &self,
+        path: &Path,
+        mut pace: impl FnMut(usize),
+    ) -> io::Result<bool> {
         let mut file = File::open(path)?;
         let mut hasher = blake3::Hasher::new();
         let mut step = vec![0; STEP_BYTES];
@@ -43,7 +47,7 @@ impl Checksums {
     }
 
     /// Returns whether `tail` is the end of the file, as it was written.
-    pub fn are_those_of_tail(&self, tail: &[u8]) -> bool {
+    pub(crate) fn are_those_of_tail(&self, tail: &[u8]) -> bool {
         tail.len() as u64 == self.tail_bytes && crc32fast::hash(tail) == self.tail_crc32
     }
 }
@@ -51,7 +55,7 @@ impl Checksums {
 /// A file that is written from its beginning to its end. Its checksums are taken while it is
 /// written.
 #[derive(Debug)]
-pub struct ChecksummedFile {
+pub(crate) struct ChecksummedFile {
     file: File,
     whole: blake3::Hasher,
     /// Length and CRC-32 of what was written since the tail began.
@@ -60,7 +64,7 @@ pub struct ChecksummedFile {
 
 impl ChecksummedFile {
     /// Builds the writer of an empty file.
-    pub fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self {
             file,
             whole: blake3::Hasher::new(),
@@ -69,12 +73,12 @@ impl ChecksummedFile {
     }
 
     /// Begins the tail: whatever is written from here on belongs to it.
-    pub fn begin_tail(&mut self) {
+    pub(crate) fn begin_tail(&mut self) {
         self.tail = Some((0, crc32fast::Hasher::new()));
     }
 
     /// Returns the checksums of what was written.
-    pub fn checksums(&self) -> Checksums {
+    pub(crate) fn checksums(&self) -> Checksums {
         let (tail_bytes, tail) = self.tail.clone().unwrap_or_default();
         Checksums {
             blake3: self.whole.finalize().to_hex().to_string(),

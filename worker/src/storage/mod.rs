@@ -29,7 +29,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use checksums::{ChecksummedFile, Checksums};
+pub(crate) use checksums::ChecksummedFile;
+pub use checksums::Checksums;
 pub use departed::RunningWrite;
 pub use segment::{NewSegment, Segment};
 pub use shard::Counted;
@@ -313,7 +314,7 @@ impl Storage {
     }
 
     /// Returns all segments that exist now.
-    pub fn all_segments(&self) -> Vec<Arc<Segment>> {
+    pub(crate) fn all_segments(&self) -> Vec<Arc<Segment>> {
         let mut all = Vec::new();
         self.for_each(|segment| all.push(Arc::clone(segment)));
         all

@@ -184,7 +184,7 @@ impl Segment {
     }
 
     /// Returns the path of the file, relative to the data directory.
-    pub fn relative_path(&self) -> String {
+    pub(crate) fn relative_path(&self) -> String {
         self.file
             .directory
             .relative_path(self.shard, &self.file.name)
@@ -207,7 +207,7 @@ impl Segment {
     /// Returns `DATA_LOSS`, with the file, if the file is missing, or has another content than when
     /// it was written. Returns the errors of the file system if the file cannot be read for another
     /// reason.
-    pub fn check_once(&self, most_bytes: u64) -> Result<()> {
+    pub(crate) fn check_once(&self, most_bytes: u64) -> Result<()> {
         if self.bytes > most_bytes || self.is_checked.load(Ordering::Acquire) {
             return self.check();
         }
@@ -218,8 +218,8 @@ impl Segment {
     /// may wait. May block.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::check_once`].
-    pub fn check_content(&self, pace: impl FnMut(usize)) -> Result<()> {
+    /// Returns the same errors as `Self::check_once`.
+    pub(crate) fn check_content(&self, pace: impl FnMut(usize)) -> Result<()> {
         self.check()?;
         let Some(checksums) = &self.checksums else {
             return Ok(());
@@ -247,7 +247,7 @@ impl Segment {
 
     /// Notes that the file is not as it was written. Returns the error that all queries of it get
     /// from here on.
-    pub fn note_damage(&self, damage: String) -> Error {
+    pub(crate) fn note_damage(&self, damage: String) -> Error {
         let is_news = self.damage.set(damage).is_ok();
         let error = self.check().err();
         let error = error.unwrap_or_else(|| Error::internal("damage that was noted is gone"));
@@ -262,7 +262,7 @@ impl Segment {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the data directory has a name that object stores do not allow.
-    pub fn object_path(&self) -> Result<object_store::path::Path> {
+    pub(crate) fn object_path(&self) -> Result<object_store::path::Path> {
         object_store::path::Path::from_absolute_path(&self.file.path).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,

@@ -65,17 +65,17 @@ impl Misfit {
     }
 
     /// Returns the row of the batch, if the value of one row does not fit.
-    pub fn row(&self) -> Option<usize> {
+    pub(crate) fn row(&self) -> Option<usize> {
         self.row
     }
 
     /// Converts the misfit into an error that names the table.
-    pub fn in_table(self, table: &str) -> Error {
+    pub(crate) fn in_table(self, table: &str) -> Error {
         self.at(&format!("table {table}"))
     }
 
     /// Converts the misfit into an error that names the line of a file.
-    pub fn in_line(self, line: u64) -> Error {
+    pub(crate) fn in_line(self, line: u64) -> Error {
         self.at(&format!("line {line}"))
     }
 

@@ -30,7 +30,7 @@ const MAX_EXPONENT: i64 = 1_000;
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 
 /// Returns whether this module parses values of the type.
-pub fn is_parsed(wanted: &DataType) -> bool {
+pub(crate) fn is_parsed(wanted: &DataType) -> bool {
     wanted.is_integer()
         || wanted.is_decimal()
         || matches!(

@@ -35,9 +35,9 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListEx
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use futures::FutureExt;
 
-pub use one_key::{known_keys, of_each_key};
-pub use place::place;
-pub use take_down::{Stay, take_down};
+pub(crate) use one_key::{known_keys, of_each_key};
+pub(crate) use place::place;
+pub(crate) use take_down::take_down;
 
 use fallible::may_fail;
 use reader::{Keep, Reader};
@@ -46,7 +46,7 @@ type Expr = Arc<dyn PhysicalExpr>;
 
 /// The rows that can find a partner.
 #[derive(Debug, Clone)]
-pub enum Narrowed {
+pub(crate) enum Narrowed {
     /// All rows, as far as is known.
     All,
     /// No row, so that the fragment need not run.
@@ -81,7 +81,7 @@ impl fmt::Display for Narrowed {
 ///
 /// # Errors
 /// An error if an expression does not fit `schema`, the schema of the fragment's rows.
-pub fn narrowed(
+pub(crate) fn narrowed(
     filters: &[Expr],
     schema: &Schema,
     statistics: &Statistics,

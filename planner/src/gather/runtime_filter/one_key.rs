@@ -18,7 +18,7 @@ use super::Expr;
 ///
 /// # Errors
 /// Never, for filters that joins make.
-pub fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec<Expr>> {
+pub(crate) fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec<Expr>> {
     let keys: Vec<_> = filter.children().into_iter().cloned().collect();
     let unknown = |key: &Expr| Arc::new(UnKnownColumn::new(&key.to_string())) as Expr;
     (0..keys.len())
@@ -34,7 +34,7 @@ pub fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec<Expr>>
 }
 
 /// Returns the keys about which a filter says something at its place.
-pub fn known_keys(filter: &Expr) -> impl Iterator<Item = &Expr> {
+pub(crate) fn known_keys(filter: &Expr) -> impl Iterator<Item = &Expr> {
     filter.children().into_iter().filter(|key| is_known(key))
 }
 

@@ -15,7 +15,10 @@ use super::take_down::take_down;
 ///
 /// # Errors
 /// An error if an operator cannot be rebuilt.
-pub fn place(fragment: Arc<dyn ExecutionPlan>, filter: &Expr) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn place(
+    fragment: Arc<dyn ExecutionPlan>,
+    filter: &Expr,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let filters = split_conjunction(filter).into_iter().cloned().collect();
     take_down(fragment, filters, &|node, filters| {
         Ok(Arc::new(FilterExec::try_new(conjunction(filters), node)?))

@@ -32,7 +32,7 @@ type Plan = Arc<dyn ExecutionPlan>;
 
 /// A function that gets an operator, and the filters that can go no further down than above it. It
 /// returns the operator that replaces both.
-pub type Stay<'a> = &'a dyn Fn(Plan, Vec<Expr>) -> Result<Plan>;
+pub(crate) type Stay<'a> = &'a dyn Fn(Plan, Vec<Expr>) -> Result<Plan>;
 
 /// The origin of each column of an operator, in the rows of one of its children.
 type Columns = Vec<Origin>;
@@ -60,7 +60,7 @@ enum Way {
 ///
 /// # Errors
 /// The errors of `stay`, and an error if an operator or a filter cannot be rebuilt.
-pub fn take_down(plan: Plan, filters: Vec<Expr>, stay: Stay<'_>) -> Result<Plan> {
+pub(crate) fn take_down(plan: Plan, filters: Vec<Expr>, stay: Stay<'_>) -> Result<Plan> {
     let children = of_children(&plan);
     let mut below = vec![Vec::new(); children.len()];
     let mut left = Vec::new();

@@ -28,24 +28,24 @@ use held::Held;
 
 /// The order in which rows are to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketOrder {
+pub(crate) struct BucketOrder {
     /// The buckets.
-    pub buckets: Buckets,
+    pub(crate) buckets: Buckets,
     /// Total size up to which all rows come in one round, in bytes.
-    pub small_bytes: usize,
+    pub(crate) small_bytes: usize,
     /// Size that a batch should have, in bytes.
-    pub batch_bytes: usize,
+    pub(crate) batch_bytes: usize,
 }
 
 /// The outlines of the batches of a stream in bucket order. An outline says which buckets a batch
 /// contains, and how many rows of each. The outlines are in the order of the batches. Each is sent
 /// in the message of its batch.
 #[derive(Debug, Clone, Default)]
-pub struct Outlines(Arc<Mutex<VecDeque<RowsByBucket>>>);
+pub(crate) struct Outlines(Arc<Mutex<VecDeque<RowsByBucket>>>);
 
 impl Outlines {
     /// Returns the outline of the next batch.
-    pub fn next(&self) -> Option<RowsByBucket> {
+    pub(crate) fn next(&self) -> Option<RowsByBucket> {
         self.0.lock().pop_front()
     }
 
@@ -66,7 +66,7 @@ impl Outlines {
 /// # Errors
 /// Returns the errors of starting the plan. The stream returns the errors of the plan, and those of
 /// memory and spill space.
-pub fn in_bucket_order(
+pub(crate) fn in_bucket_order(
     plan: &Arc<dyn ExecutionPlan>,
     task: &Arc<TaskContext>,
     order: BucketOrder,
