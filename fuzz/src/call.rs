@@ -10,6 +10,7 @@ use tonic::codegen::http::{HeaderMap, Request};
 use tonic::{Code, Status};
 use volary_node::Runtimes;
 use volary_node::gate::{CallHeaders, Gate};
+use volary_node::tls::PeerKind;
 
 use crate::guard;
 
@@ -101,6 +102,7 @@ impl<S: FlightService> Server<S> {
                 path: request.uri().path(),
                 headers: request.headers(),
                 peer: None,
+                peer_kind: PeerKind::Unknown,
             };
             let admission = gate.admit(&call).await;
             match admission {

@@ -36,6 +36,7 @@ use volary_worker::config::{Config, Execution};
 use volary_worker::context::WorkerContext;
 use volary_worker::fragment::environment::Environments;
 use volary_worker::fragment::kept::KeptFragments;
+use volary_worker::fragment::running::RunningFragments;
 use volary_worker::history::History;
 use volary_worker::membership::Reports;
 use volary_worker::service::WorkerService;
@@ -111,6 +112,7 @@ impl Worker {
             runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
                 .expect("a directory"),
             environments: Environments::new(config.execution.value_limit()),
+            running: RunningFragments::default(),
             fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
             runtimes: handles.clone(),
             sealer: sealer(),
