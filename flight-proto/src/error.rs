@@ -1,5 +1,6 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::error::ArrowError;
@@ -134,11 +135,16 @@ impl fmt::Display for ErrorCode {
 /// An error that a client, another node or an operator reads.
 ///
 /// The message says *what* failed, *where* (table, shard, worker, file, column) and *what to do*.
+///
+/// `{}` formats what clients are sent. `{:#}` is for logs: it also has the causes that the message
+/// leaves out.
 #[derive(Debug)]
 pub struct Error {
     code: ErrorCode,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Whether only logs show the source.
+    is_source_hidden: bool,
     retry_after: Option<Duration>,
 }
 
@@ -152,6 +158,7 @@ impl Error {
             code,
             message: message.into(),
             source: None,
+            is_source_hidden: false,
             retry_after: None,
         }
     }
@@ -163,10 +170,8 @@ impl Error {
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         Self {
-            code,
-            message: message.into(),
             source: Some(source.into()),
-            retry_after: None,
+            ..Self::new(code, message)
         }
     }
 
@@ -215,6 +220,20 @@ impl Error {
         self
     }
 
+    /// Adds the cause for logs. Clients do not see it, so the message must say what they need to
+    /// know. An error that has a source keeps that one.
+    #[must_use]
+    fn with_hidden_source(
+        mut self,
+        source: impl Into<Box<dyn StdError + Send + Sync + 'static>>,
+    ) -> Self {
+        if self.source.is_none() {
+            self.source = Some(source.into());
+            self.is_source_hidden = true;
+        }
+        self
+    }
+
     /// Creates the error of a file or directory. A full disk and a refused permission have codes of
     /// their own.
     pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
@@ -244,10 +263,11 @@ impl Error {
         }
     }
 
-    /// Returns the whole text: code, message and causes, cut to `MAX_ENCODED_BYTES`.
+    /// Returns the whole text for clients: code, message and causes, cut to
+    /// [`MAX_ENCODED_BYTES`].
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}", self.code, self.message);
-        let mut cause = self.source.as_deref().map(|source| source as &dyn StdError);
+        let mut cause = self.source().filter(|_| !self.is_source_hidden);
         while let Some(current) = cause {
             let said = current.to_string();
             // Errors repeat the text of the errors that they wrap, so a text is added only once.
@@ -255,9 +275,39 @@ impl Error {
                 text.push_str(": ");
                 text.push_str(&said);
             }
-            cause = current.source();
+            // The text of another error of ours has all of its causes but the hidden ones.
+            cause = next_cause(current).filter(|_| !current.is::<Self>());
         }
         truncate(text)
+    }
+
+    /// Returns the causes that the text for clients does not have, each behind a colon.
+    fn further_causes(&self, text: &str) -> String {
+        let mut further = String::new();
+        let mut cause = self.source();
+        while let Some(current) = cause {
+            let said = current.to_string();
+            // DataFusion puts the kind of an error in front of its text: `Arrow error: …`.
+            let within = said
+                .split_once(": ")
+                .map_or(said.as_str(), |(_, rest)| rest);
+            if !within.is_empty() && !text.contains(within) && !further.contains(within) {
+                further.push_str(": ");
+                further.push_str(&said);
+            }
+            cause = next_cause(current);
+        }
+        truncate(further)
+    }
+}
+
+/// Returns the cause of an error.
+fn next_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    // The source of an `io::Error` is not the error that it wraps, but the source of that one.
+    let io = error.downcast_ref::<std::io::Error>();
+    match io.and_then(std::io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
     }
 }
 
@@ -340,7 +390,12 @@ fn encoded_bytes_of(character: char) -> usize {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
+        let text = self.text();
+        f.write_str(&text)?;
+        if f.alternate() {
+            f.write_str(&self.further_causes(&text))?;
+        }
+        Ok(())
     }
 }
 
@@ -383,8 +438,44 @@ impl From<Status> for Error {
         Self {
             // If a Volary node wrote the message, the message already contains this time.
             retry_after: retry_pushback(&status),
+            source: BrokenCall::of(status).map(Into::into),
+            is_source_hidden: true,
             ..Self::new(code, message)
         }
+    }
+}
+
+/// Why a call broke on this side of the connection. A status that another node has sent has no such
+/// cause.
+struct BrokenCall(Status);
+
+impl BrokenCall {
+    fn of(mut status: Status) -> Option<Self> {
+        // Answers of nodes may hold tokens, which no log should have.
+        status.metadata_mut().clear();
+        status.source().is_some().then_some(Self(status))
+    }
+
+    fn cause(&self) -> &(dyn StdError + 'static) {
+        self.0.source().unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Debug for BrokenCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.cause(), f)
+    }
+}
+
+impl fmt::Display for BrokenCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.cause(), f)
+    }
+}
+
+impl StdError for BrokenCall {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause().source()
     }
 }
 
@@ -437,14 +528,26 @@ impl From<DataFusionError> for Error {
                 .into_iter()
                 .next()
                 .map_or_else(|| Self::internal("an empty list of errors"), Error::from),
-            DataFusionError::Shared(shared) => from_shared(&shared),
+            DataFusionError::Shared(shared) => from_shared(shared),
             DataFusionError::IoError(source) => Self::io("input or output failed", source),
-            other => from_plain(&other),
+            other => from_plain(&other).with_hidden_source(wrapped_in(other)),
         }
     }
 }
 
-/// Converts an error of DataFusion that contains no error of ours.
+/// Returns the error of a library that DataFusion has wrapped, or DataFusion's own error.
+fn wrapped_in(error: DataFusionError) -> Box<dyn StdError + Send + Sync> {
+    match error {
+        DataFusionError::ArrowError(source, _) => source,
+        DataFusionError::ParquetError(source) => source,
+        DataFusionError::ObjectStore(source) => source,
+        DataFusionError::SQL(source, _) => source,
+        DataFusionError::SchemaError(source, _) => source,
+        other => other.into(),
+    }
+}
+
+/// Converts an error of DataFusion that contains no error of ours. The caller adds the source.
 fn from_plain(error: &DataFusionError) -> Error {
     let (code, text) = match error {
         DataFusionError::Plan(text)
@@ -496,6 +599,7 @@ fn first_part(text: &str) -> String {
         .to_owned()
 }
 
+/// Converts an error of arrow. The caller adds the source.
 fn from_arrow(error: &ArrowError) -> Error {
     let code = match error {
         ArrowError::CastError(_)
@@ -528,6 +632,7 @@ fn from_arrow(error: &ArrowError) -> Error {
     Error::new(code, error.to_string())
 }
 
+/// Converts an error of parquet. The caller adds the source.
 fn from_parquet(error: &ParquetError) -> Error {
     if let ParquetError::External(source) = error
         && let Some(failed @ ArrowError::ComputeError(_)) = source.downcast_ref::<ArrowError>()
@@ -569,19 +674,22 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
             // The statement has an invalid regular expression: DataFusion looks at constant ones
             // while it plans.
             Err(source) if source.is::<regex::Error>() || source.is::<regex_syntax::Error>() => {
-                Error::invalid(source.to_string())
+                Error::invalid(source.to_string()).with_hidden_source(source)
             }
-            Err(source) => find_ours(source.as_ref()).unwrap_or_else(|| {
-                Error::with_source(ErrorCode::Internal, "an unexpected error", source)
-            }),
+            Err(source) => match find_ours(source.as_ref()) {
+                Some(ours) => ours.with_hidden_source(source),
+                None => Error::with_source(ErrorCode::Internal, "an unexpected error", source),
+            },
         },
     }
 }
 
 /// Converts an error that DataFusion shares between partitions. It cannot be moved out, so its code
 /// and text are copied.
-fn from_shared(shared: &DataFusionError) -> Error {
-    find_ours(shared).unwrap_or_else(|| from_plain(shared.find_root()))
+fn from_shared(shared: Arc<DataFusionError>) -> Error {
+    find_ours(shared.as_ref())
+        .unwrap_or_else(|| from_plain(shared.find_root()))
+        .with_hidden_source(shared)
 }
 
 /// Searches the causes for an error of ours, a gRPC status or an error of a store, and copies its
@@ -606,12 +714,7 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
         if let Some(store) = current.downcast_ref::<object_store::Error>() {
             return Some(Error::new(object_store_code(store), store.to_string()));
         }
-        // The source of an `io::Error` is not the error that it wraps, but the source of that one.
-        let within = current.downcast_ref::<std::io::Error>();
-        cause = match within.and_then(std::io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => current.source(),
-        };
+        cause = next_cause(current);
     }
     None
 }
@@ -675,6 +778,98 @@ mod tests {
         let back = Error::from(shared);
         assert_eq!(back.code(), ErrorCode::Unavailable);
         assert_eq!(back.message(), "worker w3 at 127.0.0.1:1 is gone");
+    }
+
+    /// Returns the texts of all causes.
+    fn causes(error: &Error) -> Vec<String> {
+        let causes = std::iter::successors(error.source(), |cause| next_cause(*cause));
+        causes.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_cause_of_a_librarys_error_is_kept_and_clients_are_not_sent_it() {
+        let arrow = || ArrowError::ParseError("no date".to_owned());
+        let parquet = || ParquetError::External("of the reader".into());
+        let store = || object_store::Error::NotFound {
+            path: "a.csv".to_owned(),
+            source: "of the store".into(),
+        };
+        let pattern = String::from("(");
+        let regex = || regex::Regex::new(&pattern).unwrap_err();
+        let shared = DataFusionError::Shared(Arc::new(arrow().into()));
+        for (error, cause) in [
+            (arrow().into(), arrow().to_string()),
+            (parquet().into(), parquet().to_string()),
+            (store().into(), store().to_string()),
+            (shared, DataFusionError::from(arrow()).to_string()),
+            (
+                DataFusionError::External(regex().into()),
+                regex().to_string(),
+            ),
+            (
+                DataFusionError::Execution("it failed".to_owned()),
+                "Execution error: it failed".to_owned(),
+            ),
+        ] {
+            let error = Error::from(error);
+            assert_eq!(causes(&error)[0], cause, "{error:?}");
+            // The message does not say it again, and neither do logs.
+            assert_eq!(
+                error.text(),
+                format!("{}: {}", error.code(), error.message())
+            );
+            assert_eq!(format!("{error:#}"), error.text());
+        }
+    }
+
+    #[test]
+    fn only_logs_show_hidden_causes_also_below_other_errors() {
+        let hidden = std::io::Error::other(ArrowError::SchemaError("of a reader".to_owned()));
+        let error = Error::invalid("the file cannot be read").with_hidden_source(hidden);
+        let said = "INVALID_ARGUMENT: the file cannot be read";
+        assert_eq!(error.to_string(), said);
+        assert_eq!(
+            format!("{error:#}"),
+            format!("{said}: Schema error: of a reader")
+        );
+        assert_eq!(Status::from(error).message(), said);
+
+        let error = || Error::invalid("no file").with_hidden_source("the cause");
+        let around = Error::with_source(ErrorCode::Unavailable, "no answer", error());
+        let said = "UNAVAILABLE: no answer: INVALID_ARGUMENT: no file";
+        assert_eq!(around.text(), said);
+        assert_eq!(format!("{around:#}"), format!("{said}: the cause"));
+        let within = std::io::Error::other(error());
+        let around = Error::with_source(ErrorCode::Unavailable, "no answer", within);
+        assert_eq!(around.text(), said);
+        let copied = Error::from(DataFusionError::from(ArrowError::from_external_error(
+            error().into(),
+        )));
+        assert_eq!(copied.text(), "INVALID_ARGUMENT: no file");
+        assert_eq!(causes(&copied).last().unwrap(), "the cause");
+    }
+
+    #[test]
+    fn why_a_call_broke_is_kept_without_what_the_answer_holds() {
+        let mut broken = Status::unknown("the connection broke");
+        broken.set_source(Arc::new(std::io::Error::from_raw_os_error(104)));
+        let token = "Bearer a-secret".parse().unwrap();
+        broken.metadata_mut().insert("authorization", token);
+        let error = Error::from(broken);
+        assert_eq!(error.text(), "UNAVAILABLE: the connection broke");
+        let logged = format!("{error:#} {error:?}");
+        assert!(logged.contains("Connection reset by peer"), "{logged}");
+        assert!(!logged.contains("a-secret"), "{logged}");
+        assert!(Error::from(Status::unknown("x")).source().is_none());
+    }
+
+    #[test]
+    fn the_causes_in_a_log_are_cut_like_a_message() {
+        let cause = "x".repeat(20 << 10);
+        let error = Error::invalid("it failed").with_hidden_source(cause);
+        let logged = format!("{error:#}");
+        assert!(logged.len() < 2 * MAX_ENCODED_BYTES, "{}", logged.len());
+        assert!(logged.starts_with("INVALID_ARGUMENT: it failed: x"));
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Reader {
         loop {
             match self.attempt().await {
                 Err(error) if self.may_retry(&error) => {
-                    tracing::debug!(query_id = %self.request.query_id, worker = %self.worker, %error, "retrying a fragment");
+                    tracing::debug!(query_id = %self.request.query_id, worker = %self.worker, error = format_args!("{error:#}"), "retrying a fragment");
                     self.messages = None;
                     let other = self.other_copies.next();
                     self.worker = other.unwrap_or(self.worker);

@@ -210,7 +210,10 @@ impl Cluster {
         trouble.failures = trouble.failures.saturating_add(1);
         if trouble.failures >= LOGGED_AFTER && trouble.logged != Some(error.code()) {
             trouble.logged = Some(error.code());
-            tracing::warn!(%error, "asking a worker for its report fails; it is asked again");
+            tracing::warn!(
+                error = format_args!("{error:#}"),
+                "asking a worker for its report fails; it is asked again"
+            );
         }
     }
 }

@@ -98,7 +98,9 @@ impl FlightSql {
             listed
                 .unless_ended(work, call.deadline.passes())
                 .await
-                .inspect_err(|error| tracing::debug!(%error, "the statement failed"))
+                .inspect_err(|error| {
+                    tracing::debug!(error = format_args!("{error:#}"), "the statement failed");
+                })
         };
         match logged.instrument(span).await {
             Ok(done) => {

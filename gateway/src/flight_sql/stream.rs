@@ -6,6 +6,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::FlightData;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::Status;
+use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, ipc};
 use volary_gather::announced::Announced;
 use volary_node::client_rows::{
@@ -31,7 +32,7 @@ pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> Cl
         .map_ok(move |rows| client_rows(rows, target.clone(), CLIENT_BATCH_BYTES))
         .try_flatten()
         .inspect_ok(move |batch| noted.add_rows(batch.num_rows() as u64))
-        .map_err(move |error| with_query(error, id));
+        .map_err(move |error| ended_by(error, id));
     client_messages(announced, rows)
 }
 
@@ -56,7 +57,7 @@ fn passed_on(query: Query, announced: &SchemaRef, noted: Noted) -> ClientMessage
             noted.add_rows(passed.rows);
             Ok(passed.message)
         }
-        Err(error) => Err(Status::from(with_query(error, id))),
+        Err(error) => Err(Status::from(ended_by(error, id))),
     });
     stream::iter([Ok(begin)]).chain(rows).boxed()
 }
@@ -67,6 +68,14 @@ fn begin_of(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
     let begin = schema_message(Arc::clone(announced))?;
     let schema = Schema::try_from(&begin).map_err(arrow_error)?;
     Ok((begin, Arc::new(schema)))
+}
+
+/// Logs an error that ends the rows of a query, with all its causes, which clients are not sent.
+/// Returns the error with the query's id.
+fn ended_by(error: Error, id: QueryId) -> Error {
+    let error = with_query(error, id);
+    tracing::debug!(query_id = %id, error = format_args!("{error:#}"), "the rows end with an error");
+    error
 }
 
 /// Adds the query's id to an error that does not contain it.

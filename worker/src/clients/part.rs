@@ -78,7 +78,9 @@ impl Part {
         let rows = until(deadline, rows)
             .map_err(move |error| error.at(&at))
             .inspect_err(move |error| {
-                span.in_scope(|| tracing::info!(%error, "a part has failed"));
+                span.in_scope(|| {
+                    tracing::info!(error = format_args!("{error:#}"), "a part has failed");
+                });
             });
         Ok(client_messages(announced, rows))
     }

@@ -86,7 +86,7 @@ pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<W
     };
     let interval = given.keep_alive();
     let started = start(context, ticket, given, Instant::now())
-        .inspect_err(|error| tracing::info!(%error, "fragment failed"))
+        .inspect_err(|error| tracing::info!(error = format_args!("{error:#}"), "fragment failed"))
         .instrument(span);
     let messages = started.map_err(Status::from).try_flatten_stream();
     Ok(WithKeepAlive::new(messages, interval))
@@ -491,8 +491,9 @@ impl Stream for FragmentStream {
                 .map(|message| self.outlined(message));
             if let Err(error) = &message {
                 self.ended = true;
-                self.span
-                    .in_scope(|| tracing::info!(%error, "fragment failed"));
+                self.span.in_scope(|| {
+                    tracing::info!(error = format_args!("{error:#}"), "fragment failed");
+                });
             }
             return Poll::Ready(Some(message.map_err(Status::from)));
         }

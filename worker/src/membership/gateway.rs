@@ -123,7 +123,7 @@ impl Gateway {
             .notify(|error, _| {
                 if logged != Some(error.code()) {
                     logged = Some(error.code());
-                    tracing::warn!(%error, "waiting for the gateway");
+                    tracing::warn!(error = format_args!("{error:#}"), "waiting for the gateway");
                 }
             })
             .await

@@ -21,7 +21,11 @@ impl Trouble {
     pub(super) fn note(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if self.failing != Some(error.code()) => {
-                tracing::warn!(%error, "{} fails; it is tried again", self.what);
+                tracing::warn!(
+                    error = format_args!("{error:#}"),
+                    "{} fails; it is tried again",
+                    self.what
+                );
             }
             None if self.failing.is_some() => tracing::info!("{} works again", self.what),
             _ => {}

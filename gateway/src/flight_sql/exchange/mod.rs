@@ -131,7 +131,7 @@ impl FlightSql {
         };
         let answer = answer.map_err(|error| {
             let error = with_query(error, id);
-            tracing::debug!(query_id = %id, %error, "the statement failed");
+            tracing::debug!(query_id = %id, error = format_args!("{error:#}"), "the statement failed");
             listed.failed(&error);
             error
         })?;
