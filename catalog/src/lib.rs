@@ -53,7 +53,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Key;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use draft::Draft;
 use records::ClusterRecord;
@@ -132,6 +132,7 @@ impl Catalog {
         task.await.unwrap_or_else(|source| {
             Err(if source.is_cancelled() {
                 Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
+                    .with_sqlstate(SqlState::AdminShutdown)
             } else {
                 Error::with_source(
                     ErrorCode::Internal,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{Access, PrincipalRecord, Privilege, Rights, TokenRecord};
 use super::records::{
@@ -360,6 +360,7 @@ impl State {
         Error::not_found(format!(
             "{what} \"{name}\" does not exist{granting}; {advice}"
         ))
+        .with_sqlstate(SqlState::UndefinedTable)
     }
 
     /// Returns the names of the tables and views that are most similar to `name`, the best match

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use volary_flight_proto::ids::{TableId, WorkerId};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::access::Rights;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
@@ -232,7 +232,10 @@ fn placement(draft: &mut Draft, shards: u32, live: &[WorkerId]) -> Result<Arc<Pl
 /// Refuses a name that a table or a view already has. Tables and views share one set of names.
 pub(super) fn check_name_is_free(draft: &Draft, name: &str) -> Result<()> {
     name::check(name)?;
-    let exists = |what: String| Err(Error::new(ErrorCode::AlreadyExists, what));
+    let exists = |what: String| {
+        let exists = Error::new(ErrorCode::AlreadyExists, what);
+        Err(exists.with_sqlstate(SqlState::DuplicateTable))
+    };
     let state = draft.state();
     if state.table(name).is_some() {
         return exists(format!(

@@ -9,7 +9,10 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::{Code, Status};
+
+use crate::sqlstate::SqlState;
 
 /// Maximum length of a message that is sent, in bytes as gRPC encodes them. Clients on gRPC's C
 /// core lose messages above 8 KiB, and report instead that the headers are too large.
@@ -18,6 +21,9 @@ const MAX_ENCODED_BYTES: usize = 4 * 1024;
 /// gRPC's metadata key for the time after which a call may be sent again, in milliseconds (gRFC A6,
 /// "Pushback").
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// gRPC's metadata key for the SQLSTATE code.
+const SQLSTATE: &str = "volary-sqlstate";
 
 /// The kind of an error: who can fix it, and whether the same call may succeed later.
 ///
@@ -146,6 +152,8 @@ pub struct Error {
     /// Whether only logs show the source.
     is_source_hidden: bool,
     retry_after: Option<Duration>,
+    /// The code that is more precise than the one that follows from `code`.
+    sqlstate: Option<SqlState>,
 }
 
 /// The result of an operation that may fail with an [`Error`].
@@ -160,6 +168,7 @@ impl Error {
             source: None,
             is_source_hidden: false,
             retry_after: None,
+            sqlstate: None,
         }
     }
 
@@ -178,6 +187,12 @@ impl Error {
     /// Creates an error with the code [`ErrorCode::InvalidArgument`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// Creates an error with the code [`ErrorCode::InvalidArgument`], for a statement that asks for
+    /// something that Volary does not do.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::invalid(message).with_sqlstate(SqlState::FeatureNotSupported)
     }
 
     /// Creates an error with the code [`ErrorCode::NotFound`].
@@ -203,6 +218,25 @@ impl Error {
     /// Returns the message without the code and without the causes.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Returns the SQLSTATE code.
+    pub fn sqlstate(&self) -> SqlState {
+        self.sqlstate.unwrap_or_else(|| self.code.into())
+    }
+
+    /// Says what went wrong more precisely than the code does.
+    #[must_use]
+    pub fn with_sqlstate(mut self, sqlstate: SqlState) -> Self {
+        self.sqlstate = Some(sqlstate);
+        self
+    }
+
+    /// Replaces the message, and keeps the rest of the error.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
     }
 
     /// Adds the time to wait before the next try. Both the message and gRPC's metadata contain it.
@@ -238,17 +272,24 @@ impl Error {
     /// their own.
     pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind;
-        let (code, advice) = match source.kind() {
+        let (code, sqlstate, advice) = match source.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (
                 ErrorCode::ResourceExhausted,
+                SqlState::DiskFull,
                 ": the disk is full; free space and retry",
             ),
-            ErrorKind::NotFound => (ErrorCode::NotFound, ""),
-            ErrorKind::PermissionDenied => (ErrorCode::PermissionDenied, ""),
-            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => (ErrorCode::DataLoss, ""),
-            _ => (ErrorCode::Unavailable, ""),
+            ErrorKind::NotFound => (ErrorCode::NotFound, SqlState::UndefinedFile, ""),
+            ErrorKind::PermissionDenied => (
+                ErrorCode::PermissionDenied,
+                SqlState::InsufficientPrivilege,
+                "",
+            ),
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                (ErrorCode::DataLoss, SqlState::DataCorrupted, "")
+            }
+            _ => (ErrorCode::Unavailable, SqlState::IoError, ""),
         };
-        Self::with_source(code, format!("{what}{advice}"), source)
+        Self::with_source(code, format!("{what}{advice}"), source).with_sqlstate(sqlstate)
     }
 
     /// Creates the error of a library that writes a file. If an I/O error is among its causes, or
@@ -416,6 +457,8 @@ impl From<Error> for Status {
                 .metadata_mut()
                 .insert(RETRY_PUSHBACK, after_ms.into());
         }
+        let sqlstate = AsciiMetadataValue::from_static(error.sqlstate().code());
+        status.metadata_mut().insert(SQLSTATE, sqlstate);
         status
     }
 }
@@ -438,6 +481,7 @@ impl From<Status> for Error {
         Self {
             // If a Volary node wrote the message, the message already contains this time.
             retry_after: retry_pushback(&status),
+            sqlstate: sqlstate_in(&status),
             source: BrokenCall::of(status).map(Into::into),
             is_source_hidden: true,
             ..Self::new(code, message)
@@ -484,6 +528,12 @@ impl StdError for BrokenCall {
 fn retry_pushback(status: &Status) -> Option<Duration> {
     let after_ms = status.metadata().get(RETRY_PUSHBACK)?.to_str().ok()?;
     after_ms.parse().map(Duration::from_millis).ok()
+}
+
+/// Returns the SQLSTATE code. Returns `None` also for a code that this release does not know.
+fn sqlstate_in(status: &Status) -> Option<SqlState> {
+    let code = status.metadata().get(SQLSTATE)?.to_str().ok()?;
+    SqlState::of_code(code)
 }
 
 impl From<FlightError> for Error {
@@ -550,30 +600,22 @@ fn wrapped_in(error: DataFusionError) -> Box<dyn StdError + Send + Sync> {
 /// Converts an error of DataFusion that contains no error of ours. The caller adds the source.
 fn from_plain(error: &DataFusionError) -> Error {
     let (code, text) = match error {
-        DataFusionError::Plan(text)
-        | DataFusionError::Configuration(text)
-        | DataFusionError::NotImplemented(text)
-        | DataFusionError::Execution(text)
-        | DataFusionError::Substrait(text) => (ErrorCode::InvalidArgument, first_part(text)),
-        DataFusionError::SQL(source, _) => (ErrorCode::InvalidArgument, source.to_string()),
-        DataFusionError::SchemaError(source, _) => match source.as_ref() {
-            SchemaError::FieldNotFound { .. } => (ErrorCode::NotFound, source.to_string()),
-            SchemaError::AmbiguousReference { .. }
-            | SchemaError::DuplicateQualifiedField { .. }
-            | SchemaError::DuplicateUnqualifiedField { .. } => {
-                (ErrorCode::InvalidArgument, source.to_string())
-            }
-        },
+        DataFusionError::Plan(text) => return from_planner(text),
+        DataFusionError::NotImplemented(text) => return Error::unsupported(first_part(text)),
+        DataFusionError::Execution(text) => {
+            return Error::invalid(first_part(text)).with_sqlstate(SqlState::DataException);
+        }
+        DataFusionError::Configuration(text) | DataFusionError::Substrait(text) => {
+            (ErrorCode::InvalidArgument, first_part(text))
+        }
+        DataFusionError::SQL(source, _) => {
+            return Error::invalid(source.to_string()).with_sqlstate(SqlState::SyntaxError);
+        }
+        DataFusionError::SchemaError(source, _) => return from_schema(source),
         DataFusionError::ArrowError(source, _) => return from_arrow(source),
         DataFusionError::ParquetError(source) => return from_parquet(source),
-        DataFusionError::ObjectStore(source) => (object_store_code(source), source.to_string()),
-        DataFusionError::ResourcesExhausted(text) => (
-            ErrorCode::ResourceExhausted,
-            format!(
-                "the memory or disk limit is reached: {}; retry when less runs, or raise the limit",
-                first_part(text)
-            ),
-        ),
+        DataFusionError::ObjectStore(source) => return from_store(source),
+        DataFusionError::ResourcesExhausted(text) => return from_resources(text),
         DataFusionError::IoError(source) => {
             let cause = io_cause(error).unwrap_or_else(|| source.kind().into());
             return Error::io(source.to_string(), cause);
@@ -588,6 +630,51 @@ fn from_plain(error: &DataFusionError) -> Error {
         | DataFusionError::Shared(_) => (ErrorCode::Internal, error.strip_backtrace()),
     };
     Error::new(code, text)
+}
+
+/// Converts an error of the planner, which has only a text.
+fn from_planner(text: &str) -> Error {
+    let error = Error::invalid(first_part(text));
+    let lacks_function = text.starts_with("Invalid function '")
+        || text.starts_with("table function '")
+        || text.contains("No function matches the given name and argument types");
+    if lacks_function {
+        error.with_sqlstate(SqlState::UndefinedFunction)
+    } else if text.starts_with("table '") {
+        error.with_sqlstate(SqlState::UndefinedTable)
+    } else {
+        error
+    }
+}
+
+fn from_schema(error: &SchemaError) -> Error {
+    let (code, sqlstate) = match error {
+        SchemaError::FieldNotFound { .. } => (ErrorCode::NotFound, SqlState::UndefinedColumn),
+        SchemaError::AmbiguousReference { .. } => {
+            (ErrorCode::InvalidArgument, SqlState::AmbiguousColumn)
+        }
+        SchemaError::DuplicateQualifiedField { .. }
+        | SchemaError::DuplicateUnqualifiedField { .. } => {
+            (ErrorCode::InvalidArgument, SqlState::DuplicateColumn)
+        }
+    };
+    Error::new(code, error.to_string()).with_sqlstate(sqlstate)
+}
+
+fn from_resources(text: &str) -> Error {
+    let sqlstate = if text.starts_with("The used disk space") {
+        SqlState::DiskFull
+    } else {
+        SqlState::OutOfMemory
+    };
+    let text = first_part(text);
+    Error::new(
+        ErrorCode::ResourceExhausted,
+        format!(
+            "the memory or disk limit is reached: {text}; retry when less runs, or raise the limit"
+        ),
+    )
+    .with_sqlstate(sqlstate)
 }
 
 /// Returns the part of a text that is written for people. DataFusion appends a backtrace to some
@@ -629,7 +716,13 @@ fn from_arrow(error: &ArrowError) -> Error {
         }
         ArrowError::CDataInterface(_) => ErrorCode::Internal,
     };
-    Error::new(code, error.to_string())
+    let from_arrow = Error::new(code, error.to_string());
+    match code {
+        ErrorCode::InvalidArgument | ErrorCode::ResourceExhausted => {
+            from_arrow.with_sqlstate(SqlState::of_arrow(error))
+        }
+        _ => from_arrow,
+    }
 }
 
 /// Converts an error of parquet. The caller adds the source.
@@ -649,9 +742,9 @@ fn from_parquet(error: &ParquetError) -> Error {
     Error::new(ErrorCode::DataLoss, error.to_string())
 }
 
-fn object_store_code(error: &object_store::Error) -> ErrorCode {
+fn from_store(error: &object_store::Error) -> Error {
     use object_store::Error as Store;
-    match error {
+    let code = match error {
         Store::NotFound { .. } => ErrorCode::NotFound,
         Store::AlreadyExists { .. } => ErrorCode::AlreadyExists,
         Store::PermissionDenied { .. } => ErrorCode::PermissionDenied,
@@ -661,6 +754,12 @@ fn object_store_code(error: &object_store::Error) -> ErrorCode {
         | Store::UnknownConfigurationKey { .. } => ErrorCode::InvalidArgument,
         // The store could not do it, even after its own retries. (The enum is non-exhaustive.)
         _ => ErrorCode::Unavailable,
+    };
+    let from_store = Error::new(code, error.to_string());
+    match code {
+        ErrorCode::NotFound => from_store.with_sqlstate(SqlState::UndefinedFile),
+        ErrorCode::Unavailable => from_store.with_sqlstate(SqlState::IoError),
+        _ => from_store,
     }
 }
 
@@ -705,6 +804,7 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
                 .unwrap_or(&text);
             return Some(Error {
                 retry_after: ours.retry_after,
+                sqlstate: ours.sqlstate,
                 ..Error::new(ours.code, message)
             });
         }
@@ -712,7 +812,7 @@ fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
             return Some(status.clone().into());
         }
         if let Some(store) = current.downcast_ref::<object_store::Error>() {
-            return Some(Error::new(object_store_code(store), store.to_string()));
+            return Some(from_store(store));
         }
         cause = next_cause(current);
     }
@@ -731,6 +831,71 @@ mod tests {
             assert_eq!(back.code(), code);
             assert_eq!(back.message(), "what, where, what to do");
         }
+    }
+
+    #[test]
+    fn what_went_wrong_survives_the_way_over_grpc_and_through_plans() {
+        for sqlstate in SqlState::ALL {
+            let error = Error::invalid("it failed").with_sqlstate(sqlstate);
+            let status = Status::from(error.at("worker w3"));
+            let sent = status.metadata().get("volary-sqlstate").unwrap();
+            assert_eq!(sent, sqlstate.code());
+            let wrapped = DataFusionError::from(Error::from(status)).context("while gathering");
+            let shared = DataFusionError::Shared(Arc::new(wrapped));
+            assert_eq!(Error::from(shared).sqlstate(), sqlstate);
+        }
+    }
+
+    #[test]
+    fn what_went_wrong_follows_from_the_code_if_nobody_says_more() {
+        for code in ErrorCode::ALL {
+            let status = Status::from(Error::new(code, "x"));
+            let sent = status.metadata().get(SQLSTATE).unwrap();
+            assert_eq!(sent, SqlState::from(code).code());
+        }
+        // A node of another release may say nothing, or something new.
+        let mut status = Status::not_found("x");
+        assert_eq!(
+            Error::from(status.clone()).sqlstate(),
+            SqlState::UndefinedObject
+        );
+        let new = "99999".parse().unwrap();
+        status.metadata_mut().insert(SQLSTATE, new);
+        assert_eq!(Error::from(status).sqlstate(), SqlState::UndefinedObject);
+    }
+
+    #[test]
+    fn errors_of_libraries_say_what_went_wrong() {
+        let cast = |text: &str| ArrowError::CastError(text.to_owned());
+        for (error, sqlstate) in [
+            (ArrowError::DivideByZero, SqlState::DivisionByZero),
+            (
+                cast("Cannot cast string 'one' to value of Int32 type"),
+                SqlState::InvalidTextRepresentation,
+            ),
+            (
+                cast("Can't cast value 70000 to type Int16"),
+                SqlState::NumericValueOutOfRange,
+            ),
+            (
+                ArrowError::CsvError("x".to_owned()),
+                SqlState::BadCopyFileFormat,
+            ),
+            (
+                ArrowError::ComputeError("in a filter: ArrowError(DivideByZero, None)".to_owned()),
+                SqlState::DivisionByZero,
+            ),
+        ] {
+            let error = DataFusionError::from(error).context("while gathering");
+            assert_eq!(Error::from(error).sqlstate(), sqlstate);
+        }
+        let plan = |text: &str| Error::from(DataFusionError::Plan(text.to_owned())).sqlstate();
+        assert_eq!(
+            plan("Invalid function 'smu'.\nDid you mean 'sum'?"),
+            SqlState::UndefinedFunction
+        );
+        assert_eq!(plan("table 'a.b.c' not found"), SqlState::UndefinedTable);
+        assert_eq!(plan("x"), SqlState::SyntaxErrorOrAccessRuleViolation);
     }
 
     #[test]
@@ -879,6 +1044,7 @@ mod tests {
         for error in [text, ParquetError::from(full)] {
             let error = Error::io_within("cannot write a.parquet", error);
             assert_eq!(error.code(), ErrorCode::ResourceExhausted);
+            assert_eq!(error.sqlstate(), SqlState::DiskFull);
         }
         // The writer of Arrow IPC, which also writes spill files, wraps the error like this.
         let full = std::io::Error::from_raw_os_error(28);

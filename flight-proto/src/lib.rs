@@ -8,7 +8,8 @@
 //! beside the rows. The [`seal`] envelope of a message carries its version. Messages change only by
 //! gaining fields, and each message has a golden-bytes test.
 //!
-//! [`error`] holds the only list of error codes, and the only mapping to and from gRPC.
+//! [`error`] holds the only list of error codes, and the only mapping to and from gRPC. [`sqlstate`]
+//! says more precisely what went wrong, in the codes that other databases use.
 
 /// Reads how large the rows of a compressed message claim to be.
 pub mod compressed;
@@ -38,6 +39,7 @@ pub mod seal;
 pub mod session;
 /// Defines which writes a query sees.
 pub mod snapshot;
+pub mod sqlstate;
 /// Computes one number that says which rows a shard holds.
 pub mod tally;
 /// Defines the tickets that a client redeems at a gateway, and that a gateway redeems at a worker
@@ -47,3 +49,4 @@ pub mod ticket;
 pub mod write;
 
 pub use error::{Error, ErrorCode, Result};
+pub use sqlstate::SqlState;

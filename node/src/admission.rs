@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 /// Weight of the latest place in the mean time that places are held. The last ten places or so
 /// determine the mean.
@@ -128,9 +128,10 @@ impl Admission {
             session,
             number,
         };
-        place
-            .await
-            .map_err(|_| Error::new(ErrorCode::Cancelled, "the node is shutting down"))
+        place.await.map_err(|_| {
+            Error::new(ErrorCode::Cancelled, "the node is shutting down")
+                .with_sqlstate(SqlState::AdminShutdown)
+        })
     }
 
     /// Returns a place for the user if one is free that nobody waits for.
@@ -178,7 +179,9 @@ impl Admission {
             return Ok(());
         };
         let after = state.time_to_wait(self.shared.max_running);
-        Err(Error::new(ErrorCode::ResourceExhausted, text).with_retry_after(after))
+        Err(Error::new(ErrorCode::ResourceExhausted, text)
+            .with_sqlstate(SqlState::TooManyConnections)
+            .with_retry_after(after))
     }
 }
 

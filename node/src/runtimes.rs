@@ -7,7 +7,7 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::Stream;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 pub use on_cpu::{CpuStream, OnCpu};
 pub use plan::{RunningPlan, StopsWhenDropped};
@@ -236,6 +236,7 @@ async fn run_on<T: Send + 'static>(
     (&mut task.0).await.unwrap_or_else(|source| {
         Err(if source.is_cancelled() {
             Error::new(ErrorCode::Cancelled, "the node is shutting down")
+                .with_sqlstate(SqlState::AdminShutdown)
         } else {
             Error::with_source(ErrorCode::Internal, "a task panicked", source)
         })

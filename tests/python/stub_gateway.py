@@ -29,6 +29,7 @@ class Failure:
 
     code: grpc.StatusCode
     message: str
+    sqlstate: str | None = None
 
 
 @dataclass
@@ -159,6 +160,8 @@ class StubGateway:
 
 def _end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
     if failure is not None:
+        if failure.sqlstate is not None:
+            context.set_trailing_metadata([("volary-sqlstate", failure.sqlstate)])
         context.abort(failure.code, failure.message)
 
 

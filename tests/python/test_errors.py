@@ -18,8 +18,8 @@ ROWS = pa.record_batch([[1, 2, 3]], schema=SCHEMA)
 RETRYABLE = {ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED}
 
 
-def failure(code: ErrorCode) -> Failure:
-    return Failure(grpc.StatusCode[code], f"{code}: {MESSAGE}")
+def failure(code: ErrorCode, sqlstate: str | None = None) -> Failure:
+    return Failure(grpc.StatusCode[code], f"{code}: {MESSAGE}", sqlstate)
 
 
 def run(answer: Answer) -> None:
@@ -27,8 +27,7 @@ def run(answer: Answer) -> None:
         connection.sql("statement").to_arrow()
 
 
-@pytest.mark.parametrize("code", ErrorCode)
-@pytest.mark.parametrize(
+at_every_place = pytest.mark.parametrize(
     "place",
     [
         lambda failed: Answer(schema=SCHEMA, fail_at_once=failed),
@@ -38,6 +37,10 @@ def run(answer: Answer) -> None:
     ],
     ids=["at once", "of an update", "before the first batch", "after two batches"],
 )
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+@at_every_place
 def test_an_error_keeps_its_code_and_message_wherever_it_happens(code, place):
     with pytest.raises(volary.Error) as caught:
         run(place(failure(code)))
@@ -46,6 +49,38 @@ def test_an_error_keeps_its_code_and_message_wherever_it_happens(code, place):
     assert caught.value.message == MESSAGE
     assert str(caught.value) == f"{code}: {MESSAGE}"
     assert caught.value.retryable == (code in RETRYABLE)
+    assert caught.value.sqlstate is None
+
+
+@at_every_place
+def test_an_error_has_its_sqlstate_wherever_it_happens(place):
+    with pytest.raises(volary.NotFoundError) as caught:
+        run(place(failure(ErrorCode.NOT_FOUND, "42P01")))
+    assert caught.value.sqlstate == "42P01"
+
+
+def test_each_error_of_a_connection_has_its_own_sqlstate():
+    answers = {
+        code: Answer(schema=SCHEMA, batches=[ROWS], fail_after_batches=failure(ErrorCode.NOT_FOUND, code))
+        for code in ("42P01", "42703")
+    }
+    answers["fine"] = Answer(schema=SCHEMA, batches=[ROWS])
+    answers["unknown"] = Answer(schema=SCHEMA, fail_at_once=failure(ErrorCode.INTERNAL))
+
+    def sqlstate_of(result: volary.Result) -> str | None:
+        with pytest.raises(volary.Error) as caught:
+            result.to_arrow()
+        return caught.value.sqlstate
+
+    with StubGateway(answers) as stub, volary.connect(stub.uri) as connection:
+        # The results are open at the same time, and are read in another order.
+        results = [connection.sql(code) for code in ("42P01", "42703", "fine")]
+        assert results[2].to_arrow().num_rows == 3
+        assert sqlstate_of(results[1]) == "42703"
+        with pytest.raises(volary.InternalError) as caught:
+            connection.sql("unknown").to_arrow()
+        assert caught.value.sqlstate is None
+        assert sqlstate_of(results[0]) == "42P01"
 
 
 @pytest.mark.parametrize(
@@ -106,9 +141,10 @@ def test_the_code_is_the_servers_then_grpcs_then_the_fallback(text, code, messag
 
 
 def test_an_error_survives_a_process_pool():
-    error = pickle.loads(pickle.dumps(volary.NotFoundError("no table t")))
+    error = pickle.loads(pickle.dumps(volary.NotFoundError("no table t", sqlstate="42P01")))
     assert type(error) is volary.NotFoundError
     assert str(error) == "NOT_FOUND: no table t"
+    assert error.sqlstate == "42P01"
 
 
 def test_a_timeout_of_one_statement_ends_it():

@@ -30,7 +30,7 @@ use volary_catalog::access::{Privilege, Rights};
 use volary_catalog::{State, Table, View, listed};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::admission::Place;
 use volary_node::memory;
 use volary_node::runtimes::{Runtimes, check_awaited};
@@ -534,7 +534,8 @@ fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
         return Err(Error::not_found(format!(
             "there is no table {SYSTEM}.{table}; there are {}",
             system_tables::names().collect::<Vec<_>>().join(", ")
-        )));
+        ))
+        .with_sqlstate(SqlState::UndefinedTable));
     }
     Ok(())
 }
@@ -543,11 +544,13 @@ fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
     match (reference.catalog(), reference.schema()) {
         (Some(catalog), _) if catalog != CATALOG => Err(Error::not_found(format!(
             "there is no catalog {catalog}; the only one is {CATALOG}"
-        ))),
+        ))
+        .with_sqlstate(SqlState::InvalidCatalogName)),
         (_, None | Some(PUBLIC | SYSTEM | INFORMATION_SCHEMA)) => Ok(()),
         (_, Some(schema)) => Err(Error::not_found(format!(
             "there is no schema {schema}; there are {PUBLIC}, {SYSTEM} and {INFORMATION_SCHEMA}"
-        ))),
+        ))
+        .with_sqlstate(SqlState::InvalidSchemaName)),
     }
 }
 

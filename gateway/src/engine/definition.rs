@@ -14,7 +14,7 @@ use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::Engine;
 use super::columns::coerced_schema;
@@ -134,7 +134,7 @@ fn refuse_other_forms(create: &CreateTable) -> Result<()> {
         (!create.constraints.is_empty(), "table constraints"),
     ];
     match refused.iter().find(|(present, _)| *present) {
-        Some((_, what)) => Err(Error::invalid(format!(
+        Some((_, what)) => Err(Error::unsupported(format!(
             "CREATE TABLE does not take {what}; write CREATE TABLE t (column type [NOT NULL], …) WITH (shard_key = 'column', shards = 64)"
         ))),
         None => Ok(()),
@@ -148,7 +148,7 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
     for column in &create.columns {
         for option in &column.options {
             if !matches!(option.option, ColumnOption::NotNull | ColumnOption::Null) {
-                return Err(Error::invalid(format!(
+                return Err(Error::unsupported(format!(
                     "table {name}, column {}: {} is not supported",
                     column.name, option.option
                 )));
@@ -179,7 +179,8 @@ pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) ->
             return Err(Error::invalid(format!(
                 "table {table} has two columns {}; give them different names",
                 field.name()
-            )));
+            ))
+            .with_sqlstate(SqlState::DuplicateColumn));
         }
         let data_type = stored_type(field.data_type()).ok_or_else(|| {
             Error::invalid(format!(
@@ -246,6 +247,7 @@ pub(super) fn definition(
                 "table {name}: {key} names column {column}, which it does not have; it has {}",
                 names.join(", ")
             ))
+            .with_sqlstate(SqlState::UndefinedColumn)
         })
     };
     let kind = match (&options.shard_key, options.reference) {
@@ -357,7 +359,7 @@ pub(super) async fn create_view(
     columns: SchemaRef,
 ) -> Result<()> {
     if view.temporary {
-        return Err(Error::invalid("CREATE VIEW does not take TEMPORARY"));
+        return Err(Error::unsupported("CREATE VIEW does not take TEMPORARY"));
     }
     let name = name_of_users(&view.name)?.to_owned();
     // The definition is the whole statement. The catalog keeps only its query.

@@ -2,7 +2,7 @@
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, SqlState};
 
 /// Maximum number of existing column names that an error lists if no name is close to the unknown
 /// one.
@@ -24,7 +24,8 @@ fn without_report_advice(error: Error) -> Error {
         "filing a bug report in our issue tracker: https://github.com/apache/datafusion/issues. ";
     match error.message().split_once(ADVICE) {
         Some((_, rest)) if error.code() == ErrorCode::InvalidArgument => {
-            Error::new(ErrorCode::InvalidArgument, rest)
+            let rest = rest.to_owned();
+            error.with_message(rest)
         }
         _ => error,
     }
@@ -88,4 +89,5 @@ fn no_such_column(column: &Column, valid: &[Column]) -> Error {
         "there is no column {}: {advice}",
         column.flat_name()
     ))
+    .with_sqlstate(SqlState::UndefinedColumn)
 }

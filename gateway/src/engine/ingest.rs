@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Mutex;
 use volary_catalog::{IfExists, Table};
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::context::StatementContext;
 use super::definition::{Options, definition, placeable_workers, stored_schema};
@@ -101,7 +101,8 @@ async fn run(
                     "table \"{}\" exists already; append to it, replace it, or choose another name",
                     ingest.table
                 ),
-            ));
+            )
+            .with_sqlstate(SqlState::DuplicateTable));
         }
         (None, _) if !ingest.create => {
             return Err(context

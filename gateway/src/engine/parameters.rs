@@ -17,7 +17,7 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{
     BinaryExpr, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
 };
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use crate::sql_type::sql_type_name;
 
@@ -126,7 +126,8 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
     };
     Err(Error::invalid(format!(
         "the statement has {parameters}, and {values} given"
-    )))
+    ))
+    .with_sqlstate(SqlState::ParameterCountMismatch))
 }
 
 /// Returns the plan with values in place of its parameters.
@@ -193,7 +194,8 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
         // The value is out of the type's range.
         Err(_) if are_numbers(column, wanted) => return Ok(given),
         Err(source) => {
-            return Err(Error::with_source(
+            let sqlstate = SqlState::of_arrow(&source);
+            let error = Error::with_source(
                 ErrorCode::InvalidArgument,
                 format!(
                     "parameter {number} is {}, and the statement wants {}",
@@ -201,7 +203,8 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
                     sql_type_name(wanted)
                 ),
                 source,
-            ));
+            );
+            return Err(error.with_sqlstate(sqlstate));
         }
     };
     // A text is parsed, like the text of a literal. The same value may be written in many ways, so

@@ -9,7 +9,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::planner::NullOrdering;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as Ast};
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::size::MemorySize;
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 use volary_planner::session_limits::{
@@ -50,6 +50,7 @@ pub(super) fn key(name: &str) -> Result<&'static str> {
                 "there is no session setting {name}; there are {}",
                 ALLOWED.join(", ")
             ))
+            .with_sqlstate(SqlState::UndefinedObject)
         })
 }
 
@@ -69,6 +70,7 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
                 format!("setting {key} does not take \"{value}\""),
                 source,
             )
+            .with_sqlstate(SqlState::InvalidParameterValue)
         })?;
     }
     Ok(())
@@ -110,6 +112,10 @@ pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Du
 
 /// Refuses values that DataFusion would accept, but change silently or fail with later.
 fn check_limits(key: &str, value: &str) -> Result<()> {
+    check_value(key, value).map_err(|error| error.with_sqlstate(SqlState::InvalidParameterValue))
+}
+
+fn check_value(key: &str, value: &str) -> Result<()> {
     if key == "datafusion.execution.time_zone" {
         return match value.parse::<Tz>() {
             Ok(_) => Ok(()),

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use volary_catalog::Table;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_planner::table::ShardedTable;
 use volary_planner::{analysis, explain};
 
@@ -334,7 +334,8 @@ fn use_schema(name: &[String]) -> Result<()> {
         _ => Err(Error::not_found(format!(
             "there is no schema {}; tables are in {CATALOG}.{PUBLIC}",
             parts.join(".")
-        ))),
+        ))
+        .with_sqlstate(SqlState::InvalidSchemaName)),
     }
 }
 
@@ -383,7 +384,7 @@ pub(super) async fn run_plan(
             let rows = insert(engine, context, table.table(), &input).await?;
             Ok(Outcome::Done(Done::with_writes(Some(rows))))
         }
-        LogicalPlan::Dml(dml) => Err(Error::invalid(format!(
+        LogicalPlan::Dml(dml) => Err(Error::unsupported(format!(
             "{} is not supported: rows are appended, and tables dropped",
             dml.op.name()
         ))),
@@ -391,7 +392,7 @@ pub(super) async fn run_plan(
             ddl_statement(engine, context, ddl).await?;
             Ok(Outcome::Done(Done::with_writes(None)))
         }
-        LogicalPlan::Copy(_) => Err(Error::invalid(
+        LogicalPlan::Copy(_) => Err(Error::unsupported(
             "COPY … TO is not supported; query the rows and write them where you are",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
@@ -402,9 +403,10 @@ pub(super) async fn run_plan(
             session.change(&reset.variable, None)?;
             Ok(Outcome::Done(Done::WITHOUT_WRITES))
         }
-        LogicalPlan::Statement(other) => {
-            Err(Error::invalid(format!("{} is not supported", other.name())))
-        }
+        LogicalPlan::Statement(other) => Err(Error::unsupported(format!(
+            "{} is not supported",
+            other.name()
+        ))),
         rows => Ok(Outcome::Rows(Box::new(
             plan_query(engine, context, rows).await?,
         ))),
@@ -548,6 +550,9 @@ async fn ddl_statement(
             engine.catalog.drop_view(name, drop.if_exists, by).await?;
             Ok(())
         }
-        other => Err(Error::invalid(format!("{} is not supported", other.name()))),
+        other => Err(Error::unsupported(format!(
+            "{} is not supported",
+            other.name()
+        ))),
     }
 }

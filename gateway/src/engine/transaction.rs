@@ -35,7 +35,7 @@ impl SinceBegin {
             }
             Transaction::Rollback => match writes.take() {
                 None | Some(0) => Ok(()),
-                Some(count) => Err(Error::invalid(format!(
+                Some(count) => Err(Error::unsupported(format!(
                     "nothing is rolled back: each statement commits by itself, and {count} since BEGIN changed tables; undo that with other statements, and connect with autocommit on"
                 ))),
             },

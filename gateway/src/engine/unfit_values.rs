@@ -4,7 +4,7 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values};
 use datafusion::scalar::ScalarValue;
-use volary_flight_proto::Error;
+use volary_flight_proto::{Error, SqlState};
 
 use crate::sql_type::sql_type_name;
 
@@ -21,16 +21,17 @@ pub(super) fn unfit_value(rows: &LogicalPlan, table: &str) -> Option<Error> {
             value.cast_to(wanted).err().map(|_| value)
         });
         if let Some(value) = unfit {
-            let quote = if value.data_type().is_string() {
-                "'"
+            let (quote, sqlstate) = if value.data_type().is_string() {
+                ("'", SqlState::InvalidTextRepresentation)
             } else {
-                ""
+                ("", SqlState::NumericValueOutOfRange)
             };
-            return Some(Error::invalid(format!(
+            let error = Error::invalid(format!(
                 "table {table}, column {}: {quote}{value}{quote} does not fit {}",
                 column.name(),
                 sql_type_name(wanted)
-            )));
+            ));
+            return Some(error.with_sqlstate(sqlstate));
         }
     }
     None

@@ -53,7 +53,7 @@ pub(super) fn unimplemented(what: &str) -> Error {
 /// `INVALID_ARGUMENT` if the id of a transaction is given.
 pub(super) fn refuse_transaction(id: Option<&Bytes>) -> Result<()> {
     match id {
-        Some(id) if !id.is_empty() => Err(Error::invalid(
+        Some(id) if !id.is_empty() => Err(Error::unsupported(
             "there are no transactions: each statement commits by itself; connect with autocommit on",
         )),
         _ => Ok(()),

@@ -92,7 +92,7 @@ pub(super) fn read(
     from_headers: HashMap<String, String>,
 ) -> Result<Ingest> {
     if command.temporary {
-        return Err(Error::invalid(
+        return Err(Error::unsupported(
             "temporary tables are not supported; ingest into a table and drop it when it is not needed any more",
         ));
     }

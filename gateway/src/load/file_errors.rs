@@ -5,7 +5,7 @@ use std::io;
 
 use arrow::datatypes::Schema;
 use datafusion::error::DataFusionError;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, SqlState};
 
 /// Converts an error of opening or reading a text file. A compressed file that is damaged or cut
 /// short is reported as damaged data, and not as a store that cannot be reached.
@@ -72,10 +72,13 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
     } else {
         ""
     };
-    Some(Error::new(
-        ErrorCode::InvalidArgument,
-        format!("line {line}, column {column}: '{value}' is no {data_type} (row {row}{first})"),
-    ))
+    Some(
+        Error::new(
+            ErrorCode::InvalidArgument,
+            format!("line {line}, column {column}: '{value}' is no {data_type} (row {row}{first})"),
+        )
+        .with_sqlstate(SqlState::InvalidTextRepresentation),
+    )
 }
 
 /// Returns the column of a JSON record that the reader refuses because no column of the table is

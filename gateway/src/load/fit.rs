@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 pub use misfit::Misfit;
 pub(crate) use text::is_parsed;
@@ -121,9 +121,10 @@ fn wanted(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usiz
     for name in chosen {
         let position = position_of(table, schema, name)?;
         if positions.contains(&position) {
-            return Err(Error::invalid(format!(
-                "column {name} is listed twice; list it once"
-            )));
+            return Err(
+                Error::invalid(format!("column {name} is listed twice; list it once"))
+                    .with_sqlstate(SqlState::DuplicateColumn),
+            );
         }
         positions.push(position);
     }
@@ -156,11 +157,13 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
         [] => Err(Error::invalid(format!(
             "column {name} is none of table {table}, which has {}; leave it out, or add it to the table",
             names.join(", ")
-        ))),
+        ))
+        .with_sqlstate(SqlState::UndefinedColumn)),
         _ => Err(Error::invalid(format!(
             "column {name} may be several columns of table {table}, which has {}; write it in the table's letters",
             names.join(", ")
-        ))),
+        ))
+        .with_sqlstate(SqlState::AmbiguousColumn)),
     }
 }
 
@@ -184,6 +187,7 @@ fn assemble(
             let row = (0..rows).find(|row| column.is_null(*row));
             let misfit = Misfit::of_value(
                 row.unwrap_or_default(),
+                SqlState::NotNullViolation,
                 "a NULL in a column that is NOT NULL",
             );
             return Err(misfit.in_column(field.name()));

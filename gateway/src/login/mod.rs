@@ -22,7 +22,7 @@ use volary_catalog::access::{
     LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
 };
 use volary_catalog::{Catalog, State, now_ms};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use crate::config;
 use bearer::Bearers;
@@ -293,7 +293,10 @@ impl Login {
         password: &str,
         peer: Option<SocketAddr>,
     ) -> Result<Principal> {
-        let wrong = || unauthenticated("there is no such user with this password; check both");
+        let wrong = || {
+            unauthenticated("there is no such user with this password; check both")
+                .with_sqlstate(SqlState::InvalidPassword)
+        };
         // No user can have such a name or password, so the failure is not remembered.
         if name.len() > MAX_NAME_BYTES || password.len() > MAX_PASSWORD_BYTES {
             return Err(wrong());

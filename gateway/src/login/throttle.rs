@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use moka::ops::compute::Op;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 /// Number of logins that may fail before there is a wait.
 pub(crate) const FREE: u32 = 5;
@@ -128,7 +128,8 @@ impl Throttle {
                 refused.count,
                 refused.left().as_secs() + 1
             ),
-        ))
+        )
+        .with_sqlstate(SqlState::InvalidPassword))
     }
 
     /// Notes that an attempt has failed.

@@ -8,7 +8,7 @@
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 /// The number of times that one error may double the parser's work. This many doublings take less
 /// than a second in all.
@@ -67,7 +67,8 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
         if doublings > MAX_DOUBLINGS {
             return Err(Error::invalid(format!(
                 "the statement is nested too deeply: more than {MAX_DOUBLINGS} of CASE, CAST, ARRAY and the like stand in each other; write it flatter, with more WHEN or with subqueries"
-            )));
+            ))
+            .with_sqlstate(SqlState::StatementTooComplex));
         }
     }
     Ok(())

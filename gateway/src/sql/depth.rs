@@ -11,7 +11,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::nesting::TYPED;
 use super::shape::fields;
@@ -55,6 +55,7 @@ fn too_deep(what: &str) -> Error {
     Error::invalid(format!(
         "the statement is nested too deeply, with the views and CTEs that it reads: {what}; write it flatter, or keep a step of it in a table (CREATE TABLE … AS)"
     ))
+    .with_sqlstate(SqlState::StatementTooComplex)
 }
 
 /// Measurements of what lies below a place in the plan. Most of them are the maximum over the
@@ -149,7 +150,8 @@ impl Measuring {
                 self.refused = Some(Error::invalid(format!(
                     "the operators of the statement have more than {} columns together, with the fields of nested ones, which is {TABLES} times what a table may have (gateway.query.max_columns): join or unite fewer tables, or select few columns of each before",
                     self.most_columns
-                )));
+                ))
+                .with_sqlstate(SqlState::TooManyColumns));
                 return;
             }
         }

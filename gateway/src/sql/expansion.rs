@@ -6,7 +6,7 @@
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{ObjectName, Query};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::depth::MAX_OPERATORS;
 use super::names::identifier;
@@ -103,7 +103,8 @@ impl Open {
         if self.size > MAX_OPERATORS {
             return Err(Error::invalid(format!(
                 "the statement is nested too deeply: with the views and CTEs that it reads, each as often as it is read, it has more than {MAX_OPERATORS} tables and operators; keep a step of it in a table (CREATE TABLE … AS)"
-            )));
+            ))
+            .with_sqlstate(SqlState::StatementTooComplex));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::tokens::is_word;
 
@@ -30,9 +30,10 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<QueryId>> {
         (Some(Token::SingleQuotedString(id)), None) => {
             id.parse().map(Some).map_err(|error: Error| error.at(FORM))
         }
-        _ => Err(Error::invalid(format!(
-            "this KILL is not understood; {FORM}"
-        ))),
+        _ => Err(
+            Error::invalid(format!("this KILL is not understood; {FORM}"))
+                .with_sqlstate(SqlState::SyntaxError),
+        ),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn check(select: &Select) -> Result<()> {
         || (!merged.names.is_empty() && select.projection.iter().any(reads_all))
         || merged.names.iter().any(|name| reads(select, name));
     if is_refused {
-        return Err(Error::invalid(
+        return Err(Error::unsupported(
             "the merged columns of RIGHT and FULL JOIN with USING or NATURAL are not supported; join ON a.k = b.k, and write coalesce(a.k, b.k)",
         ));
     }

@@ -11,7 +11,7 @@
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::tokens::is_text;
 
@@ -392,7 +392,8 @@ impl Scan {
         };
         Err(Error::invalid(format!(
             "the statement is nested too deeply: {what}; write it flatter, with IN (…) or a table of the values"
-        )))
+        ))
+        .with_sqlstate(SqlState::StatementTooComplex))
     }
 }
 

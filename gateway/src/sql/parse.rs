@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{self, AccessStatement};
 use super::copy::CopyFrom;
@@ -80,12 +80,15 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .parse_statements()
         .map_err(|error| unless_told(error.into(), sql))?;
     let Some(statement) = statements.pop_front() else {
-        return Err(Error::invalid("there is no statement; write one"));
+        return Err(
+            Error::invalid("there is no statement; write one").with_sqlstate(SqlState::SyntaxError)
+        );
     };
     if !statements.is_empty() {
-        return Err(Error::invalid(
-            "these are several statements; send them one by one",
-        ));
+        return Err(
+            Error::invalid("these are several statements; send them one by one")
+                .with_sqlstate(SqlState::SyntaxError),
+        );
     }
     Ok(match statement {
         DfStatement::Statement(ast) => match *ast {
@@ -98,14 +101,14 @@ pub fn parse(sql: &str) -> Result<Statement> {
             Ast::Use(of) => Statement::Use(used_name(&of)?),
             // The error of the planner would also repeat the statement.
             other if !is_planned(&other) && access::has_passwords(sql) => {
-                return Err(Error::invalid(
+                return Err(Error::unsupported(
                     "the statement is not supported; which one it is is not said, as that would repeat the password in it",
                 ));
             }
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
         DfStatement::CreateExternalTable(_) => {
-            return Err(Error::invalid(
+            return Err(Error::unsupported(
                 "CREATE EXTERNAL TABLE is not supported; CREATE TABLE, then COPY table FROM 'files'",
             ));
         }
@@ -119,7 +122,8 @@ fn unless_told(error: Error, sql: &str) -> Error {
     if access::has_passwords(sql) {
         return Error::invalid(
             "the statement is not understood; where is not said, as that might repeat the password in it",
-        );
+        )
+        .with_sqlstate(SqlState::SyntaxError);
     }
     error
 }
@@ -145,7 +149,7 @@ fn used_name(of: &Use) -> Result<Vec<String>> {
     else {
         return match of {
             Use::Default => Ok(Vec::new()),
-            _ => Err(Error::invalid(format!(
+            _ => Err(Error::unsupported(format!(
                 "{of} is not supported; write USE and a schema"
             ))),
         };
@@ -202,9 +206,10 @@ fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<St
         },
     ] = statements.as_slice()
     else {
-        return Err(Error::invalid(format!(
-            "this COPY is not understood; {COPY_FORM}"
-        )));
+        return Err(
+            Error::invalid(format!("this COPY is not understood; {COPY_FORM}"))
+                .with_sqlstate(SqlState::SyntaxError),
+        );
     };
     refuse_legacy(legacy_options)?;
     let mut copy = CopyFrom {
@@ -249,7 +254,7 @@ fn set_option(copy: &mut CopyFrom, option: &CopyOption) -> Result<()> {
         CopyOption::Escape(text) => set_byte(&mut options.escape, "ESCAPE", *text),
         CopyOption::Encoding(name) => match name.to_lowercase().as_str() {
             "utf8" | "utf-8" => Ok(()),
-            _ => Err(Error::invalid(format!(
+            _ => Err(Error::unsupported(format!(
                 "ENCODING '{name}' is not supported: files are read as UTF-8; convert the file"
             ))),
         },
@@ -284,7 +289,7 @@ fn set_byte(slot: &mut Option<u8>, name: &str, text: char) -> Result<()> {
 }
 
 fn not_supported(option: &str, advice: &str) -> Error {
-    Error::invalid(format!("{option} is not supported: {advice}"))
+    Error::unsupported(format!("{option} is not supported: {advice}"))
 }
 
 /// Numbers the parameters: drivers send `?`, but DataFusion knows `$n`.
@@ -321,7 +326,8 @@ fn number_placeholders(tokens: &mut [TokenWithSpan]) -> Result<()> {
     match named {
         Some(name) if count > 0 => Err(Error::invalid(format!(
             "the statement has parameters of two kinds, ? and {name}; write all of them as ?, or all with numbers"
-        ))),
+        ))
+        .with_sqlstate(SqlState::SyntaxError)),
         _ => Ok(()),
     }
 }

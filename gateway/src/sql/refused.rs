@@ -43,7 +43,7 @@ impl QueryVisitor for Statement {
                         SetQuantifier::All | SetQuantifier::AllByName
                     );
                     if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
-                        return Err(Error::invalid(format!(
+                        return Err(Error::unsupported(format!(
                             "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
                         )));
                     }
@@ -63,7 +63,7 @@ impl QueryVisitor for Statement {
             }
             | TableFactor::Derived {
                 sample: Some(_), ..
-            } => Err(Error::invalid(
+            } => Err(Error::unsupported(
                 "TABLESAMPLE is not supported; WHERE random() < 0.01 takes about a hundredth of the rows",
             )),
             _ => Ok(()),
@@ -104,7 +104,7 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
         })
     })?;
     match refused {
-        Some(what) => Err(Error::invalid(what)),
+        Some(what) => Err(Error::unsupported(what)),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 use arrow::datatypes::{DataType, Schema};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::visit::{QueryVisitor, visit};
 use crate::config;
@@ -57,7 +57,8 @@ impl ShapeLimits {
             return Err(Error::invalid(format!(
                 "table {table} would have {columns} columns, with the fields of nested ones; {MAX_COLUMNS} allows {}: make several tables of it, or one with a row for each value",
                 self.columns
-            )));
+            ))
+            .with_sqlstate(SqlState::TooManyColumns));
         }
         Ok(())
     }
@@ -144,7 +145,8 @@ impl QueryVisitor for Lists {
                 return Err(Error::invalid(format!(
                     "the statement lists {columns} columns; {MAX_COLUMNS} allows {}: ask for them in several statements",
                     self.0.columns
-                )));
+                ))
+                .with_sqlstate(SqlState::TooManyColumns));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 /// The deepest nesting that the parser follows. It refuses anything that is nested more deeply.
 pub(crate) const RECURSION_LIMIT: usize = 200;
@@ -22,11 +22,14 @@ pub(crate) fn parse_expression(text: &str) -> Result<Expr> {
 
 /// Converts an error of the parser into an error for the user.
 pub(crate) fn syntax_error(error: ParserError) -> Error {
-    let message = match error {
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
-        ParserError::RecursionLimitExceeded => {
-            "the statement is nested too deeply; write it flatter".to_owned()
+    let (sqlstate, message) = match error {
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => {
+            (SqlState::SyntaxError, message)
         }
+        ParserError::RecursionLimitExceeded => (
+            SqlState::StatementTooComplex,
+            "the statement is nested too deeply; write it flatter".to_owned(),
+        ),
     };
-    Error::new(ErrorCode::InvalidArgument, format!("SQL syntax: {message}"))
+    Error::invalid(format!("SQL syntax: {message}")).with_sqlstate(sqlstate)
 }

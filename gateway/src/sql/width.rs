@@ -14,7 +14,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
 };
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::names::identifier;
 use super::visit::{QueryVisitor, visit};
@@ -97,13 +97,15 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Joined<F> {
             return Err(Error::invalid(format!(
                 "the joins of the statement have {} columns together, and may have {}, which is {TABLES} times what a table may have (gateway.query.max_columns): join fewer tables, or select few columns of each before they are joined",
                 self.columns, self.most
-            )));
+            ))
+            .with_sqlstate(SqlState::TooManyColumns));
         }
         if self.lookups > self.most_lookups {
             return Err(Error::invalid(format!(
                 "each column that a SELECT lists is looked for among all those of its FROM, which is {} columns to look at for the whole statement, and {} are allowed, as many as for {SELECTS} times SELECT * of a table of gateway.query.max_columns: list the columns that you need in the place of *, or join fewer wide tables",
                 self.lookups, self.most_lookups
-            )));
+            ))
+            .with_sqlstate(SqlState::TooManyColumns));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use volary_catalog::access::Rights;
 use volary_flight_proto::ids::{QueryId, SessionId};
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, SqlState};
 
 use super::work::{Gathers, Work};
 use super::{Issuer, StatementStatus};
@@ -182,7 +182,12 @@ impl Entry {
             Fate::Ended(code, why) => (*code, why.clone()),
             Fate::Open | Fate::Commits => (ErrorCode::Cancelled, "it was ended".to_owned()),
         };
-        Error::new(code, format!("query {id}: {why}"))
+        let error = Error::new(code, format!("query {id}: {why}"));
+        // Of the limits, only that of the memory ends a statement that runs.
+        match code {
+            ErrorCode::ResourceExhausted => error.with_sqlstate(SqlState::OutOfMemory),
+            _ => error,
+        }
     }
 
     /// Returns the number of bytes of the gateway's memory that the statement's operators hold.

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::AbortOnDrop;
 use super::plan::{RunningPlan, StopsWhenDropped};
@@ -103,6 +103,7 @@ impl<T, E: From<Error>> Stream for OnCpu<T, E> {
             Ok(Err(error)) => error,
             Err(source) if source.is_cancelled() => {
                 Error::new(ErrorCode::Cancelled, "the node is shutting down")
+                    .with_sqlstate(SqlState::AdminShutdown)
             }
             Err(source) => Error::with_source(ErrorCode::Internal, "a task panicked", source),
         };

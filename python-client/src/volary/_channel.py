@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from pyarrow import flight
 
+from ._answers import Answer, Answers
 from ._exchange import Exchange
 from ._session import Session, SessionAtWorker
 from ._target import Target
-from ._translate import PYARROW_ERRORS, translated
+from ._translate import PYARROW_ERRORS, translate, translated
 
 # Timeout of the login, in seconds. The login belongs to no statement whose timeout could apply.
 _LOGIN_SECONDS = 60.0
@@ -32,19 +33,21 @@ class Channel:
     def __init__(self, uri: str, target: Target, session: Session | SessionAtWorker) -> None:
         self._headers = target.headers
         self._timeout = target.timeout
-        with translated():
+        self._answers = Answers()
+        self._translated = translated(self._answers.take_sqlstate)
+        with self._translated:
             self._client = flight.FlightClient(
                 uri,
                 tls_root_certs=target.tls_ca,
                 cert_chain=target.tls_certificate,
                 private_key=target.tls_key,
-                middleware=[session],
+                middleware=[session, self._answers],
                 generic_options=_OPTIONS,
             )
 
     def log_in(self, username: str, password: str) -> None:
         """Exchanges a password for a token. The session keeps the token."""
-        with translated():
+        with self._translated:
             self._client.authenticate_basic_token(username, password, self._options(_LOGIN_SECONDS, {}))
 
     def exchange(
@@ -52,12 +55,22 @@ class Channel:
     ) -> Exchange:
         """Starts the call of a statement."""
         descriptor = flight.FlightDescriptor.for_command(command)
-        with translated():
-            return Exchange(*self._client.do_exchange(descriptor, self._options(timeout, headers or {})))
+        with self._translated:
+            writer, reader = self._client.do_exchange(descriptor, self._options(timeout, headers or {}))
+        return Exchange(writer, reader, self._answers.take())
 
-    def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> flight.FlightStreamReader:
-        """Returns a reader of the rows of a ticket. This method and the reader raise pyarrow's own errors."""
-        return self._client.do_get(ticket, self._options(timeout, {}))
+    def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> tuple[flight.FlightStreamReader, Answer]:
+        """Returns a reader of the rows of a ticket, and the answer that has the SQLSTATE code if the reader fails.
+
+        The reader raises pyarrow's own errors. So does this method if the server cannot be reached.
+        """
+        try:
+            reader = self._client.do_get(ticket, self._options(timeout, {}))
+        except flight.FlightUnavailableError:
+            raise
+        except PYARROW_ERRORS as error:
+            raise translate(error, self._answers.take_sqlstate()) from error
+        return reader, self._answers.take()
 
     def end_session(self) -> None:
         """Tells the gateway that the session is no longer needed. A session that is not ended this way expires."""

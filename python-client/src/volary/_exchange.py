@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import flight
 
+from ._answers import Answer
 from ._translate import PYARROW_ERRORS, translate, translated
 from .errors import InternalError, InvalidArgumentError
 
@@ -33,9 +34,11 @@ class Exchange:
     call.
     """
 
-    def __init__(self, writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader) -> None:
+    def __init__(self, writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader, answer: Answer) -> None:
         self._writer = writer
         self._reader = reader
+        self._answer = answer
+        self._translated = translated(answer.sqlstate)
 
     def send(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema = _NO_COLUMNS) -> None:
         """Sends the parameters or the rows to write, and then the end of the stream.
@@ -45,16 +48,16 @@ class Exchange:
         must cancel the call, because the gateway waits for more rows and must not take the error for the end of the
         rows.
         """
-        with translated():
+        with self._translated:
             self._writer.begin(schema, options=_WRITE_OPTIONS)
         for number, batch in enumerate(batches, start=1):
             if not batch.schema.equals(schema):
                 raise _other_columns(number, batch.schema, schema)
             for part in _cut(batch):
                 # If the gateway has ended the call, this raises the error that it ended the call with.
-                with translated():
+                with self._translated:
                     self._writer.write_batch(part)
-        with translated():
+        with self._translated:
             self._writer.done_writing()
 
     def begin(
@@ -67,18 +70,18 @@ class Exchange:
             raise InternalError("the gateway's answer does not begin with a note; is it of another version?")
         if "rows_affected" in note or "flight_info" in note:
             return note, None
-        with translated():
+        with self._translated:
             return note, self._reader.schema
 
     def read(self) -> pa.RecordBatch | Note | None:
         """Returns the next batch or note, or None at the end."""
-        # This runs for every batch. Using `translated` here would take as long as the rest of the method.
+        # This runs for every batch. Using `_translated` here would take as long as the rest of the method.
         try:
             chunk = self._reader.read_chunk()
         except StopIteration:
             return None
         except PYARROW_ERRORS as error:
-            raise translate(error) from error
+            raise translate(error, self._answer.sqlstate()) from error
         if chunk.data is not None:
             return chunk.data
         note: Note = json.loads(chunk.app_metadata.to_pybytes().decode()) if chunk.app_metadata is not None else {}

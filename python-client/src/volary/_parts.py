@@ -11,6 +11,7 @@ from contextlib import suppress
 import pyarrow as pa
 from pyarrow import flight
 
+from ._answers import Answer
 from ._channel import Channel
 from ._deadline import Deadline
 from ._exchange import Note
@@ -160,7 +161,7 @@ class _Parts:
             self._put(error)
 
     def _read(self, endpoint: flight.FlightEndpoint) -> None:
-        reader = self._open(endpoint)
+        reader, answer = self._open(endpoint)
         with self._lock:
             if self.closed.is_set():
                 reader.cancel()
@@ -173,13 +174,15 @@ class _Parts:
                 except StopIteration:
                     self._put(None)
                     return
+                except PYARROW_ERRORS as error:
+                    raise translate(error, answer.sqlstate()) from error
                 if batch is not None:
                     self._put(batch)
         finally:
             with self._lock:
                 self._readers.discard(reader)
 
-    def _open(self, endpoint: flight.FlightEndpoint) -> flight.FlightStreamReader:
+    def _open(self, endpoint: flight.FlightEndpoint) -> tuple[flight.FlightStreamReader, Answer]:
         """Opens a part at the first of its servers that answers."""
         failed: Exception | None = None
         # The gateway comes last, because it redeems every ticket.

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyarrow import flight
 
-Headers: TypeAlias = dict[str, list[str] | list[bytes]]
+from ._answers import Headers
 
 _AUTHORIZATION = "authorization"
 

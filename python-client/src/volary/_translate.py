@@ -10,6 +10,7 @@ pyarrow wraps gRPC's own message.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -60,6 +61,9 @@ _OWN_WORDS = {
 
 class _Translated:
     # A generator with contextlib would take many times as long.
+    def __init__(self, sqlstate: Callable[[], str | None]) -> None:
+        self._sqlstate = sqlstate
+
     def __enter__(self) -> None:
         pass
 
@@ -67,26 +71,32 @@ class _Translated:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, PYARROW_ERRORS):
-            raise translate(error) from error
+            raise translate(error, self._sqlstate()) from error
 
 
-_translated = _Translated()
+def _no_sqlstate() -> None:
+    return None
 
 
-def translated() -> AbstractContextManager[None]:
-    """Returns a context manager that turns the errors of pyarrow's calls into Volary's errors."""
-    return _translated
+_translated = _Translated(_no_sqlstate)
 
 
-def translate(error: Exception) -> Error:
+def translated(sqlstate: Callable[[], str | None] | None = None) -> AbstractContextManager[None]:
+    """Returns a context manager that turns the errors of pyarrow's calls into Volary's errors. It may be used more than
+    once. `sqlstate` returns the SQLSTATE code of an error, which pyarrow's errors do not have.
+    """
+    return _translated if sqlstate is None else _Translated(sqlstate)
+
+
+def translate(error: Exception, sqlstate: str | None = None) -> Error:
     """Returns the Volary error for a pyarrow error."""
     # str() of a KeyError would put its text in quotes.
     text = str(error.args[0]) if error.args else str(error)
     fallback = next((code for kind, code in _CLASSES if isinstance(error, kind)), ErrorCode.INTERNAL)
-    return parse(text, fallback)
+    return parse(text, fallback, sqlstate)
 
 
-def parse(text: str, fallback: ErrorCode) -> Error:
+def parse(text: str, fallback: ErrorCode, sqlstate: str | None = None) -> Error:
     """Removes pyarrow's words from `text`. The code is the server's, or else gRPC's, or else `fallback`."""
     text = _PREFIX.sub("", text, count=1)
     code = fallback
@@ -98,4 +108,4 @@ def parse(text: str, fallback: ErrorCode) -> Error:
         code = ErrorCode(said["code"])
     else:
         text = _OWN_WORDS.get(code, text)
-    return ERROR_CLASSES[code](text.strip() or "no message was given")
+    return ERROR_CLASSES[code](text.strip() or "no message was given", sqlstate=sqlstate)

@@ -30,16 +30,19 @@ class ErrorCode(StrEnum):
 class Error(Exception):
     """The base class of all errors that Volary's server reports, or that occur on the way to it.
 
-    `message` is the text without the code; `str()` shows both.
+    `message` is the text without the code; `str()` shows both. `sqlstate` is the SQLSTATE code, such as `42P01` for a
+    table that does not exist. The codes are PostgreSQL's. It is None if the server has not named one, for example
+    because it cannot be reached.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
     retryable: ClassVar[bool] = False
     """Whether the same call may succeed later although nobody has changed anything."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.sqlstate = sqlstate
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

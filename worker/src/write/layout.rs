@@ -7,7 +7,7 @@ use arrow::compute;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::write::{SHARD_COLUMN, TableDescription};
-use volary_flight_proto::{Error, Result, ipc};
+use volary_flight_proto::{Error, Result, SqlState, ipc};
 
 /// The shard of a reference table.
 pub(super) const REFERENCE_SHARD: u32 = 0;
@@ -133,7 +133,8 @@ impl Layout {
                     "column {} is NOT NULL, and {nulls} of {} rows have NULL in it",
                     field.name(),
                     batch.num_rows()
-                )));
+                ))
+                .with_sqlstate(SqlState::NotNullViolation));
             }
         }
         if let Some(position) = self.shard_column() {

@@ -37,7 +37,7 @@ pub(super) fn format(
 fn check_null(copy: &CopyFrom) -> Result<()> {
     match copy.options.null.as_deref() {
         None | Some("") => Ok(()),
-        Some(text) => Err(Error::invalid(format!(
+        Some(text) => Err(Error::unsupported(format!(
             "NULL '{text}' is not supported: a field without text is NULL; convert the file, or leave the option out"
         ))),
     }

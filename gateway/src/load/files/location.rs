@@ -8,7 +8,7 @@ use datafusion::execution::session_state::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use volary_catalog::Table;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::store::{is_web, object_store};
 use crate::load::roots::Roots;
@@ -95,6 +95,7 @@ impl<'a> Location<'a> {
             self.copy.table,
             without_credentials(&self.copy.location)
         ))
+        .with_sqlstate(SqlState::UndefinedFile)
     }
 
     /// Returns whether the files are on a disk of this machine.

@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use volary_catalog::Table;
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::csv;
 use super::format::Format;
@@ -210,7 +210,8 @@ fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> 
             "the file has no column {}; it has {}",
             location.table.schema().field(column).name(),
             names(file).join(", ")
-        ))),
+        ))
+        .with_sqlstate(SqlState::UndefinedColumn)),
         _ => Ok(()),
     }
 }

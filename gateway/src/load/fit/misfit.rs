@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, SqlState};
 
 use crate::sql_type::sql_type_name;
 
@@ -10,6 +10,7 @@ use crate::sql_type::sql_type_name;
 #[derive(Debug)]
 pub struct Misfit {
     row: Option<usize>,
+    sqlstate: SqlState,
     what: String,
     source: Option<ArrowError>,
 }
@@ -20,6 +21,7 @@ impl Misfit {
     pub(super) fn of_type(column: &DataType, wanted: &DataType, source: ArrowError) -> Self {
         Self {
             row: None,
+            sqlstate: SqlState::of_arrow(&source),
             what: format!(
                 "{} does not fit its type {}",
                 sql_type_name(column),
@@ -30,9 +32,10 @@ impl Misfit {
     }
 
     /// Creates the misfit of the value in one row.
-    pub(super) fn of_value(row: usize, what: impl Into<String>) -> Self {
+    pub(super) fn of_value(row: usize, sqlstate: SqlState, what: impl Into<String>) -> Self {
         Self {
             row: Some(row),
+            sqlstate,
             what: what.into(),
             source: None,
         }
@@ -42,6 +45,7 @@ impl Misfit {
     pub(super) fn of_part(row: usize, value: &str, wanted: &DataType) -> Self {
         Self::of_value(
             row,
+            SqlState::NumericValueOutOfRange,
             format!(
                 "{value} does not fit {} as it is; round it first, or give the column a finer type",
                 sql_type_name(wanted)
@@ -53,6 +57,7 @@ impl Misfit {
     pub(super) fn of_rows(source: ArrowError) -> Self {
         Self {
             row: None,
+            sqlstate: SqlState::of_arrow(&source),
             what: "rows".to_owned(),
             source: Some(source),
         }
@@ -81,9 +86,10 @@ impl Misfit {
 
     fn at(self, place: &str) -> Error {
         let message = format!("{place}, {}", self.what);
-        match self.source {
+        let error = match self.source {
             Some(source) => Error::with_source(ErrorCode::InvalidArgument, message, source),
             None => Error::invalid(message),
-        }
+        };
+        error.with_sqlstate(self.sqlstate)
     }
 }

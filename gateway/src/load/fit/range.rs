@@ -8,6 +8,7 @@ use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
     Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
 };
+use volary_flight_proto::SqlState;
 
 use super::misfit::Misfit;
 use crate::sql_type::sql_type_name;
@@ -49,6 +50,7 @@ pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
     let of_type = sql_type_name(column.data_type());
     Err(Misfit::of_value(
         row,
+        SqlState::NumericValueOutOfRange,
         format!("{value} is beyond the range of {of_type}"),
     ))
 }

@@ -17,6 +17,7 @@ use arrow::datatypes::{
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use chrono::{NaiveTime, TimeZone, Utc};
+use volary_flight_proto::SqlState;
 
 use super::misfit::Misfit;
 
@@ -99,7 +100,11 @@ pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayR
 
 fn misfit(row: usize, text: &str, wanted: &DataType, misread: Misread) -> Misfit {
     match misread {
-        Misread::Other => Misfit::of_value(row, format!("'{text}' is no {wanted}")),
+        Misread::Other => Misfit::of_value(
+            row,
+            SqlState::InvalidTextRepresentation,
+            format!("'{text}' is no {wanted}"),
+        ),
         Misread::Finer => Misfit::of_part(row, &format!("'{text}'"), wanted),
     }
 }

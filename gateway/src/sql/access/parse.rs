@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 use volary_node::size::MemorySize;
 
 use super::logins::Beginning;
@@ -154,6 +154,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
 
 fn not_understood(form: &str) -> Error {
     Error::invalid(format!("this statement is not understood; {form}"))
+        .with_sqlstate(SqlState::SyntaxError)
 }
 
 type Read = fn(&mut Parser<'_>) -> Refusable<AccessStatement>;

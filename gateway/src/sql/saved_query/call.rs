@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use parking_lot::Mutex;
 use volary_catalog::{QueryParameter, listed};
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::argument::{check_planned, check_text};
 use super::body::{PlannedBody, cast, data_type};
@@ -49,7 +49,8 @@ pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if after_name.is_none_or(|token| token.token != Token::LParen) {
         return Err(Error::invalid(
             "this CALL is not understood; write CALL name(argument, …), also without arguments: CALL name()",
-        ));
+        )
+        .with_sqlstate(SqlState::SyntaxError));
     }
     let span = tokens[at].span;
     let select = [

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_catalog::QueryParameter;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::SavedQueryStatement;
 use super::body::typed;
@@ -146,6 +146,7 @@ fn not_understood(parser: &Parser<'_>, form: &str) -> Error {
         "\"{next}\" is not understood{}; {form}",
         next.span.start
     ))
+    .with_sqlstate(SqlState::SyntaxError)
 }
 
 #[cfg(test)]

@@ -1,0 +1,56 @@
+"""Collects the headers of answers, which have the SQLSTATE code of an error. pyarrow's own errors do not have them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, TypeAlias
+
+from pyarrow import flight
+
+Headers: TypeAlias = dict[str, list[str] | list[bytes]]
+
+_SQLSTATE = "volary-sqlstate"
+
+
+class Answer:
+    """The headers of the answer to one call, as far as they have arrived."""
+
+    def __init__(self) -> None:
+        self.headers: deque[Headers] = deque()
+
+    def sqlstate(self) -> str | None:
+        """Returns the SQLSTATE code of the error that the call has ended with, or None if the server named none."""
+        codes = (str(code) for headers in self.headers for code in headers.get(_SQLSTATE, ()))
+        return next(codes, None)
+
+
+class Answers(flight.ClientMiddlewareFactory):
+    """Collects the headers of each answer of a channel. pyarrow begins a call in the thread that makes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_thread = threading.local()
+
+    def start_call(self, info: Any) -> flight.ClientMiddleware:
+        """Returns the middleware of one call, which collects the headers of its answer."""
+        answer = self._of_thread.answer = Answer()
+        return _Call(answer)
+
+    def take(self) -> Answer:
+        """Returns the answer to the call that this thread has begun last. Returns an empty one the second time."""
+        answer: Answer = getattr(self._of_thread, "answer", None) or Answer()
+        self._of_thread.answer = None
+        return answer
+
+    def take_sqlstate(self) -> str | None:
+        """Returns the SQLSTATE code of the call that this thread has begun last, and that has failed."""
+        return self.take().sqlstate()
+
+
+class _Call(flight.ClientMiddleware):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        # These must not be Python functions: a KeyboardInterrupt in a function that C++ calls is lost.
+        self.sending_headers = dict  # type: ignore[method-assign]
+        self.received_headers = answer.headers.append  # type: ignore[method-assign,assignment]
