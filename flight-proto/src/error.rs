@@ -38,7 +38,7 @@ pub struct Error {
     code: ErrorCode,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
-    /// Whether only logs show the source.
+    /// True if only logs show the source.
     is_source_hidden: bool,
     retry_after: Option<Duration>,
     /// The code that is more precise than the one that follows from `code`.

@@ -8,8 +8,8 @@
 //! beside the rows. The [`seal`] envelope of a message carries its version. Messages change only by
 //! gaining fields, and each message has a golden-bytes test.
 //!
-//! [`error`] holds the only list of error codes, and the only mapping to and from gRPC. [`sqlstate`]
-//! says more precisely what went wrong, in the codes that other databases use.
+//! [`error`] holds the only list of error codes, and the only mapping to and from gRPC.
+//! [`sqlstate`] says more precisely what went wrong, in the codes that other databases use.
 
 /// Reads how large the rows of a compressed message claim to be.
 pub mod compressed;

@@ -176,7 +176,7 @@ impl SqlState {
     }
 
     /// Returns the variant with this code. Returns `None` for a code that another release may know.
-    pub fn of_code(code: &str) -> Option<Self> {
+    pub(crate) fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
 

@@ -79,14 +79,14 @@ def proxied(processes: Processes) -> Processes:
 
 @pytest.fixture
 def impatient_pair(tmp_path: Path) -> Iterator[Processes]:
-    """The same as `pair`, with a gateway that soon gives up a silent worker."""
+    """Starts the nodes of `pair` with a gateway that soon gives up a silent worker."""
     with Processes(tmp_path, IMPATIENT) as processes:
         yield with_birds(processes)
 
 
 @pytest.fixture
 def impatient_proxied(tmp_path: Path) -> Iterator[Processes]:
-    """The same as `proxied`, with a gateway that soon gives up a silent worker."""
+    """Starts the nodes of `proxied` with a gateway that soon gives up a silent worker."""
     with Processes(tmp_path, IMPATIENT) as processes:
         yield with_birds(processes, proxied=True)
 

@@ -172,7 +172,7 @@ impl Engine {
 
     /// Returns whether the user for whom a query was planned may still read what the query reads.
     /// Any change of users, roles or grants since planning makes this false.
-    pub fn is_allowed_still(&self, query: &Query) -> bool {
+    pub(crate) fn is_allowed_still(&self, query: &Query) -> bool {
         Arc::ptr_eq(&query.access, &self.access())
     }
 

@@ -23,7 +23,7 @@ pub struct Done {
     /// The number of rows that the statement wrote. `None` for statements that do not write rows
     /// (DDL, SET).
     pub rows: Option<u64>,
-    /// Whether the statement may have changed a table, a view or a saved query. ROLLBACK would have
+    /// True if the statement may have changed a table, a view or a saved query. ROLLBACK would have
     /// to undo that.
     has_written: bool,
 }

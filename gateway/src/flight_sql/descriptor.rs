@@ -1,5 +1,5 @@
-//! Reads what a descriptor asks for. This is the only place that tells the requests apart. Each call
-//! then decides which of them it takes.
+//! Reads what a descriptor asks for. This is the only place that tells the requests apart. Each
+//! call then decides which of them it takes.
 
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
@@ -15,7 +15,8 @@ use super::command::{command, parse_any, refuse_transaction, unimplemented};
 /// The request in a descriptor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Described {
-    /// A statement as plain SQL text, or the query of all rows of a table that is named by its path.
+    /// A statement as plain SQL text, or the query of all rows of a table that is named by its
+    /// path.
     Sql(String),
     /// A statement that returns rows.
     Query(String),

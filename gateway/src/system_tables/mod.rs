@@ -69,7 +69,7 @@ pub fn all() -> Vec<(&'static str, SchemaRef)> {
 
 /// The schema `system`, as of one state of the catalog.
 #[derive(Debug)]
-pub struct SystemSchema(Arc<Sources>);
+pub(crate) struct SystemSchema(Arc<Sources>);
 
 impl SystemSchema {
     /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user

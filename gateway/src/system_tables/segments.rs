@@ -22,7 +22,7 @@ pub(super) struct Segment {
     table: Arc<Table>,
     worker: WorkerId,
     described: SegmentDescription,
-    /// Whether a query that starts now reads the segment, because its write is committed.
+    /// True if a query that starts now reads the segment, because its write is committed.
     visible: bool,
 }
 

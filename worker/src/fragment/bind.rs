@@ -262,7 +262,7 @@ impl Binder {
 struct Files {
     /// The files of each partition.
     groups: Vec<FileGroup>,
-    /// Whether a segment may have several pages in a column.
+    /// True if a segment may have several pages in a column.
     have_pages: bool,
 }
 

@@ -72,7 +72,7 @@ fn cut(tokens: &[TokenWithSpan], more: &str) -> String {
 /// The tokens of a text.
 struct Text<'a> {
     tokens: &'a [TokenWithSpan],
-    /// Whether quotes are wrong. Then what was meant as a statement may be taken for a literal.
+    /// True if quotes are wrong. Then what was meant as a statement may be taken for a literal.
     is_doubtful: bool,
 }
 
