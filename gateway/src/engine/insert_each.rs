@@ -27,6 +27,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
+use super::outcome::{Done, Ran};
 use super::parameters::{self, number_of};
 use super::statement::run_plan;
 use super::{Engine, IncomingRows, Outcome, Session};
@@ -40,6 +41,15 @@ pub(crate) enum Each {
     /// Nothing was run, because the rows cannot be inserted as one write: see
     /// [`Engine::insert_each`]. The caller has to run the statement once for each of the rows.
     OneByOne(IncomingRows),
+}
+
+impl Ran for Each {
+    fn done(&self) -> Option<Done> {
+        match self {
+            Self::Inserted(rows) => Some(Done::with_writes(Some(*rows))),
+            Self::OneByOne(_) => None,
+        }
+    }
 }
 
 impl Engine {

@@ -4,7 +4,7 @@ use arrow::record_batch::RecordBatch;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
-use super::{Each, Engine, Query, Session};
+use super::{Engine, Query, Session};
 
 /// The outcome of executing a statement.
 #[derive(Debug)]
@@ -66,15 +66,6 @@ impl Ran for Outcome {
                 rows: Some(rows.num_rows() as u64),
                 ..Done::WITHOUT_WRITES
             }),
-        }
-    }
-}
-
-impl Ran for Each {
-    fn done(&self) -> Option<Done> {
-        match self {
-            Self::Inserted(rows) => Some(Done::with_writes(Some(*rows))),
-            Self::OneByOne(_) => None,
         }
     }
 }
