@@ -27,7 +27,7 @@ use crate::reference::{Reference, difference};
 const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
 /// Timeout of each statement. A statement that hangs then fails with its text. No statement takes
 /// more than a few seconds, even in an unoptimised build.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Number of target partitions of a gateway. It does not depend on the machine, so that plans are
 /// the same everywhere.
 const GATEWAY_PARTITIONS: usize = 4;

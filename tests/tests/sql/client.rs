@@ -1,0 +1,77 @@
+//! The client that the files are run with: a session of Flight SQL.
+
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};
+use volary_cli::client::Client;
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_tests::cluster::STATEMENT_TIMEOUT;
+
+use super::text::{column_type, rows};
+
+/// First words of statements that have rows. The answer to any other statement is the number of rows
+/// that it has written, which is one row, too.
+const QUERIES: [&str; 8] = [
+    "SELECT", "FROM", "WITH", "VALUES", "CALL", "SHOW", "DESCRIBE", "EXPLAIN",
+];
+
+/// A session of a file. A file that names connections has several.
+pub(super) struct Session {
+    client: Client,
+}
+
+impl Session {
+    /// Opens a session with the gateway at `uri`.
+    pub(super) async fn open(uri: &str) -> Result<Self> {
+        let client = Client::connect(uri).await?;
+        Ok(Self { client })
+    }
+
+    async fn answer(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
+        let answer = self.client.run(sql).await?;
+        if !is_query(sql) {
+            return Ok(DBOutput::StatementComplete(answer.written().await?));
+        }
+        let fields = answer.schema.fields().iter();
+        let types = fields.map(|field| column_type(field.data_type())).collect();
+        let batches: Vec<_> = answer.batches.try_collect().await?;
+        let rows = rows(&batches).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(DBOutput::Rows { types, rows })
+    }
+}
+
+#[async_trait]
+impl AsyncDB for Session {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
+        match tokio::time::timeout(STATEMENT_TIMEOUT, self.answer(sql)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!("no answer within {STATEMENT_TIMEOUT:?}"),
+            )),
+        }
+    }
+
+    async fn shutdown(&mut self) {}
+
+    /// Returns the label that all records have. `skipif volary` leaves a record out everywhere.
+    fn engine_name(&self) -> &str {
+        "volary"
+    }
+}
+
+fn is_query(sql: &str) -> bool {
+    let sql =
+        sql.trim_start_matches(|character: char| character == '(' || character.is_whitespace());
+    let first = sql
+        .split(|character: char| !character.is_alphanumeric())
+        .next();
+    first.is_some_and(|first| {
+        QUERIES
+            .iter()
+            .any(|query| first.eq_ignore_ascii_case(query))
+    })
+}

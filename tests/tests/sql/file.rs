@@ -1,0 +1,147 @@
+//! Runs one file on a cluster.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, anyhow, bail};
+use arrow::array::AsArray;
+use sqllogictest::{
+    Normalizer, Record, Runner, default_normalizer, parse_file, strict_column_validator,
+};
+use volary_tests::cluster::{Cluster, data_directory, run};
+
+use super::client::Session;
+
+/// Statements that list what a file has created, and the words with which each of it is dropped.
+const LISTINGS: [(&str, &str); 3] = [
+    (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'VIEW'",
+        "VIEW",
+    ),
+    (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type <> 'VIEW'",
+        "TABLE",
+    ),
+    ("SELECT name FROM system.saved_queries", "QUERY"),
+];
+
+/// A cluster that runs the files one after the other. It starts with the first file.
+pub(super) struct SharedCluster {
+    workers: usize,
+    cluster: Mutex<Option<Cluster>>,
+}
+
+impl SharedCluster {
+    /// Creates a cluster that has not started yet.
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            cluster: Mutex::new(None),
+        }
+    }
+
+    /// Returns the label for `onlyif` and `skipif`, such as `3_workers`. It is also the name of the
+    /// test within its file.
+    pub(super) fn label(&self) -> String {
+        match self.workers {
+            1 => "1_worker".to_owned(),
+            workers => format!("{workers}_workers"),
+        }
+    }
+
+    /// Runs a file. If `record` is set, changes the file to what the cluster answers.
+    ///
+    /// # Errors
+    /// Returns the records whose answers are not the expected ones, and what the file has not
+    /// dropped at its end.
+    pub(super) fn run_file(&self, file: &Path, record: bool) -> Result<(), String> {
+        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        run(self.run_on(&mut cluster, file, record)).map_err(|error| format!("{error:#}"))
+    }
+
+    async fn run_on(
+        &self,
+        cluster: &mut Option<Cluster>,
+        file: &Path,
+        record: bool,
+    ) -> anyhow::Result<()> {
+        if cluster.is_none() {
+            *cluster = Some(Cluster::start(self.workers).await?);
+        }
+        let cluster = cluster.as_mut().context("the cluster has not started")?;
+        let ran = self.run_records(cluster, file, record).await;
+        // What is left is dropped even if the file has failed, so that the next one can run.
+        let left = drop_everything(cluster).await;
+        ran?;
+        match left?.as_slice() {
+            [] => Ok(()),
+            left => bail!("the file does not drop {}", left.join(", ")),
+        }
+    }
+
+    /// Stops the nodes.
+    pub(super) fn stop(&self) {
+        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = cluster.take() {
+            run(cluster.stop());
+        }
+    }
+
+    async fn run_records(
+        &self,
+        cluster: &Cluster,
+        file: &Path,
+        record: bool,
+    ) -> anyhow::Result<()> {
+        let uri = cluster.nodes().uri();
+        let mut runner = Runner::new(|| Session::open(&uri));
+        runner.with_validator(same_rows);
+        runner.with_column_validator(strict_column_validator);
+        runner.add_label(&self.label());
+        runner.set_var("DATA".to_owned(), data_directory().display().to_string());
+        if record {
+            let recorded = runner.update_test_file(
+                file,
+                " ",
+                same_rows,
+                default_normalizer,
+                strict_column_validator,
+            );
+            return recorded.await.map_err(|error| anyhow!("{error}"));
+        }
+        let mut failures = Vec::new();
+        for record in parse_file(file)? {
+            if matches!(record, Record::Halt { .. }) {
+                break;
+            }
+            if let Err(error) = runner.run_async(record).await {
+                failures.push(error.to_string());
+            }
+        }
+        match failures.as_slice() {
+            [] => Ok(()),
+            failures => bail!("{} failed\n\n{}", failures.len(), failures.join("\n")),
+        }
+    }
+}
+
+/// Returns whether the rows are exactly the expected lines. Values with white space have quotes, so
+/// it would say less to normalize white space.
+fn same_rows(_: Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool {
+    let actual = actual.iter().map(|row| row.join(" "));
+    actual.eq(expected.iter().map(String::as_str))
+}
+
+/// Drops all views, tables and saved queries, and returns their names.
+async fn drop_everything(cluster: &mut Cluster) -> anyhow::Result<Vec<String>> {
+    let mut dropped = Vec::new();
+    for (listing, kind) in LISTINGS {
+        let rows = cluster.sql(listing).await?;
+        for name in rows.column(0).as_string::<i32>().iter().flatten() {
+            let thing = format!("{kind} \"{name}\"");
+            cluster.sql(&format!("DROP {thing}")).await?;
+            dropped.push(thing);
+        }
+    }
+    Ok(dropped)
+}
