@@ -286,23 +286,6 @@ def test_rows_that_never_end_do_after_the_sessions_timeout(connection: volary.Co
             pass
 
 
-def test_a_sessions_timeout_is_shown_and_reset_by_any_of_its_names(connection: volary.Connection) -> None:
-    assert shown(connection, "statement_timeout") == "1h"
-    connection.sql("SET volary.statement_timeout = '1min'")
-    assert connection.sql("SHOW Statement_Timeout").rows() == [("volary.statement_timeout", "1m")]
-    # The timeout of a session cannot be longer than the gateway's.
-    connection.sql("SET statement_timeout = '2h'")
-    assert shown(connection, "volary.statement_timeout") == "1h"
-    for none in ("0", "'0'"):
-        connection.sql("SET statement_timeout = 5000")
-        assert shown(connection, "statement_timeout") == "5s"
-        connection.sql(f"SET statement_timeout = {none}")
-        assert shown(connection, "statement_timeout") == "1h"
-    for nonsense in ("'soon'", "-1"):
-        with pytest.raises(volary.InvalidArgumentError, match="takes a time such as"):
-            connection.sql(f"SET statement_timeout = {nonsense}")
-
-
 def test_the_gateways_timeout_holds_for_a_session_that_wants_a_longer_one(tmp_path: Path) -> None:
     with (
         Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__TIMEOUT": "700ms"}) as processes,
