@@ -107,21 +107,6 @@ def test_ddl_affects_no_rows(connection):
     assert "one" not in connection.tables()
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT 1 AS n, 1 AS m UNION ALL SELECT 2, 2.5",
-        "SELECT n, CASE n WHEN 1 THEN 1 ELSE 2.5 END AS m FROM (VALUES (1), (2)) AS v (n)",
-    ],
-    ids=["UNION", "CASE"],
-)
-def test_a_table_made_from_a_query_keeps_the_values_of_mixed_types(connection, query):
-    connection.sql(f"CREATE TABLE mixed WITH (shard_key = 'n') AS {query}")
-    found = connection.sql("SELECT m FROM mixed ORDER BY n").rows()
-    connection.sql("DROP TABLE mixed")
-    assert found == [(1.0,), (2.5,)]
-
-
 def test_tables_are_listed_by_name(connection, birds):
     tables = connection.tables()
     assert birds in tables

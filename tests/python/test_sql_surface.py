@@ -81,11 +81,6 @@ def test_a_sharded_table_is_as_it_was_declared(connection, name):
     ]
 
 
-def test_a_table_without_a_number_of_shards_has_64_and_is_sorted_by_its_shard_key(connection, name):
-    connection.sql(f"CREATE TABLE {name} (k VARCHAR) WITH (shard_key = 'k')")
-    assert rows(connection, f"SELECT shards, sort_key FROM system.tables WHERE name = '{name}'") == [(64, "k")]
-
-
 def test_a_reference_table_is_whole_on_every_worker(connection, name):
     connection.sql(f"CREATE TABLE {name} (k BIGINT, name VARCHAR) WITH (reference = true)")
     assert connection.sql(f"INSERT INTO {name} VALUES (1, 'one'), (2, 'two'), (NULL, NULL)").rows_affected == 3
@@ -95,97 +90,6 @@ def test_a_reference_table_is_whole_on_every_worker(connection, name):
     copies = f"SELECT DISTINCT worker_id, rows FROM system.segments WHERE table_name = '{name}' ORDER BY worker_id"
     assert rows(connection, copies) == [("w1", 3), ("w2", 3), ("w3", 3)]
     assert "workers=1" in plan(connection, f"SELECT * FROM {name}")
-
-
-def test_if_not_exists_and_if_exists_are_quiet(connection, birds):
-    connection.sql(f"CREATE TABLE IF NOT EXISTS {birds} (other BIGINT) WITH (shard_key = 'other')")
-    assert rows(connection, f"SELECT count(*) FROM {birds}") == [(5,)]
-    connection.sql("DROP TABLE IF EXISTS no_such_table")
-    connection.sql("DROP VIEW IF EXISTS no_such_view")
-
-
-def test_a_name_without_quotes_is_lower_case(connection, name):
-    connection.sql(f"CREATE TABLE {name.upper()} (K BIGINT, \"Mixed Name\" BIGINT) WITH (SHARD_KEY = 'k', SHARDS = 2)")
-    connection.sql(f"INSERT INTO {name} VALUES (1, 2)")
-    assert rows(connection, f'SELECT k, "Mixed Name" FROM public.{name.upper()}') == [(1, 2)]
-    assert rows(connection, f'SELECT "Mixed Name" FROM volary.public.{name}') == [(2,)]
-
-
-def test_a_table_is_created_from_a_query(connection, birds, name):
-    create = (
-        f"CREATE TABLE {name} WITH (shard_key = 'name', shards = 4) AS "
-        f"SELECT name, count(*) AS n, max(day) AS latest FROM {birds} GROUP BY name"
-    )
-    assert connection.sql(create).rows_affected == 4
-    assert rows(connection, f"SELECT * FROM {name} ORDER BY name NULLS FIRST") == [
-        (None, 1, None),
-        ("kaka", 1, datetime.date(2026, 1, 2)),
-        ("kea", 2, datetime.date(2026, 1, 5)),
-        ("tui", 1, datetime.date(2026, 1, 4)),
-    ]
-    assert rows(connection, f"SELECT shard_key, shards FROM system.tables WHERE name = '{name}'") == [("name", 4)]
-
-
-def test_a_reference_table_is_created_from_a_query(connection, birds, name):
-    connection.sql(f"CREATE TABLE {name} WITH (reference = true) AS SELECT DISTINCT name FROM {birds}")
-    joined = f"SELECT b.k FROM {birds} b JOIN {name} r ON b.name = r.name ORDER BY b.k"
-    assert rows(connection, joined) == [(1,), (2,), (4,), (5,)]
-
-
-def test_a_table_whose_query_fails_is_not_there(connection, birds, name):
-    with pytest.raises(volary.InvalidArgumentError):
-        connection.sql(f"CREATE TABLE {name} WITH (shard_key = 'k') AS SELECT CAST(name AS BIGINT) AS k FROM {birds}")
-    with pytest.raises(volary.NotFoundError):
-        connection.sql(f"SELECT * FROM {name}")
-    connection.sql(f"CREATE TABLE {name} (k BIGINT) WITH (shard_key = 'k')")
-
-
-def test_rows_are_inserted_by_position_by_name_and_from_a_query(connection, empty_table):
-    t = empty_table
-    assert connection.sql(f"INSERT INTO {t} VALUES (1, 'kea', 1.5, DATE '2026-01-01')").rows_affected == 1
-    assert connection.sql(f"INSERT INTO {t} (day, k) VALUES (DATE '2026-01-02', 2), (NULL, 3)").rows_affected == 2
-    assert connection.sql(f"INSERT INTO {t} SELECT k + 10, name, price, day FROM {t}").rows_affected == 3
-    assert connection.sql(f"INSERT INTO {t} (k, price) SELECT k + 100, k FROM {t} WHERE k = 1").rows_affected == 1
-    assert connection.sql(f"INSERT INTO {t} SELECT * FROM {t} WHERE false").rows_affected == 0
-    assert rows(connection, f"SELECT * FROM {t} ORDER BY k") == [
-        (1, "kea", 1.5, datetime.date(2026, 1, 1)),
-        (2, None, None, datetime.date(2026, 1, 2)),
-        (3, None, None, None),
-        (11, "kea", 1.5, datetime.date(2026, 1, 1)),
-        (12, None, None, datetime.date(2026, 1, 2)),
-        (13, None, None, None),
-        (101, None, 1.0, None),
-    ]
-
-
-def test_values_within_the_query_of_an_insert_have_columns_of_their_own(connection, empty_table):
-    t = empty_table
-    for query in (
-        "SELECT a, CAST(b AS VARCHAR) FROM (VALUES (1, 10), (2, 20)) v(a, b)",
-        "WITH v(a, b, c) AS (VALUES (3, 'x', true)) SELECT a, b FROM v WHERE c",
-        "(VALUES (4, 'y'))",
-        f"SELECT v.a, {t}.name FROM {t} JOIN (VALUES (5, 1)) v(a, k) ON v.k = {t}.k",
-    ):
-        assert connection.sql(f"INSERT INTO {t} (k, name) {query}").rows_affected > 0, query
-    found = rows(connection, f"SELECT k, name FROM {t} ORDER BY k")
-    assert found == [(1, "10"), (2, "20"), (3, "x"), (4, "y"), (5, "10")]
-    # This table has a name that such a query might use itself.
-    connection.sql("CREATE TABLE source (k BIGINT) WITH (shard_key = 'k')")
-    connection.sql("INSERT INTO source VALUES (7)")
-    connection.sql(f"INSERT INTO {t} (k) SELECT s.k FROM source s JOIN (VALUES (7)) v(k) ON v.k = s.k")
-    assert rows(connection, f"SELECT count(*) FROM {t} WHERE k = 7") == [(1,)]
-    connection.sql("DROP TABLE source")
-    for query in ("SELECT 1, 'x', 2.0", "SELECT 1"):
-        with pytest.raises(volary.InvalidArgumentError, match="Column count"):
-            connection.sql(f"INSERT INTO {t} (k, name) {query}")
-
-
-def test_a_dropped_table_is_gone_and_its_name_is_free(connection, birds):
-    connection.sql(f"DROP TABLE {birds}")
-    with pytest.raises(volary.NotFoundError):
-        connection.sql(f"SELECT * FROM {birds}")
-    connection.sql(f"CREATE TABLE {birds} (other VARCHAR) WITH (shard_key = 'other', shards = 2)")
-    assert rows(connection, f"SELECT * FROM {birds}") == []
 
 
 # COPY
@@ -397,56 +301,7 @@ def test_views_read_views_and_follow_what_they_read(connection, birds):
     connection.sql(f"DROP VIEW {high}")
 
 
-def test_views_that_read_each_other_are_refused_when_they_are_read(connection, name):
-    connection.sql(f"CREATE VIEW {name} AS SELECT 1 AS x")
-    connection.sql(f"CREATE VIEW {name}_b AS SELECT * FROM {name}")
-    connection.sql(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_b")
-    with pytest.raises(volary.InvalidArgumentError, match="nested more than 16 deep, or read each other"):
-        connection.sql(f"SELECT * FROM {name}")
-    connection.sql(f"DROP VIEW {name}_b")
-
-
 # Listings
-
-
-def test_show_tables_and_information_schema_list_tables_and_views(connection, birds, name):
-    connection.sql(f"CREATE VIEW {name} AS SELECT k AS key FROM {birds}")
-    listed = {(schema, table): kind for _, schema, table, kind in rows(connection, "SHOW TABLES")}
-    assert listed["public", birds] == "BASE TABLE"
-    assert listed["public", name] == "VIEW"
-    assert {table for schema, table in listed if schema == "system"} == {
-        "nodes",
-        "tables",
-        "shards",
-        "segments",
-        "loads",
-        "queries",
-        "query_log",
-        "saved_queries",
-        "users",
-        "grants",
-        "tokens",
-        "limits",
-    }
-    same = rows(connection, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
-    assert {(schema, table): kind for schema, table, kind in same} == listed
-    definition = f"SELECT definition FROM information_schema.views WHERE table_name = '{name}'"
-    assert rows(connection, definition) == [(f"SELECT k AS key FROM {birds}",)]
-
-
-def test_columns_are_described_in_three_ways(connection, birds):
-    columns = [("k", "Int64", "NO"), ("name", "Utf8View", "YES"), ("price", "Float64", "YES"), ("day", "Date32", "YES")]
-    assert rows(connection, f"DESCRIBE {birds}") == columns
-    assert [row[3:] for row in rows(connection, f"SHOW COLUMNS FROM {birds}")] == columns
-    query = "SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE table_name = "
-    assert rows(connection, f"{query}'{birds}' ORDER BY ordinal_position") == columns
-
-
-def test_the_columns_of_a_view_are_described(connection, birds, name):
-    connection.sql(f"CREATE VIEW {name} AS SELECT k AS key, price * 2 AS twice FROM {birds}")
-    assert [row[:2] for row in rows(connection, f"DESCRIBE {name}")] == [("key", "Int64"), ("twice", "Float64")]
-    query = f"SELECT column_name FROM information_schema.columns WHERE table_name = '{name}' ORDER BY ordinal_position"
-    assert rows(connection, query) == [("key",), ("twice",)]
 
 
 def test_system_tables_say_where_rows_are(cluster, connection, birds):
@@ -492,28 +347,7 @@ def test_segments_of_a_worker_that_is_down_are_an_error_that_names_it(tmp_path: 
         assert processes.sql("SELECT worker_id, file, visible FROM system.segments ORDER BY file") == listed
 
 
-def test_a_system_table_that_does_not_exist_is_answered_with_those_that_do(connection):
-    with pytest.raises(volary.NotFoundError, match="there are nodes, tables, shards, segments, loads"):
-        connection.sql("SELECT * FROM system.workers")
-
-
-def test_equal_shard_counts_are_placed_alike(connection, birds, name):
-    connection.sql(f"CREATE TABLE {name} (other BIGINT) WITH (shard_key = 'other', shards = 8)")
-    placed = "SELECT shard, worker_id FROM system.shards WHERE table_name = '{}' ORDER BY shard"
-    assert rows(connection, placed.format(name)) == rows(connection, placed.format(birds))
-
-
 # Plans
-
-
-def test_a_union_keeps_every_row_of_each_side(connection, birds):
-    both = f"SELECT k, name FROM {birds} WHERE k < 3 UNION ALL SELECT k, name FROM {birds}"
-    assert rows(connection, f"SELECT k FROM ({both}) ORDER BY k") == [(1,), (1,), (2,), (2,), (3,), (4,), (5,)]
-    counted = f"SELECT k, count(*) FROM ({both}) GROUP BY k ORDER BY k"
-    assert rows(connection, counted) == [(1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
-    assert rows(connection, f"SELECT count(*) FROM ({both.replace(' ALL', '')})") == [(5,)]
-    assert rows(connection, f"SELECT k FROM {birds} INTERSECT SELECT k + 3 FROM {birds} ORDER BY k") == [(4,), (5,)]
-    assert rows(connection, f"SELECT k FROM {birds} EXCEPT SELECT k + 3 FROM {birds} ORDER BY k") == [(1,), (2,), (3,)]
 
 
 def test_explain_says_how_many_shards_and_workers_are_asked(connection, birds):
@@ -740,33 +574,6 @@ def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, bird
 def test_set_works_on_a_connection_without_a_user(connection):
     connection.sql("SET timezone = '+02:00'")
     assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", "+02:00")]
-
-
-def test_a_view_means_the_same_in_every_session(connection, birds, name):
-    is_first = "SELECT CAST(k AS VARCHAR) FROM {} ORDER BY price LIMIT 1"
-    defined = f"SELECT arrow_typeof(0.5) AS type, ({is_first.format(birds)}) AS first"
-    default = rows(connection, defined)
-    connection.sql(f"CREATE VIEW {name} AS {defined}")
-    connection.sql("SET parse_float_as_decimal = true")
-    connection.sql("SET default_null_ordering = 'nulls_first'")
-    assert rows(connection, defined) == [("Decimal128(1, 1)", "4")] != default
-    assert rows(connection, f"SELECT * FROM {name}") == default
-    connection.sql(f"CREATE OR REPLACE VIEW {name} AS {defined}")
-    connection.sql("RESET parse_float_as_decimal")
-    connection.sql("RESET default_null_ordering")
-    assert rows(connection, f"SELECT * FROM {name}") == default
-
-
-def test_names_are_lower_case_in_every_session(connection):
-    with pytest.raises(volary.InvalidArgumentError, match="there is no session setting"):
-        connection.sql("SET datafusion.sql_parser.enable_ident_normalization = false")
-
-
-def test_begin_and_commit_are_taken_and_change_nothing(connection, birds):
-    connection.sql("BEGIN")
-    connection.sql(f"INSERT INTO {birds} VALUES (6, 'ruru', NULL, NULL)")
-    assert rows(connection, f"SELECT count(*) FROM {birds}") == [(6,)]
-    connection.sql("COMMIT")
 
 
 def test_errors_name_settings_as_the_configuration_lists_them(tmp_path: Path):
