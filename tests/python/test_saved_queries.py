@@ -57,28 +57,6 @@ def test_a_saved_query_is_called_with_arguments_by_position_by_name_and_by_defau
     assert connection.call(by_key, key=2).rows() == kaka
 
 
-def test_a_call_is_a_table_among_others(connection, by_key, birds):
-    joined = connection.sql(
-        f"SELECT a.name, b.name FROM {by_key}(1) a JOIN {by_key}(2) b ON a.k = b.k - 1 JOIN {birds} c ON c.k = a.k"
-    )
-    assert joined.rows() == [("kea", "kaka")]
-    both = connection.sql(f"SELECT k FROM {by_key}(1) UNION ALL SELECT k FROM {by_key}(2) ORDER BY k")
-    assert both.rows() == [(1,), (2,)]
-    assert connection.sql(f"SELECT count(*) FROM {birds} WHERE k IN (SELECT k FROM {by_key}(1))").rows() == [(1,)]
-
-
-def test_a_parameter_stands_wherever_a_value_may(connection, birds, query):
-    connection.sql(
-        f"CREATE QUERY {query}(n BIGINT, start DATE, names VARCHAR) AS "
-        f"WITH some AS (SELECT * FROM {birds} WHERE day >= $start OR day IS NULL) "
-        "SELECT k, $n AS n, upper($names) AS names FROM some "
-        f"WHERE EXISTS (SELECT 1 FROM {birds} WHERE k = $n) AND k > (SELECT $n - 1) ORDER BY k LIMIT $n"
-    )
-    result = connection.call(query, 2, "2026-01-02", "x")
-    assert result.rows() == [(2, 2, "X"), (3, 2, "X")]
-    assert result.schema.names == ["k", "n", "names"]
-
-
 def test_a_call_prunes_by_its_argument(connection, by_key):
     plan = connection.explain(f"CALL {by_key}(2)").text
     assert "workers=1/" in plan
@@ -111,56 +89,6 @@ def test_arguments_have_the_types_of_the_parameters(cluster, connection, query):
         connection.sql(f"CALL {query}('seven', '', NULL, NULL, NULL)").rows()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ("CALL {q}()", ["query {q}", 'the parameter "key" was not given', "it takes (key BIGINT, cheapest DOUBLE"]),
-        ("CALL {q}(1, 2, 3)", ["query {q}", "3 arguments were given, and it takes (key BIGINT"]),
-        ("CALL {q}(1, price => 2)", ["query {q}", 'there is no parameter "price"']),
-        ("CALL {q}(key => 1, 2)", ["put those without first"]),
-        ("CALL {q}(1, key => 2)", ['"key" was given twice']),
-        ("CALL {q}(k)", ["k"]),
-        ("SELECT * FROM {q}", ["{q}", "is a saved query: call it as {q}(…); it takes (key BIGINT"]),
-        ("SELECT * FROM {t}, {q}({t}.k)", ["k"]),
-        ("CALL no_such_query(1)", ["no_such_query"]),
-        ("CALL", ["write CALL name("]),
-        ("CALL {t}", ["write CALL name("]),
-        ("CALL {q}(random())", ["is no constant"]),
-        ("CALL {q}((SELECT 1))", ["is no constant"]),
-        ("SELECT * FROM {t} a WHERE EXISTS (SELECT 1 FROM {q}(a.k))", ["is no constant"]),
-        (
-            "CREATE QUERY {q}_2(a BIGINT DEFAULT (SELECT 1)) AS SELECT $a",
-            ["default of the parameter", "is no constant"],
-        ),
-        ("CREATE QUERY {q}_2(a BIGINT DEFAULT $1) AS SELECT $a", ["default of the parameter", "is no constant"]),
-        ("CREATE QUERY {q}_2(a BIGINT DEFAULT nothing(1)) AS SELECT $a", ["default", "nothing"]),
-        ("INSERT INTO {q} VALUES (1)", ["{q}"]),
-        ("DROP VIEW {q}", ["{q} is a saved query; use DROP QUERY {q}"]),
-        ("DROP TABLE {q}", ["{q} is a saved query; use DROP QUERY {q}"]),
-        ("DROP QUERY {t}", ["is no saved query; use DROP TABLE or DROP VIEW"]),
-        ("DROP QUERY no_such_query", ["no_such_query"]),
-        ("CREATE QUERY {q} AS SELECT 1", ["{q}"]),
-        ("CREATE VIEW {q} AS SELECT 1", ["{q}"]),
-        ("CREATE OR REPLACE VIEW {q} AS SELECT 1", ["{q}"]),
-        ("CREATE TABLE {q} (k BIGINT)", ["{q}"]),
-        ("CREATE QUERY {q}_2(a BIGINT) AS SELECT $b", ["query {q}_2", "there is no parameter $b; it has (a BIGINT)"]),
-        ("CREATE QUERY {q}_2(a NO_TYPE) AS SELECT $a", ["query {q}_2", "NO_TYPE"]),
-        ("CREATE QUERY {q}_2 AS SELECT nothing FROM {t}", ["query {q}_2", "nothing"]),
-        ("CREATE QUERY {q}_2(a BIGINT, b BIGINT) AS SELECT $a", ['the parameter "b" stands nowhere']),
-        ("CREATE QUERY {q}_2 AS SELECT ?", ["query {q}_2", "$1"]),
-        ("CREATE QUERY {q}_2 AS SELECT * FROM no_such_table", ["no_such_table"]),
-        ("CREATE QUERY {q}_2 AS INSERT INTO {t} VALUES (1)", ["{q}_2"]),
-        ("CREATE QUERY {q}_2(a BIGINT) SELECT 1", ["write CREATE [OR REPLACE] QUERY name"]),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_reason(connection, by_key, birds, call, words):
-    with pytest.raises(volary.Error) as caught:
-        connection.sql(call.format(q=by_key, t=birds)).rows()
-    assert not isinstance(caught.value, volary.InternalError), caught.value
-    for word in words:
-        assert word.format(q=by_key) in str(caught.value)
-
-
 def test_an_argument_counts_as_the_literal_of_its_value_would(connection, query):
     connection.sql(
         f"CREATE QUERY {query}(a BIGINT, b DECIMAL(10, 2)) AS SELECT $a / 2 AS half, $b * 2 AS twice, $a AS a"
@@ -171,18 +99,6 @@ def test_an_argument_counts_as_the_literal_of_its_value_would(connection, query)
         expected = connection.sql(literal).to_arrow()
         assert bound.to_pylist() == expected.to_pylist(), literal
         assert bound.schema.types == expected.schema.types
-
-
-def test_the_rows_of_a_call_come_in_the_order_of_its_query(connection, birds, query):
-    connection.sql(f"CREATE QUERY {query}(least BIGINT) AS SELECT k FROM {birds} WHERE k >= $least ORDER BY k DESC")
-    assert connection.call(query, 2).rows() == [(5,), (4,), (3,), (2,)]
-    assert connection.call(query, 2).rows() == [(5,), (4,), (3,), (2,)]
-    assert connection.sql(f"CALL {query}(1) ORDER BY k LIMIT 2").rows() == [(1,), (2,)]
-
-
-def test_a_cte_hides_no_call_and_a_call_no_cte(connection, by_key):
-    hidden = f"WITH {by_key} AS (SELECT 7 AS seven) SELECT a.seven, b.k FROM {by_key} a, {by_key}(2) b"
-    assert connection.sql(hidden).rows() == [(7, 2)]
 
 
 def test_arguments_that_would_grow_beyond_measure_are_refused(connection, query):
@@ -198,19 +114,6 @@ def test_arguments_that_would_grow_beyond_measure_are_refused(connection, query)
         create_all()
     for name in names:
         connection.sql(f"DROP QUERY IF EXISTS {name}")
-
-
-def test_a_saved_query_may_call_another_one_but_not_itself(connection, by_key, query):
-    outer = f"{query}_outer"
-    connection.sql(f"CREATE QUERY {outer}(n BIGINT) AS SELECT name FROM {by_key}($n + 1)")
-    assert connection.call(outer, 1).rows() == [("kaka",)]
-    connection.sql(f"CREATE VIEW {outer}_view AS SELECT * FROM {outer}(1)")
-    assert connection.sql(f"SELECT * FROM {outer}_view").rows() == [("kaka",)]
-    connection.sql(f"CREATE OR REPLACE QUERY {by_key}(key BIGINT) AS SELECT name FROM {outer}($key)")
-    with pytest.raises(volary.InvalidArgumentError, match="nested more than 16 deep, or read each other"):
-        connection.call(outer, 1).rows()
-    connection.sql(f"DROP VIEW {outer}_view")
-    connection.sql(f"DROP QUERY {outer}")
 
 
 def test_a_saved_query_survives_a_restart_and_is_listed(tmp_path):
