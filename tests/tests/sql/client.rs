@@ -9,8 +9,8 @@ use volary_tests::cluster::STATEMENT_TIMEOUT;
 
 use super::text::{column_type, rows};
 
-/// First words of statements that have rows. The answer to any other statement is the number of rows
-/// that it has written, which is one row, too.
+/// First words of statements that have rows. The answer to any other statement is the number of
+/// rows that it has written, which is one row, too.
 const QUERIES: [&str; 8] = [
     "SELECT", "FROM", "WITH", "VALUES", "CALL", "SHOW", "DESCRIBE", "EXPLAIN",
 ];

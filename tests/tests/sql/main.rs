@@ -1,5 +1,5 @@
-//! Runs the files of `tests/sql` on clusters of 1, 3 and 7 workers, through Flight SQL. Each file on
-//! each cluster is one test: `aggregates::7_workers`. `tests/sql/README.md` describes the files.
+//! Runs the files of `tests/sql` on clusters of 1, 3 and 7 workers, through Flight SQL. Each file
+//! on each cluster is one test: `aggregates::7_workers`. `tests/sql/README.md` describes the files.
 //!
 //! One command runs one file: `cargo test --release -p volary-tests --test sql -- aggregates`.
 
