@@ -61,7 +61,7 @@ use volary_node::{Runtimes, memory};
 
 pub(crate) use gate::Gate;
 pub use ingest::{IfTableExists, IncomingRows, Ingest};
-pub use insert_each::Each;
+pub(crate) use insert_each::Each;
 pub use outcome::{Done, Outcome};
 pub use query::{Planned, Query};
 pub use session::{Caller, Session};
