@@ -94,7 +94,7 @@ fn when_to_retry_survives_the_way_over_grpc_and_is_said_once() {
     let wrapped = DataFusionError::from(Error::from(status)).context("while gathering");
     let shared = DataFusionError::Shared(Arc::new(wrapped));
     let back = Error::from(shared);
-    assert_eq!(back.retry_after(), Some(Duration::from_millis(2400)));
+    assert_eq!(back.retry_after, Some(Duration::from_millis(2400)));
     assert_eq!(
         back.message(),
         "worker w3: 256 statements run; retry in about 2 s"
@@ -103,7 +103,7 @@ fn when_to_retry_survives_the_way_over_grpc_and_is_said_once() {
     never
         .metadata_mut()
         .insert(RETRY_PUSHBACK, "-1".parse().unwrap());
-    assert_eq!(Error::from(never).retry_after(), None);
+    assert_eq!(Error::from(never).retry_after, None);
 }
 
 #[test]

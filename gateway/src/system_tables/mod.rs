@@ -74,7 +74,7 @@ pub(crate) struct SystemSchema(Arc<Sources>);
 impl SystemSchema {
     /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user
     /// who reads the tables. The tables show only what these rights allow.
-    pub fn new(
+    pub(crate) fn new(
         cluster: Arc<Cluster>,
         loads: Loads,
         statements: Arc<Statements>,

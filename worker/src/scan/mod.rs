@@ -21,4 +21,4 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use source::SegmentSource;
+pub(crate) use source::SegmentSource;

@@ -23,6 +23,6 @@ mod writer;
 
 pub(crate) use page_checksums::{Damaged, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
-pub use reads::SegmentReaders;
+pub(crate) use reads::SegmentReaders;
 pub(crate) use reads::{MOST_AT_ONCE, damaged_segment, read_cached};
 pub(crate) use writer::{SegmentFile, failed};
