@@ -25,7 +25,8 @@ pub(crate) fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn 
     Ok(scans)
 }
 
-/// Returns a target for each worker that holds shards of a scan, with its shards of each scan.
+/// Returns a target for each worker that holds shards of a scan, with its shards of each scan. No
+/// other worker can stand in for it, because each shard is on one worker.
 pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
     let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
     for (ordinal, scan) in scans.iter().enumerate() {

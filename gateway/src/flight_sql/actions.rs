@@ -27,7 +27,8 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
     "EndSavepoint",
 ];
 
-/// The actions that clients may send, each with a description of its request and its result.
+/// The actions that clients may send, each with a description of its request and its result. Names
+/// that begin with `volary.` belong to calls between nodes, which `membership` handles.
 const ACTIONS: [(&str, &str); 8] = [
     (
         CREATE_PREPARED_STATEMENT,

@@ -1,7 +1,7 @@
 //! Provides the tables about the cluster itself, in the schema `system`.
 //!
 //! Each table is a file, in which each column stands beside the expression of its value. To add a
-//! table, add its file and a line to `TABLES`.
+//! table, add its file, its `mod` line and a line to `TABLES`.
 
 /// Describes a column.
 mod column;

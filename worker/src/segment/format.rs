@@ -1,8 +1,8 @@
 //! The number of the format of a segment's file.
 //!
 //! A release that changes the format so that earlier releases would misread a file gives it a new
-//! number. Earlier releases then refuse the file. It is no new format if earlier releases read the
-//! file rightly, for example if there is more metadata that they do not look for.
+//! number. Earlier releases then refuse the file. A change that earlier releases read correctly
+//! needs no new number: for example, another size of pages, or more metadata that they ignore.
 
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 

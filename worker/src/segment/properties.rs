@@ -26,8 +26,8 @@ pub(crate) const ORDER: SortOptions = SortOptions {
     nulls_first: false,
 };
 
-/// Number of rows after which a column continues in another page. This is Parquet's default, which
-/// releases that set no number relied on.
+/// Number of rows after which a column continues in another page. It is Parquet's default, because
+/// the files of earlier releases have pages of this size.
 const PAGE_ROWS: usize = 20_000;
 /// Size after which a column continues in another page, in bytes. This is Parquet's default, too.
 const PAGE_BYTES: usize = 1 << 20;
@@ -131,6 +131,9 @@ impl SegmentProperties {
 
 /// Returns whether a column of a file may have several pages. Only then is the index of its pages
 /// of use.
+///
+/// The release that wrote the file is not known here. If the size of pages ever changes, this
+/// compares with the smallest one that any release has written.
 pub(crate) fn may_have_several_pages(rows: u64, bytes: u64) -> bool {
     rows > PAGE_ROWS as u64 || bytes > PAGE_BYTES as u64
 }
