@@ -5,6 +5,7 @@ use std::path::{self, Path, PathBuf};
 
 use datafusion::datasource::listing::ListingTableUrl;
 use object_store::path::Path as ObjectPath;
+use rustix::io::Errno;
 use url::{ParseError, Url};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -66,8 +67,22 @@ impl Roots {
             let path = local_path(url.prefix());
             // A path that does not exist cannot be resolved, so its nearest existing parent
             // decides.
-            let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
-            existing.is_some_and(|path| self.holds_path(&path))
+            let mut link_loop = None;
+            let existing = path.ancestors().find_map(|path| match path.canonicalize() {
+                Ok(real) => Some(real),
+                Err(source) => {
+                    if is_link_loop(&source) {
+                        link_loop = Some(source);
+                    }
+                    None
+                }
+            });
+            let allowed = existing.is_some_and(|path| self.holds_path(&path));
+            // Outside of the roots, no error says what exists.
+            if let (true, Some(source)) = (allowed, link_loop) {
+                return Err(leads_in_a_circle(&shown, source));
+            }
+            allowed
         } else {
             self.holds_object(&url, url.prefix())
         };
@@ -90,9 +105,13 @@ impl Roots {
         name: &str,
     ) -> Result<()> {
         let allowed = if is_local(url) {
-            let real = local_path(file)
-                .canonicalize()
-                .map_err(|source| Error::io(format!("cannot open {name}"), source))?;
+            let real = local_path(file).canonicalize().map_err(|source| {
+                if is_link_loop(&source) {
+                    leads_in_a_circle(name, source)
+                } else {
+                    Error::io(format!("cannot open {name}"), source)
+                }
+            })?;
             self.holds_path(&real)
         } else {
             self.holds_object(url, file)
@@ -185,6 +204,18 @@ impl Root {
 
 fn is_local(url: &ListingTableUrl) -> bool {
     url.scheme() == "file"
+}
+
+/// Returns whether a path cannot be resolved because its symbolic links lead back to themselves.
+fn is_link_loop(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
+/// Creates the error of a location whose symbolic links lead back to themselves.
+fn leads_in_a_circle(location: &str, source: io::Error) -> Error {
+    let message =
+        format!("COPY may not read '{location}': its symbolic links lead back to themselves");
+    Error::with_source(ErrorCode::InvalidArgument, message, source)
 }
 
 fn local_path(path: &ObjectPath) -> PathBuf {
