@@ -1,4 +1,4 @@
-//! Limits aggregates that make one value from many.
+//! Limits aggregates that make one value from many, and mends one that loses states.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
+use super::one_state::{OneStateAtATime, READING_ONE_STATE};
 use crate::memory::{BeingMade, Limit, ProcessMemory};
 use crate::size::MemorySize;
 
@@ -33,7 +34,8 @@ const WITH_CENTROIDS: [&str; 2] = [
 const CENTROID_BYTES: usize = 32;
 
 /// An aggregate that refuses to make a value that is too large. If rows are grouped, the memory of
-/// the query limits all groups together instead.
+/// the query limits all groups together instead. It also merges all states of an aggregate that
+/// would read only the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BoundedAggregate {
     function: Arc<AggregateUDF>,
@@ -42,11 +44,14 @@ pub(super) struct BoundedAggregate {
 }
 
 impl BoundedAggregate {
-    /// Wraps an aggregate with a limit if it may make a large value and has no limit yet.
+    /// Wraps an aggregate if it may make a large value or loses states, and is not wrapped yet.
     pub(super) fn of(function: Arc<AggregateUDF>, limit: Limit) -> Option<Self> {
         let is_bounded = function.inner().is::<Self>();
         let grows = [COLLECTING, WITH_CENTROIDS].as_flattened();
-        (grows.contains(&function.name()) && !is_bounded).then(|| Self {
+        let is_wrapped = [grows, &READING_ONE_STATE]
+            .iter()
+            .any(|names| names.contains(&function.name()));
+        (is_wrapped && !is_bounded).then(|| Self {
             function,
             limit_bytes: limit.bytes,
             setting: limit.setting,
@@ -91,6 +96,9 @@ impl BoundedAggregate {
     }
 
     fn bounded(&self, within: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        if READING_ONE_STATE.contains(&self.function.name()) {
+            return Box::new(OneStateAtATime(within));
+        }
         if !COLLECTING.contains(&self.function.name()) {
             return within;
         }

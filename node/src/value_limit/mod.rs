@@ -19,6 +19,7 @@ pub(crate) mod at_once;
 mod bounded;
 mod folding;
 mod growth;
+mod one_state;
 mod padding;
 mod pattern;
 mod rule;
@@ -98,17 +99,20 @@ pub(crate) fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> 
 }
 
 /// Returns, with this limit for their value, those of the `known` aggregates that may make one
-/// large value from many.
+/// large value from many. Also returns, mended, those that lose partial states.
 pub fn bounded_aggregates<'a>(
     known: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
     limit: Limit,
 ) -> Vec<Arc<AggregateUDF>> {
-    let bounded = known
+    let mut functions: Vec<_> = known
         .into_iter()
-        .filter_map(|function| BoundedAggregate::of(Arc::clone(function), limit));
-    bounded
+        .filter_map(|function| BoundedAggregate::of(Arc::clone(function), limit))
         .map(|function| Arc::new(AggregateUDF::from(function)))
-        .collect()
+        .collect();
+    // A function is listed once for each of its aliases.
+    functions.sort_by(|left, right| left.name().cmp(right.name()));
+    functions.dedup_by(|left, right| left.name() == right.name());
+    functions
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 use std::collections::BTreeSet;
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
+use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::common::ScalarValue;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+use datafusion::physical_expr::expressions::{col, lit};
 
 use super::argument::bytes_of;
 use super::*;
@@ -31,7 +34,7 @@ fn context_with(limit: Limit) -> SessionContext {
         state.register_udf(function).unwrap();
     }
     let aggregates = bounded_aggregates(state.aggregate_functions().values(), limit);
-    assert_eq!(aggregates.len(), 4);
+    assert_eq!(aggregates.len(), 5);
     for function in aggregates {
         state.register_udaf(function).unwrap();
     }
@@ -41,6 +44,34 @@ fn context_with(limit: Limit) -> SessionContext {
 
 async fn run(context: &SessionContext, sql: &str) -> Result<Vec<RecordBatch>> {
     context.sql(sql).await?.collect().await
+}
+
+#[test]
+fn states_that_arrive_together_are_all_merged() {
+    let mut state = state();
+    for function in bounded_aggregates(state.aggregate_functions().values(), LIMIT) {
+        state.register_udaf(function).unwrap();
+    }
+    let function = Arc::clone(&state.aggregate_functions()["quantile_cont"]);
+    let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Float64, true)]));
+    let arguments = vec![col("x", &schema).unwrap(), lit(0.5)];
+    let percentile = AggregateExprBuilder::new(function, arguments)
+        .schema(schema)
+        .alias("median")
+        .build()
+        .unwrap();
+    let state_of = |value: f64| {
+        let mut accumulator = percentile.create_accumulator().unwrap();
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![value]));
+        let halves: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
+        accumulator.update_batch(&[values, halves]).unwrap();
+        accumulator.state().unwrap().remove(0)
+    };
+    let states = ScalarValue::iter_to_array([10.0, 20.0, 60.0].map(state_of)).unwrap();
+    let mut merged = percentile.create_accumulator().unwrap();
+    merged.merge_batch(&[states]).unwrap();
+    let median = merged.evaluate().unwrap();
+    assert_eq!(median, ScalarValue::Float64(Some(20.0)));
 }
 
 #[tokio::test]
