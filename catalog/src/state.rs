@@ -340,6 +340,13 @@ impl State {
         self.no_such("table", name, rights)
     }
 
+    /// Returns the error for a table function or saved query that does not exist, like
+    /// [`Self::no_such_table`] for a table.
+    pub fn no_such_function(&self, name: &str, rights: &Rights) -> Error {
+        self.no_such("table function or saved query", name, rights)
+            .with_sqlstate(SqlState::UndefinedFunction)
+    }
+
     /// Returns the error for a view that does not exist, like [`Self::no_such_table`] for a table.
     pub(crate) fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
         self.no_such("view", name, rights)

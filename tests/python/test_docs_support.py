@@ -9,6 +9,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "clients" / "support.md"
 PYTHON = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+SQL = re.compile(r"`tests/(sql/\w+\.slt)`")
 JAVA = re.compile(r"`(\w+Test)\.(\w+)`")
 # The last cell of each row. In a row without a test, the cell says why.
 SHOWN_BY = [
@@ -33,7 +34,7 @@ def java_tests(name: str) -> set[str]:
 def test_rows_have_a_test_or_say_why_not():
     assert len(SHOWN_BY) > 60
     for cell in SHOWN_BY:
-        named = PYTHON.findall(cell) + JAVA.findall(cell)
+        named = PYTHON.findall(cell) + JAVA.findall(cell) + SQL.findall(cell)
         assert cell.count("`") == 2 * len(named), cell
         assert named or cell.startswith("none: "), cell
 
@@ -42,6 +43,11 @@ def test_rows_have_a_test_or_say_why_not():
 def test_python_tests_are_there(file):
     named = {name for cell in SHOWN_BY for its_file, name in PYTHON.findall(cell) if its_file == file}
     assert named - python_tests(file) == set()
+
+
+@pytest.mark.parametrize("file", sorted({file for cell in SHOWN_BY for file in SQL.findall(cell)}))
+def test_files_of_sql_cases_are_there(file):
+    assert (TESTS / file).is_file()
 
 
 @pytest.mark.parametrize("kind", sorted({kind for cell in SHOWN_BY for kind, _ in JAVA.findall(cell)}))

@@ -310,10 +310,11 @@ impl StatementContext {
     /// Checks that the statement's tables exist and that a user with the rights of `reader` may
     /// read them. Plans the views that the statement reads.
     async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
-        let mut names = self.state.resolve_table_references(statement)?;
-        // A called name is never a CTE, even if a CTE has the same name.
-        names.extend(calls(statement)?);
-        for name in names {
+        // A called name is never a CTE, even if a CTE has the same name. What is called comes
+        // first, so that the error for a missing one says that it is no function.
+        let called = calls(statement)?.into_iter().map(|name| (name, true));
+        let read = self.state.resolve_table_references(statement)?;
+        for (name, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
             refuse_unknown_table(&name)?;
             let Some(name) = public_name(&name) else {
                 continue;
@@ -323,6 +324,9 @@ impl StatementContext {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {
                 // A table function such as FROM generate_series(…) is a reference too.
+                if is_called {
+                    return Err(self.catalog.no_such_function(name, &self.rights));
+                }
                 return Err(self.catalog.no_such_table(name, &self.rights));
             }
             if let Some(owner) = self.catalog.owner_of(name) {
