@@ -23,6 +23,7 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, Literal}
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion_proto::physical_plan::to_proto::serialize_physical_expr_with_converter;
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
@@ -118,9 +119,24 @@ pub fn encode(
 
 /// Returns whether this operator and its expressions can be encoded. Its inputs are not checked.
 pub(crate) fn can_encode_node(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if loses_grouping_sets(plan) {
+        return false;
+    }
     let values = Values::default();
     let converter = Converter::Root(&values);
     converter.node_to_proto(plan, &ScanCodec::default()).is_ok()
+}
+
+/// Returns whether the operator is an aggregate whose grouping sets are all empty, such as those of
+/// `GROUP BY GROUPING SETS ((), ())`. DataFusion encodes all sets as one list with an element for
+/// each column of each set. Sets without columns leave nothing in the list, so a worker would make
+/// no group and no row.
+fn loses_grouping_sets(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<AggregateExec>()
+        .is_some_and(|aggregate| {
+            let group_by = aggregate.group_expr();
+            group_by.has_grouping_set() && group_by.expr().is_empty()
+        })
 }
 
 /// Returns whether rows of this schema reach the gateway unchanged. Flight's encoder sends a
