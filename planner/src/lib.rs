@@ -52,6 +52,8 @@ pub mod relays;
 pub mod rules;
 /// Defines the settings of a session.
 pub mod session_limits;
+/// Corrects comparisons with ALL and ANY.
+mod set_comparison;
 /// Represents a table of the catalog for DataFusion.
 pub mod table;
 /// Determines which workers a gather asks, and for which shards.

@@ -21,6 +21,7 @@ use crate::joins::{ColocatedJoins, ReferenceJoins};
 use crate::key_filters::KeyFilters;
 use crate::not_in::NotInOfNulls;
 use crate::relays::RelayTree;
+use crate::set_comparison::SetComparisons;
 
 /// Returns DataFusion's rules of the analyzer, followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {
@@ -86,6 +87,9 @@ pub fn physical_rules() -> Vec<Arc<Physical>> {
 pub fn logical_rules() -> Vec<Arc<Logical>> {
     let mut rules: Vec<Arc<Logical>> = Vec::new();
     for rule in Optimizer::new().rules {
+        if rule.name() == "rewrite_set_comparison" {
+            rules.push(Arc::new(SetComparisons) as _);
+        }
         if rule.name() == "decorrelate_predicate_subquery" {
             rules.push(Arc::new(NotInOfNulls) as _);
         }

@@ -90,6 +90,9 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
                     Expr::InSubquery(in_subquery) => {
                         pulled_up(&in_subquery.subquery.subquery, true)?
                     }
+                    Expr::SetComparison(comparison) => {
+                        pulled_up(&comparison.subquery.subquery, true)?
+                    }
                     Expr::ScalarSubquery(subquery) => pulled_up(&subquery.subquery, false)?,
                     Expr::WindowFunction(function) => looks_ahead_over_nulls(function),
                     _ => None,
