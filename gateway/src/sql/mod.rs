@@ -27,6 +27,8 @@ pub mod refused;
 pub(crate) mod saved_query;
 /// Bounds how many columns a statement may make.
 pub mod shape;
+/// Rewrites SQL of the standard to what DataFusion plans.
+mod standard;
 /// Helpers that all parts of the parser share.
 mod syntax;
 /// Classifies tokens.

@@ -18,7 +18,7 @@ use super::saved_query::{self, SavedQueryStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
 use super::tokens::is_word;
 use super::transaction::Transaction;
-use super::{backtracking, kill, nesting};
+use super::{backtracking, kill, nesting, standard};
 
 /// Upper bound (exclusive) of the numbers of parameters.
 const MAX_PARAMETERS: usize = 1 << 16;
@@ -79,7 +79,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
     let mut statements = parser
         .parse_statements()
         .map_err(|error| unless_told(error.into(), sql))?;
-    let Some(statement) = statements.pop_front() else {
+    let Some(mut statement) = statements.pop_front() else {
         return Err(
             Error::invalid("there is no statement; write one").with_sqlstate(SqlState::SyntaxError)
         );
@@ -90,6 +90,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
                 .with_sqlstate(SqlState::SyntaxError),
         );
     }
+    standard::rewrite(&mut statement)?;
     Ok(match statement {
         DfStatement::Statement(ast) => match *ast {
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),

@@ -1,0 +1,271 @@
+//! Rewrites SQL of the standard to what DataFusion 55 plans as the standard says.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Value, VisitMut,
+    VisitorMut,
+};
+use volary_flight_proto::{Error, Result};
+
+/// Rewrites FETCH to LIMIT, SIMILAR TO to `~`, and DEFAULT in the rows of an INSERT to NULL, as no
+/// column has another default.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for forms of FETCH and SIMILAR TO that are not supported.
+pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
+    match statement {
+        DfStatement::Statement(ast) => rewrite_ast(ast),
+        DfStatement::Explain(explain) => rewrite(&mut explain.statement),
+        _ => Ok(()),
+    }
+}
+
+fn rewrite_ast(ast: &mut Ast) -> Result<()> {
+    if let Ast::Insert(insert) = ast
+        && let Some(source) = &mut insert.source
+        && let SetExpr::Values(values) = source.body.as_mut()
+    {
+        let values = values
+            .rows
+            .iter_mut()
+            .flat_map(|row| row.content.iter_mut());
+        for value in values {
+            if is_default(value) {
+                *value = Expr::value(Value::Null);
+            }
+        }
+    }
+    match ast.visit(&mut Rewrite) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(name)
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
+
+struct Rewrite;
+
+impl VisitorMut for Rewrite {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        match query.fetch.take() {
+            Some(fetch) => go_on(limit(query, fetch)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        go_on(match_whole(expression))
+    }
+}
+
+fn go_on(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+/// Makes a FETCH the LIMIT of its query.
+fn limit(query: &mut Query, fetch: Fetch) -> Result<()> {
+    if fetch.with_ties || fetch.percent {
+        return Err(Error::unsupported(
+            "FETCH … WITH TIES and PERCENT are not supported; write FETCH FIRST n ROWS ONLY, or filter by rank() OVER (…)",
+        ));
+    }
+    let one = || Expr::value(Value::Number("1".to_owned(), false));
+    let rows = fetch.quantity.unwrap_or_else(one);
+    match &mut query.limit_clause {
+        none @ None => {
+            *none = Some(LimitClause::LimitOffset {
+                limit: Some(rows),
+                offset: None,
+                limit_by: Vec::new(),
+            });
+        }
+        Some(LimitClause::LimitOffset {
+            limit: limit @ None,
+            limit_by,
+            ..
+        }) if limit_by.is_empty() => *limit = Some(rows),
+        Some(_) => {
+            return Err(Error::invalid(
+                "the query has both LIMIT and FETCH; leave one out",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Makes SIMILAR TO a regular expression that matches the whole text. DataFusion would search for
+/// the pattern as it is written.
+fn match_whole(expression: &mut Expr) -> Result<()> {
+    let Expr::SimilarTo {
+        negated,
+        expr,
+        pattern,
+        escape_char,
+    } = expression
+    else {
+        return Ok(());
+    };
+    let Expr::Value(pattern) = pattern.as_ref() else {
+        return Err(no_constant());
+    };
+    let regex = match &pattern.value {
+        Value::SingleQuotedString(text) => {
+            let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+                None => Some('\\'),
+                Some(Value::SingleQuotedString(escape)) => {
+                    let mut chars = escape.chars();
+                    match (chars.next(), chars.next()) {
+                        (escape, None) => escape,
+                        _ => return Err(Error::invalid("ESCAPE takes one character")),
+                    }
+                }
+                Some(_) => return Err(Error::invalid("ESCAPE takes one character")),
+            };
+            Value::SingleQuotedString(regex_of(text, escape)?)
+        }
+        Value::Null => Value::Null,
+        _ => return Err(no_constant()),
+    };
+    let op = if *negated {
+        BinaryOperator::PGRegexNotMatch
+    } else {
+        BinaryOperator::PGRegexMatch
+    };
+    *expression = Expr::Nested(Box::new(Expr::BinaryOp {
+        left: expr.clone(),
+        op,
+        right: Box::new(Expr::value(regex)),
+    }));
+    Ok(())
+}
+
+fn no_constant() -> Error {
+    Error::unsupported(
+        "SIMILAR TO takes a constant pattern; write text ~ pattern with a regular expression",
+    )
+}
+
+/// Translates a pattern of SIMILAR TO to a regular expression. `None` as escape character means
+/// that there is none.
+fn regex_of(pattern: &str, escape: Option<char>) -> Result<String> {
+    let mut regex = "(?s)^(?:".to_owned();
+    let mut within_brackets = false;
+    let mut chars = pattern.chars().peekable();
+    while let Some(char) = chars.next() {
+        if Some(char) == escape {
+            let escaped = chars.next().ok_or_else(|| {
+                Error::invalid("the pattern of SIMILAR TO ends with its escape character")
+            })?;
+            push_literal(&mut regex, escaped);
+            continue;
+        }
+        match char {
+            // The brackets of a class such as [:alpha:] are within those of the set.
+            '[' if within_brackets && chars.peek() == Some(&':') => {
+                regex.push('[');
+                for char in chars.by_ref() {
+                    regex.push(char);
+                    if char == ']' {
+                        break;
+                    }
+                }
+            }
+            '[' if !within_brackets => {
+                within_brackets = true;
+                regex.push('[');
+                if let Some(not) = chars.next_if_eq(&'^') {
+                    regex.push(not);
+                }
+            }
+            ']' if within_brackets => {
+                within_brackets = false;
+                regex.push(']');
+            }
+            '-' if within_brackets => regex.push('-'),
+            char if within_brackets => push_literal(&mut regex, char),
+            '%' => regex.push_str(".*"),
+            '_' => regex.push('.'),
+            '(' => regex.push_str("(?:"),
+            '|' | '*' | '+' | '?' | '{' | '}' | ')' => regex.push(char),
+            char => push_literal(&mut regex, char),
+        }
+    }
+    regex.push_str(")$");
+    Ok(regex)
+}
+
+fn push_literal(regex: &mut String, char: char) {
+    if char.is_ascii_punctuation() && char != '_' && char != '<' && char != '>' {
+        regex.push('\\');
+    }
+    regex.push(char);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::parse::{Statement, parse};
+
+    fn rewritten(sql: &str) -> Result<String> {
+        match parse(sql)? {
+            Statement::Planned(statement) => Ok(statement.to_string()),
+            other => panic!("another statement: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn fetch_is_limit() {
+        for (sql, expected) in [
+            ("SELECT 1 FETCH FIRST ROW ONLY", "SELECT 1 LIMIT 1"),
+            (
+                "SELECT k FROM t OFFSET ? ROWS FETCH NEXT ? ROWS ONLY",
+                "SELECT k FROM t LIMIT $2 OFFSET $1 ROWS",
+            ),
+            (
+                "SELECT * FROM (SELECT 1 FETCH FIRST 2 ROWS ONLY) AS t",
+                "SELECT * FROM (SELECT 1 LIMIT 2) AS t",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+        for sql in [
+            "SELECT 1 FETCH FIRST 1 ROWS WITH TIES",
+            "SELECT 1 FETCH FIRST 10 PERCENT ROWS ONLY",
+            "SELECT 1 LIMIT 1 FETCH FIRST 1 ROWS ONLY",
+        ] {
+            assert!(rewritten(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_similar_to_matches_the_whole_text() {
+        for (pattern, expected) in [
+            ("(a|b)%_", "(?s)^(?:(?:a|b).*.)$"),
+            ("a.c^$", r"(?s)^(?:a\.c\^\$)$"),
+            (r"a\%\_", r"(?s)^(?:a\%_)$"),
+            ("[^a-c&&x_%]{2,3}", r"(?s)^(?:[^a-c\&\&x_\%]{2,3})$"),
+            ("[[:alpha:]_]+", "(?s)^(?:[[:alpha:]_]+)$"),
+        ] {
+            assert_eq!(regex_of(pattern, Some('\\')).unwrap(), expected);
+        }
+        assert!(regex_of("a!", Some('!')).is_err());
+    }
+
+    #[test]
+    fn default_in_the_rows_of_an_insert_is_null() {
+        assert_eq!(
+            rewritten("INSERT INTO t VALUES (1, DEFAULT, \"default\")").unwrap(),
+            "INSERT INTO t VALUES (1, NULL, \"default\")"
+        );
+    }
+}
