@@ -377,6 +377,33 @@ pub(super) async fn create_view(
     created.await.map(|_| ())
 }
 
+/// Returns whether the statement is CREATE VIEW IF NOT EXISTS.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is OR REPLACE, too.
+pub(super) fn is_view_if_not_exists(statement: &DfStatement) -> Result<bool> {
+    let DfStatement::Statement(ast) = statement else {
+        return Ok(false);
+    };
+    match ast.as_ref() {
+        Ast::CreateView(view) if view.if_not_exists && view.or_replace => Err(Error::invalid(
+            "a view is created OR REPLACE or IF NOT EXISTS; leave one out",
+        )),
+        Ast::CreateView(view) => Ok(view.if_not_exists),
+        _ => Ok(false),
+    }
+}
+
+/// Removes IF NOT EXISTS from CREATE VIEW, because DataFusion does not plan it.
+pub(super) fn without_if_not_exists(mut statement: DfStatement) -> DfStatement {
+    if let DfStatement::Statement(ast) = &mut statement
+        && let Ast::CreateView(view) = ast.as_mut()
+    {
+        view.if_not_exists = false;
+    }
+    statement
+}
+
 fn query_text(statement: &str) -> Option<String> {
     let statements = Parser::parse_sql(&GenericDialect {}, statement).ok()?;
     match statements.into_iter().next()? {

@@ -230,6 +230,7 @@ async fn execute(
             Ok(Outcome::Done(Done::WITHOUT_WRITES))
         }
         Statement::Planned(statement) => {
+            let may_exist = definition::is_view_if_not_exists(&statement)?;
             let plan = context.plan(*statement).await?;
             let bound = parameters::bind(plan.clone(), values.as_ref())?;
             let written = match &bound {
@@ -239,7 +240,13 @@ async fn execute(
                 _ => None,
             };
             let running = run_plan(&engine, &session, &context, bound);
-            let outcome = running.await.map_err(|error| match written {
+            let outcome = match running.await {
+                Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
+                    return Ok(Outcome::Done(Done::with_writes(None)));
+                }
+                outcome => outcome,
+            };
+            let outcome = outcome.map_err(|error| match written {
                 Some((table, rows)) if error.code() == ErrorCode::InvalidArgument => {
                     unfit_value(&rows, &table).unwrap_or(error)
                 }
