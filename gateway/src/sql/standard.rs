@@ -205,7 +205,8 @@ fn regex_of(pattern: &str, escape: Option<char>) -> Result<String> {
 }
 
 fn push_literal(regex: &mut String, char: char) {
-    if char.is_ascii_punctuation() && char != '_' && char != '<' && char != '>' {
+    // `{2,3}` needs its comma. The others would get a meaning by the backslash, or have none.
+    if char.is_ascii_punctuation() && !matches!(char, ',' | '_' | '<' | '>') {
         regex.push('\\');
     }
     regex.push(char);

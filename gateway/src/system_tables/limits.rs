@@ -14,7 +14,8 @@ use super::column::Column;
 use super::sources::Sources;
 use super::table::SystemTable;
 use by_user::by_user;
-pub use limit::{Limit, Usage};
+pub use limit::Limit;
+pub(crate) use limit::Usage;
 pub use of_gateway::limits_of;
 
 pub(super) struct Limits;

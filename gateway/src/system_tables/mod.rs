@@ -36,7 +36,8 @@ use crate::cluster::Cluster;
 use crate::load::Loads;
 use crate::statements::Statements;
 
-pub use limits::{Limit, Usage, limits_of};
+pub(crate) use limits::Usage;
+pub use limits::{Limit, limits_of};
 use sources::Sources;
 use table::{Listed, Provider};
 

@@ -12,7 +12,7 @@ use crate::statements::Statements;
 
 /// The parts of the gateway that know how much of the limits is in use.
 #[derive(Debug, Clone)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// The settings.
     pub(crate) config: Arc<Config>,
     /// The places of running statements.
