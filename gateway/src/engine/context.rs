@@ -40,7 +40,7 @@ use volary_planner::table::ShardedTable;
 
 use super::errors::with_advice;
 use super::session::Claimant;
-use super::{Engine, Session, definition, settings};
+use super::{Engine, Session, settings};
 use crate::cluster::Cluster;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use crate::sql::parse::{Statement, parse};
@@ -219,7 +219,7 @@ impl StatementContext {
     /// statement that takes only queries. Also returns the errors of planning.
     pub(crate) async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         let statement = settings::with_full_key(statement);
-        let statement = definition::without_if_not_exists(statement);
+        let statement = without_if_not_exists(statement);
         self.resolve(&statement, &self.rights, 0).await?;
         let statement = self.with_source_planned(statement).await?;
         let plan = if is_plain_call(&statement) {
@@ -471,6 +471,16 @@ fn only_writes(statement: &DfStatement, table: &str) -> bool {
         }
     });
     is_table(target) && is_read.is_continue()
+}
+
+/// Removes IF NOT EXISTS from CREATE VIEW, because DataFusion does not plan it.
+fn without_if_not_exists(mut statement: DfStatement) -> DfStatement {
+    if let DfStatement::Statement(ast) = &mut statement
+        && let Ast::CreateView(view) = ast.as_mut()
+    {
+        view.if_not_exists = false;
+    }
+    statement
 }
 
 fn defines_view(statement: &DfStatement) -> bool {

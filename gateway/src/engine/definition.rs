@@ -394,16 +394,6 @@ pub(super) fn is_view_if_not_exists(statement: &DfStatement) -> Result<bool> {
     }
 }
 
-/// Removes IF NOT EXISTS from CREATE VIEW, because DataFusion does not plan it.
-pub(super) fn without_if_not_exists(mut statement: DfStatement) -> DfStatement {
-    if let DfStatement::Statement(ast) = &mut statement
-        && let Ast::CreateView(view) = ast.as_mut()
-    {
-        view.if_not_exists = false;
-    }
-    statement
-}
-
 fn query_text(statement: &str) -> Option<String> {
     let statements = Parser::parse_sql(&GenericDialect {}, statement).ok()?;
     match statements.into_iter().next()? {

@@ -13,6 +13,8 @@ pub mod files;
 pub mod fit;
 /// Finds the line of a text file that an error is about.
 mod lines;
+/// Recognises symbolic links that lead back to themselves.
+mod links;
 /// Lists the running loads, for system.loads.
 pub mod progress;
 /// Streams rows to one worker.

@@ -5,10 +5,10 @@ use std::path::{self, Path, PathBuf};
 
 use datafusion::datasource::listing::ListingTableUrl;
 use object_store::path::Path as ObjectPath;
-use rustix::io::Errno;
 use url::{ParseError, Url};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::links::{is_link_loop, leads_in_a_circle};
 use crate::url_credentials::without_credentials;
 
 /// The places below which COPY may read.
@@ -204,18 +204,6 @@ impl Root {
 
 fn is_local(url: &ListingTableUrl) -> bool {
     url.scheme() == "file"
-}
-
-/// Returns whether a path cannot be resolved because its symbolic links lead back to themselves.
-fn is_link_loop(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::LOOP)
-}
-
-/// Creates the error of a location whose symbolic links lead back to themselves.
-fn leads_in_a_circle(location: &str, source: io::Error) -> Error {
-    let message =
-        format!("COPY may not read '{location}': its symbolic links lead back to themselves");
-    Error::with_source(ErrorCode::InvalidArgument, message, source)
 }
 
 fn local_path(path: &ObjectPath) -> PathBuf {

@@ -11,6 +11,7 @@ use volary_catalog::Table;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::store::{is_web, object_store};
+use crate::load::links::{is_link_loop, leads_in_a_circle};
 use crate::load::roots::Roots;
 use crate::sql::copy::CopyFrom;
 use crate::url_credentials::without_credentials;
@@ -86,6 +87,9 @@ impl<'a> Location<'a> {
 
     /// Adds the location to an error, because not all errors of stores name it.
     fn failed(&self, error: DataFusionError) -> Error {
+        if is_link_loop(&error) {
+            return leads_in_a_circle(&without_credentials(&self.copy.location), error);
+        }
         Error::from(error).at(without_credentials(&self.copy.location))
     }
 

@@ -1,0 +1,32 @@
+//! Recognises symbolic links that lead back to themselves.
+
+use std::error::Error as StdError;
+use std::io;
+
+use rustix::io::Errno;
+use volary_flight_proto::{Error, ErrorCode};
+
+/// Returns whether a path could not be resolved because its symbolic links lead back to themselves.
+/// The causes of the error are looked at, too.
+pub(super) fn is_link_loop(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(error) = current.downcast_ref::<io::Error>()
+            && Errno::from_io_error(error) == Some(Errno::LOOP)
+        {
+            return true;
+        }
+        cause = current.source();
+    }
+    false
+}
+
+/// Creates the error of a location whose symbolic links lead back to themselves.
+pub(super) fn leads_in_a_circle(
+    location: &str,
+    source: impl Into<Box<dyn StdError + Send + Sync>>,
+) -> Error {
+    let message =
+        format!("COPY may not read '{location}': its symbolic links lead back to themselves");
+    Error::with_source(ErrorCode::InvalidArgument, message, source)
+}
