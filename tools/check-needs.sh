@@ -35,7 +35,7 @@ messages=()
 packages=()
 commands=()
 
-missing() { # WHAT REMEDY: only people can do something about it
+missing() { # WHAT REMEDY: this script cannot install it
     messages+=("$1" "    $2")
 }
 
@@ -106,7 +106,7 @@ check_compiler() {
     if ! has cc; then
         missing_packages "a C compiler (cc) is not installed" build-essential
     else
-        # Linking a program finds out whether the C library's files for developers are there, too.
+        # Linking a program shows whether the development files of the C library are installed, too.
         directory="$(mktemp -d)"
         if ! cc -x c - -o "$directory/program" <<<'int main(void) { return 0; }' >/dev/null 2>&1; then
             missing_packages "the C compiler (cc) cannot link a program" build-essential
@@ -127,7 +127,7 @@ check_python() {
     if [[ ! "$found" =~ ^[0-9]+\.[0-9]+$ ]]; then
         missing_packages "\`$python\` does not run; Python 3.11 or newer is needed" python3 python3-venv
     elif ! at_least "$found" 3.11; then
-        # Where the system's Python is older, a newer one stands beside it under a name of its own.
+        # If the system's Python is older, a newer one is installed beside it under its own name.
         missing "$python is Python $found; Python 3.11 or newer is needed" \
             "${sudo}apt-get install -y python3.11 python3.11-venv, then call make with PYTHON=python3.11"
     elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -182,8 +182,8 @@ if [[ -n "$install" ]] && ((${#messages[@]})); then
     check_all
 fi
 
-# Sizes in MiB, as they were with DataFusion 55: what the target directory, .venv and the caches of cargo and Maven take in
-# the end. With less than the least, a build fails for certain. Less than needed is only a warning, because sizes change.
+# Sizes in MiB, measured with DataFusion 55: the target directory, .venv and the caches of cargo and Maven after a build.
+# With less than `least_…`, a build certainly fails. Less than `needed_…` is only a warning, because sizes change.
 if ((level == 1)); then
     needed_disk=3000
 else
@@ -199,7 +199,7 @@ warnings=()
 if [[ ! -x "$target/release/volary" ]]; then
     directory="$target"
     while [[ ! -d "$directory" ]]; do directory="$(dirname "$directory")"; done
-    # The last line is that of the file system; its fourth column is what is free, in KiB.
+    # The last line describes the file system. Its fourth column is the free space in KiB.
     free=
     while read -r _ _ _ available _; do free="$available"; done < <(df -Pk "$directory" 2>/dev/null || true)
     used=0
@@ -208,10 +208,10 @@ if [[ ! -x "$target/release/volary" ]]; then
         free=$((free / 1024))
         has_number "$used" || used=0
         if ((free < least_disk)); then
-            missing "only $free MiB are free on the disk of $target; this takes about $needed_disk MiB" \
+            missing "only $free MiB are free on the disk of $target; the build needs about $needed_disk MiB" \
                 "set CARGO_TARGET_DIR to a directory on a larger disk"
         elif ((free + used / 1024 < needed_disk)); then
-            warnings+=("only $free MiB are free on the disk of $target; this takes about $needed_disk MiB")
+            warnings+=("only $free MiB are free on the disk of $target; the build needs about $needed_disk MiB")
         fi
     fi
     memory=
@@ -219,7 +219,7 @@ if [[ ! -x "$target/release/volary" ]]; then
         has_number "$pages" && has_number "$size"; then
         memory=$((pages * size / 1048576))
     fi
-    # A container may have less than its machine.
+    # A container may have less memory than its machine.
     limit="$(cat /sys/fs/cgroup/memory.max 2>/dev/null)" || limit=
     if has_number "$limit" && has_number "$memory" && ((limit / 1048576 < memory)); then
         memory=$((limit / 1048576))
@@ -238,7 +238,7 @@ for warning in ${warnings[@]+"${warnings[@]}"}; do
     echo "warning: $warning" >&2
 done
 if ((${#messages[@]})); then
-    echo "Something that this needs is missing. The commands are those of Debian and Ubuntu." >&2
+    echo "Something is missing. The commands are for Debian and Ubuntu." >&2
     printf '%s\n' "${messages[@]}" >&2
     exit 1
 fi

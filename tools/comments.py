@@ -11,10 +11,10 @@ from rust_source import split_comments
 # ruff checks the lines of Python.
 MOST_CHARACTERS = {".rs": 100, ".md": 120}
 
-# Programs write these pages, and break no lines.
+# Programs generate these pages, and do not wrap lines.
 GENERATED = ["docs/configuration.md", "docs/limits.md", "benches/results/"]
 
-# A doc comment that begins with one of these words is a part of a sentence that nobody has written.
+# A doc comment that begins with one of these words is a fragment of a sentence.
 FRAGMENTS = {
     "And", "As", "But", "For", "Like", "Of", "Or", "So", "Such", "Than", "That", "Those", "To", "When", "Where",
     "Whether", "Which", "Who", "Whose", "With", "Without",
@@ -23,9 +23,9 @@ FRAGMENTS_OF_WORDS = ["The same"]
 
 # Doc comments that may begin as they do, with the reason.
 ALLOWED_BEGINNINGS = {
-    "gRPC": "its name is written so",
-    "jemalloc": "its name is written so",
-    "volary ": "so is the name of the Python package",
+    "gRPC": "the name begins with a small letter",
+    "jemalloc": "the name begins with a small letter",
+    "volary ": "the name of the Python package begins with a small letter",
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from comments import Finding, fragments, long_lines
 from visibility import unused
 
-# What is built, installed or written by programs.
+# Directories with files that programs build, install or write.
 SKIPPED_DIRECTORIES = {".git", ".venv", "target", "volary-data", "__pycache__", "corpus"}
 
 

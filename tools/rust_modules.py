@@ -1,13 +1,13 @@
 """Finds which files of a crate use items of which others, and whether these uses form circles.
 
 A file is a module. It uses another file if its code names an item that is defined there: with `use`, or with a path.
-A re-export (`pub use`) alone is no use, and a name that is re-exported leads to the file that defines it. Methods have
-no paths, so calling one is no use of the file with its `impl` block, but naming its type is one of the type's file.
-Tests do not count.
+A re-export (`pub use`) alone does not count as a use. The use of a re-exported name is a use of the file that defines
+it. Methods have no paths, so calling a method is not a use of the file with its `impl` block. Naming a type is a use of
+the file that defines the type. Tests do not count.
 
 A circle is a set of files in which each one uses each other one, directly or through the rest of the set. What a
 parent uses of the files in its own directory does not count: a parent divides its work among its children, which also
-see its private items, so that the two are read together anyway. What a child uses of its parent does count, because
+see its private items, so the two are read together anyway. What a child uses of its parent does count, because
 there can be a way from the parent back to the child that goes through the rest of the crate.
 """
 

@@ -1,7 +1,7 @@
 """Finds what library crates make public although no other crate, binary, test, bench or fuzz target uses it.
 
 Names are looked up as words of the code outside the crate's `src`; the crate's own `tests` and `benches` count as
-outside. A type that nobody names is used all the same if it stands in what another used item shows: the signature of a
+outside. A type that nobody names still counts as used if it occurs in what another used item shows: the signature of a
 function, the public fields of a struct, the variants of an enum, the body of a trait, or the associated types of an
 implementation. Fields and the methods of traits have no visibility of their own to check.
 """
@@ -114,7 +114,7 @@ def read_item(path: Path, item: list[Token], items: list[Item]) -> None:
 
 
 def read_implementation(path: Path, item: list[Token], items: list[Item]) -> None:
-    """Reads an `impl` block. What the associated types of a trait's implementation are, everybody sees."""
+    """Reads an `impl` block. The associated types of a trait implementation are public."""
     opening = next((at for at, token in enumerate(item) if token.text == "{"), len(item))
     body = item[opening + 1 : -1]
     if not any(token.text == "for" for token in item[:opening]):

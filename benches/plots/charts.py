@@ -16,7 +16,7 @@ _BUDGET_MIB = 256 + 64
 def draw(results: Results) -> Figure:
     """Returns the plot of a table."""
     if results.table not in _CHARTS:
-        raise SystemExit(f"nobody has said how {results.table} is drawn; there are {', '.join(_CHARTS)}")
+        raise SystemExit(f"the table {results.table} has no chart; there are charts of {', '.join(_CHARTS)}")
     figure = _CHARTS[results.table](results)
     legend(figure)
     return figure
@@ -133,7 +133,7 @@ def relays(results: Results) -> Figure:
         }
         bars(axes, list(names.values()), series)
         level(axes, 1, "off")
-        axes.set_ylabel(f"{label}, in terms of off's")
+        axes.set_ylabel(f"{label}, relative to off")
         axes.tick_params(axis="x", labelsize=7)
     workers = results.variants[0].parameters["workers"]
     all_axes[0].set_title(f"{workers:,} workers", loc="left")
@@ -288,7 +288,7 @@ def _queries(results: Results) -> Figure:
     ratios = {variant.parameters["query"]: results.ratio(variant, "total_ms") for variant in ours}
     bars(axes, list(ratios), {"ratio": ratios})
     level(axes, 1, other)
-    axes.set_ylabel(f"time, in terms of {other}'s")
+    axes.set_ylabel(f"time, relative to {other}")
     return figure
 
 

@@ -22,7 +22,7 @@ def main() -> None:
     """Reads all results in one directory, and writes all plots to another directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="directory of the raw results, a JSON file per table")
-    parser.add_argument("plots", type=Path, help="directory of the plots, which is made if need be")
+    parser.add_argument("plots", type=Path, help="directory of the plots; it is created if it does not exist")
     arguments = parser.parse_args()
     mpl.rcParams.update({"svg.hashsalt": "volary", "svg.fonttype": "none", "font.size": 9})
     arguments.plots.mkdir(parents=True, exist_ok=True)

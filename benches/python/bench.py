@@ -64,13 +64,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a table, by name: {', '.join(_TABLES)}; may be given several times (default: all)",
     )
     sizes = parser.add_mutually_exclusive_group()
-    sizes.add_argument("--quick", dest="size", action="store_const", const=QUICK, help="smaller: about a minute")
+    sizes.add_argument("--quick", dest="size", action="store_const", const=QUICK, help="smaller sizes: about a minute")
     sizes.add_argument(
         "--smoke",
         dest="size",
         action="store_const",
         const=SMOKE,
-        help="so small that figures mean nothing: shows that everything works",
+        help="so small that the figures mean nothing; only shows that everything works",
     )
     parser.add_argument("--mib", type=int, help="size of the table that is transferred (default: 1,000; quick: 128)")
     parser.add_argument("--results", type=Path, default=Path("benches/results"), help="directory of the results")

@@ -9,8 +9,8 @@ from measured import Spread, Table, Variant
 _GIB = 1 << 30
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _EXPLAINED = (
-    f"Each value is the median of the turns (smallest to largest), and after {_TIMES} the median of the ratios, "
-    "turn by turn, to what the variant is compared with."
+    f"Each value is the median of the turns (smallest to largest). After {_TIMES} follows the median of the ratios, "
+    "turn by turn, to the variant that it is compared with."
 )
 
 
@@ -31,7 +31,7 @@ def text(table: Table) -> str:
 
 
 def _demands(table: Table) -> str:
-    lines = ["| what | is to be | is | |", "|---|---|---:|---|"]
+    lines = ["| figure | goal | result | |", "|---|---|---:|---|"]
     lines += [
         f"| {demand.what} | {demand.goal} | {_spread(demand.measured)} | {'holds' if demand.holds else '**missed**'} |"
         for demand in table.demands

@@ -18,19 +18,19 @@ from turns import Measure, in_turns, latencies
 TABLE = "python_concurrency"
 TITLE = "Small queries from Python: threads and processes, one caller, fresh processes"
 METHOD = """\
-`volary local` with 4 workers and default settings has a table of 100,000 rows. A point query asks for the row of
-another key each time, by the shard key, which is a parameter. Beside the client `volary` stands the DB-API of the ADBC
+`volary local` with 4 workers and default settings has a table of 100,000 rows. A point query reads one row by the shard
+key, which is a parameter, and each query reads another key. The client `volary` is compared with the DB-API of the ADBC
 driver. Clients and the cluster share the processors.
 
-- **Pools**: 100 point queries at once (a burst) for a `ThreadPoolExecutor` or a `ProcessPoolExecutor` (spawn) of 10
-  workers, which have all connected and asked before; the main program gets the rows. Threads share one connection of
-  `volary`; the ADBC driver's is for one thread at a time (its `threadsafety` is 1), so that each thread has its own, as
-  each process has. All pools are there all the time, and work in turns.
-- **What a pool takes** is measured apart, while nothing else has loaded Arrow: a program starts, imports, connects and
-  runs a burst, which takes `from_nothing_ms`. Then all its processes are looked at, while the pool is still there:
-  `pss_mib` counts pages that they share once, `peak_rss_mib` for each process.
-- **One caller**: the main thread of a program asks one thing after another. Beside it a bare DoGet of `pyarrow.flight`,
-  from a server of Arrow C++ that has one row in memory: what the machine needs where there is no database.
+- **Pools**: a `ThreadPoolExecutor` or a `ProcessPoolExecutor` (spawn) of 10 workers gets 100 point queries at once (a
+  burst). All workers have connected and asked before, and the main program gets the rows. Threads share one connection
+  of `volary`. A connection of the ADBC driver is for one thread at a time (its `threadsafety` is 1), so each thread has
+  its own, and so has each process. All pools exist all the time, and work in turns.
+- **What a pool takes** is measured separately, while no other process has loaded Arrow: a program starts, imports,
+  connects and runs a burst, which takes `from_nothing_ms`. Then the memory of all its processes is measured, while the
+  pool still exists: `pss_mib` counts shared pages once, and `peak_rss_mib` counts them for each process.
+- **One caller**: the main thread of a program asks one question after another. For comparison, a bare DoGet of
+  `pyarrow.flight` reads one row that a server of Arrow C++ has in memory: this is the cost without a database.
 - **Fresh processes** import, connect and ask twice."""
 
 _CLIENTS = ("volary", "ADBC")
@@ -157,8 +157,8 @@ def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
     ours = _CLIENTS[0]
     threads, processes = (variants[f"{ours}, {pool}"] for pool in _POOLS)
     demands = [
-        Demand("requests per second, threads beside processes", "≥ 1", threads.ratio(processes, "requests_per_s")),
-        Demand("memory, threads beside processes", "≤ 0.4", threads.ratio(processes, "pss_mib")),
+        Demand("requests per second, threads / processes", "≥ 1", threads.ratio(processes, "requests_per_s")),
+        Demand("memory, threads / processes", "≤ 0.4", threads.ratio(processes, "pss_mib")),
     ]
     for question in data.QUESTIONS:
         warm = variants[f"{ours}, one caller, {question}"].spread("p50_ms")

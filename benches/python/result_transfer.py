@@ -18,18 +18,19 @@ TABLE = "result_transfer"
 TITLE = "A large result, read into pyarrow"
 METHOD = """\
 `SELECT *` of a table of integers, doubles, dates and texts, from a gateway and 4 workers in processes of their own,
-with default settings; the files are in the page cache. The bare server is one of `pyarrow.flight`, whose streams are
-Arrow C++'s own, and has the batches in memory, as a gateway has sent them. The bare relay is another one, which has
-nothing but a client of the first: what is left where rows only pass a process. Each way has a process of its own,
-which reads all rows once in each turn, and either counts rows and bytes and drops each batch, or keeps all as a table.
+with default settings. The files are in the page cache. The bare server is a server of `pyarrow.flight`, whose streams
+are Arrow C++'s own. It has the batches in memory, in the sizes in which a gateway has sent them. The bare relay is
+another such server, which only passes on the rows of the first: it shows the cost of passing through a process. Each
+way has its own process, which reads all rows once in each turn. It either counts rows and bytes and drops each batch,
+or keeps all rows as a table.
 
-Rows pass the gateway, or come from the workers themselves (direct results). `pyarrow` reads by GetFlightInfo and DoGet,
-`volary` by `batches()`, `to_arrow()`, and from the workers `sql(..., direct=True).batches()` and `read_table()`, `ADBC`
-by the `fetch_arrow_table` of its DB-API.
+Rows pass through the gateway, or come from the workers themselves (direct results). `pyarrow` reads with GetFlightInfo
+and DoGet. `volary` reads with `batches()` and `to_arrow()` from the gateway, and with `sql(..., direct=True).batches()`
+and `read_table()` from the workers. `ADBC` reads with `fetch_arrow_table` of its DB-API.
 
-Megabytes are those of the Arrow data (`nbytes`). Processor time is that of 1,000 MB: of the gateway or the bare servers
-(`server_s`), the workers, the client, and all together (`total_s`). They share the machine's processors, so that with
-few of them the processor time of all decides on the throughput."""
+Megabytes are those of the Arrow data (`nbytes`). Processor time is that for 1,000 MB: of the gateway or the bare
+servers (`server_s`), of the workers, of the client, and of all together (`total_s`). They share the machine's
+processors. If there are few processors, the total processor time determines the throughput."""
 
 _WORKERS = 4
 _MB = 1e6
@@ -108,6 +109,6 @@ def _demands(variants: Mapping[str, Variant]) -> list[Demand]:
         "workers, volary, kept": "≥ 1",
     }
     return [
-        Demand(f"{name}: MB/s beside the bare server", goal, variants[name].ratio(variants[_WAYS[name]], "mb_per_s"))
+        Demand(f"{name}: MB/s / bare server", goal, variants[name].ratio(variants[_WAYS[name]], "mb_per_s"))
         for name, goal in demanded.items()
     ]

@@ -19,8 +19,8 @@ def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], t
             sample = measure()
             if turn > 0:
                 variants[name].add(sample)
-                told = " ".join(f"{metric}={value:.3f}" for metric, value in sample.items())
-                print(f"{name}: {told}", file=sys.stderr)
+                figures = " ".join(f"{metric}={value:.3f}" for metric, value in sample.items())
+                print(f"{name}: {figures}", file=sys.stderr)
 
 
 def latencies(seconds: list[float]) -> Sample:

@@ -81,7 +81,7 @@ impl Process {
             Some(stdin) => writeln!(stdin, "{line}"),
             None => bail!("{} was told to end", self.name),
         };
-        told.with_context(|| format!("{} does not listen any more", self.name))
+        told.with_context(|| format!("{} no longer reads its input", self.name))
     }
 
     /// Closes the input of the process, which tells it to end.

@@ -68,7 +68,7 @@ fn page(results: &TableResults) -> String {
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     format!(
-        "{}\n{}\n\nEach value is the median of the turns (smallest to largest), and after × the median of the ratios, turn by turn, to what the variant is compared with.\n\n{}; {}, {} processors, {}; {}; {}. Raw samples: [{table}.json]({table}.json).\n",
+        "{}\n{}\n\nEach value is the median of the turns (smallest to largest). After × follows the median of the ratios, turn by turn, to the variant that it is compared with.\n\n{}; {}, {} processors, {}; {}; {}. Raw samples: [{table}.json]({table}.json).\n",
         markdown(results),
         results.method,
         results.date,

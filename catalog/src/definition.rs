@@ -76,13 +76,15 @@ impl TableDefinition {
             }
             if !names.insert(name) {
                 return refuse(format!(
-                    "column \"{name}\" is named twice; give one of the two another name"
+                    "two columns are named \"{name}\"; rename one of them"
                 ));
             }
         }
         if let DefinitionKind::Sharded { key, shards } = self.kind {
             if !(1..=MAX_SHARDS).contains(&shards) {
-                return refuse(format!("{shards} shards; a table has 1 to {MAX_SHARDS}"));
+                return refuse(format!(
+                    "it cannot have {shards} shards; a table has 1 to {MAX_SHARDS}"
+                ));
             }
             if let Some(key) = key {
                 self.check_shard_key(key)?;
@@ -92,7 +94,7 @@ impl TableDefinition {
         for column in &self.sort_key {
             let Some(field) = fields.get(*column) else {
                 return Err(Error::internal(format!(
-                    "table \"{}\": its sort key has column {column} of {}",
+                    "table \"{}\": its sort key refers to column {column}, but it has {} columns",
                     self.name,
                     fields.len()
                 )));
@@ -106,7 +108,7 @@ impl TableDefinition {
             }
             if !sorted.insert(column) {
                 return refuse(format!(
-                    "column \"{}\" is twice in the sort key",
+                    "column \"{}\" is in the sort key twice; name it once",
                     field.name()
                 ));
             }
@@ -118,7 +120,7 @@ impl TableDefinition {
         let fields = self.schema.fields();
         let Some(field) = fields.get(key) else {
             return Err(Error::internal(format!(
-                "table \"{}\": its shard key is column {key} of {}",
+                "table \"{}\": its shard key refers to column {key}, but it has {} columns",
                 self.name,
                 fields.len()
             )));

@@ -144,7 +144,7 @@ impl State {
         Err(Error::new(
             ErrorCode::DataLoss,
             format!(
-                "the catalog's records {} and {} are not of the same time; restore the catalog from a backup",
+                "the catalog's records {} and {} are from different times; restore the catalog from a backup",
                 ClusterRecord::PREFIX,
                 super::records::LineageRecord::PREFIX
             ),

@@ -30,12 +30,12 @@ pub(super) fn check(name: &str) -> Result<()> {
     let fault = if name.is_empty() {
         "it is empty".to_owned()
     } else if name.len() > MAX_BYTES {
-        format!("it has {} bytes, and may have {MAX_BYTES}", name.len())
+        format!("it has {} bytes, but {MAX_BYTES} are allowed", name.len())
     } else if name.trim() != name {
-        "it begins or ends with a blank".to_owned()
+        "it begins or ends with white space".to_owned()
     } else if let Some(letter) = name.chars().find(|letter| is_unseen(*letter)) {
         format!(
-            "it has the letter U+{:04X}, which is not seen",
+            "it contains the invisible character U+{:04X}",
             u32::from(letter)
         )
     } else {

@@ -1,4 +1,4 @@
-//! Defines what the catalog keeps in its store: one JSON record per key.
+//! Defines the records that the catalog keeps in its store: one JSON record per key.
 //!
 //! Records only ever gain fields. A release reads what older releases wrote, and refuses a record
 //! of a newer format.
@@ -414,7 +414,7 @@ pub(super) fn decode<R: Record>(key: &str, value: &[u8]) -> Result<R> {
     let Format { format } = serde_json::from_slice(value).map_err(unreadable)?;
     if format > FORMAT {
         return Err(Error::invalid(format!(
-            "the catalog's record {key} has format {format}, this release knows formats up to {FORMAT}; start the release that wrote it, or a newer one"
+            "the catalog's record {key} has format {format}, but this release reads only up to format {FORMAT}; start the release that wrote it, or a newer one"
         )));
     }
     serde_json::from_slice(value).map_err(unreadable)

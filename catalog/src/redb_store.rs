@@ -82,7 +82,7 @@ impl RedbStore {
                     .map_err(|error| file.error("create", error))?;
                 // An older release left the file readable for other users of the machine.
                 private::close_file(&file.path)
-                    .map_err(|error| file.error("close to others", error.into()))?;
+                    .map_err(|error| file.error("restrict access to", error.into()))?;
                 file.check()?;
                 file.with_database("open", |_| Ok(()))
             })
@@ -321,7 +321,7 @@ impl StoreFile {
                         Err(Error::with_source(
                             error.code(),
                             format!(
-                                "{}; whether the change was made is not known: look before you make it again",
+                                "{}; it is unknown whether the change was made: check before you repeat it",
                                 error.message()
                             ),
                             error,
@@ -342,23 +342,26 @@ impl StoreFile {
             redb::Error::Corrupted(_) => (ErrorCode::DataLoss, format!("it is damaged; {RESTORE}")),
             redb::Error::UpgradeRequired(_) => (
                 ErrorCode::InvalidArgument,
-                "its format is that of another release; start that one".to_owned(),
+                "another release wrote it in another format; start that release".to_owned(),
             ),
             redb::Error::DatabaseAlreadyOpen => (
                 ErrorCode::AlreadyExists,
-                "another process has it open; stop that one".to_owned(),
+                "another process has it open; stop that process".to_owned(),
             ),
             redb::Error::TableTypeMismatch { .. }
             | redb::Error::TableIsMultimap(_)
             | redb::Error::TypeDefinitionChanged { .. } => (
                 ErrorCode::InvalidArgument,
-                "it is not a catalog of this release; start the release that made it".to_owned(),
+                "it is not a catalog of this release; start the release that wrote it".to_owned(),
             ),
             redb::Error::PreviousIo => (
                 ErrorCode::Unavailable,
-                "its file system failed before; retry".to_owned(),
+                "an earlier access to it failed; retry".to_owned(),
             ),
-            _ => (ErrorCode::Internal, "the store refused".to_owned()),
+            _ => (
+                ErrorCode::Internal,
+                "the store reported an unexpected error".to_owned(),
+            ),
         };
         Error::with_source(
             code,

@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// Refuses a query if a table or view that it reads was dropped or created anew since the query
+    /// Refuses a query if a table or view that it reads was dropped or recreated after the query
     /// was planned.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl State {
         {
             None => Ok(()),
             Some((name, _)) => Err(Error::not_found(format!(
-                "\"{name}\" was dropped or created anew since the query was planned; run the query again"
+                "\"{name}\" was dropped or recreated after the query was planned; run the query again"
             ))),
         }
     }
@@ -359,7 +359,7 @@ impl State {
             .map(|known| format!("\"{known}\""))
             .collect();
         let advice = if alike.is_empty() {
-            "SHOW TABLES lists what there is".to_owned()
+            "SHOW TABLES lists the tables and views".to_owned()
         } else {
             format!("did you mean {}?", alike.join(" or "))
         };

@@ -1,4 +1,5 @@
-//! Counts what tables hold when a write is committed, so that planning asks no worker.
+//! Keeps the statistics of tables. They are updated with each committed write, so that planning
+//! asks no worker.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -176,7 +176,7 @@ fn new_table(
 ) -> Result<Arc<Table>> {
     if live.is_empty() {
         return Err(Error::unavailable(format!(
-            "table \"{}\" cannot be created: no worker has joined; start one and retry",
+            "table \"{}\" cannot be created: no worker has joined; start a worker and retry",
             definition.name
         )));
     }

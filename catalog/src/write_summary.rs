@@ -72,7 +72,7 @@ fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
     for shard in &result.shards {
         if shard.shard >= table.shards() {
             return Err(Error::internal(format!(
-                "it names shard {} of {}; please report this",
+                "it names shard {}, but the table has {} shards; please report this",
                 shard.shard,
                 table.shards()
             )));

@@ -95,7 +95,7 @@ impl Catalog {
                         return Err(Error::new(
                             ErrorCode::AlreadyExists,
                             format!(
-                                "another one's table has the name \"{}\" by now; nothing was replaced",
+                                "a table of another user has taken the name \"{}\" in the meantime; nothing was replaced",
                                 table.name()
                             ),
                         ));
@@ -137,7 +137,7 @@ impl Catalog {
             .without_max_times();
         let aborting = || self.abort_write(write);
         let aborted = aborting.retry(pauses).notify(|error, pause| {
-            tracing::warn!(%write, %error, ?pause, "a failed write cannot be aborted yet; it is tried again");
+            tracing::warn!(%write, %error, ?pause, "cannot abort a failed write yet; retrying");
         });
         // The retries have no limit, so there is no error in the end.
         aborted.await.unwrap_or(false)

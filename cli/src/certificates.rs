@@ -70,7 +70,7 @@ pub fn run(args: &CertificatesArgs) -> Result<()> {
         dir.write(name, &certificate.pem(), &key.serialize_pem())?;
     }
     terminal::print_line(&format!(
-        "Certificates are in {0}, and {0}/authority.key signs further ones: keep it apart.\n\
+        "The certificates are in {0}. Keep {0}/authority.key in a safe place: it can sign further certificates.\n\
          Nodes: certificate = {0}/node.pem, key = {0}/node.key, authorities = {0}/authority.pem, in [gateway.tls] and [worker.tls].\n\
          Clients: grpc+tls://, and {0}/authority.pem as the authority to trust.",
         args.dir.display()
@@ -91,7 +91,7 @@ fn authority(dir: &Directory<'_>) -> Result<Issuer<'static, KeyPair>> {
             .map_err(|source| Error::io(format!("cannot read {}", key_file.display()), source))?;
         let key = KeyPair::from_pem(&pem).map_err(|source| {
             Error::invalid(format!(
-                "{} holds no private key that can sign: {source}",
+                "{} contains no private key that can sign: {source}",
                 key_file.display()
             ))
         })?;
@@ -112,7 +112,7 @@ fn valid_for(params: &mut CertificateParams, days: u64) -> Result<()> {
         .checked_add_days(Days::new(days))
         .filter(|end| end.year() < 10_000)
         .ok_or_else(|| {
-            Error::invalid("--days is too many; a certificate ends before the year 10000")
+            Error::invalid("--days is too large; a certificate must expire before the year 10000")
         })?;
     for (day, end) in [
         (now - Days::new(1), &mut params.not_before),
@@ -137,14 +137,14 @@ fn check_file_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "--client {name:?}: a client's name has letters, digits, and -_.@, and is neither \"{AUTHORITY}\" nor \"{NODE}\""
+        "--client {name:?}: the name of a client consists of letters, digits and -_.@, does not begin with a dot, and is neither \"{AUTHORITY}\" nor \"{NODE}\""
     )))
 }
 
 fn failed(source: rcgen::Error) -> Error {
     Error::with_source(
         ErrorCode::InvalidArgument,
-        "a certificate cannot be made; check the names of --host",
+        "cannot create a certificate; check the names that --host gives",
         source,
     )
 }
@@ -166,7 +166,7 @@ impl Directory<'_> {
                 return Err(Error::new(
                     ErrorCode::AlreadyExists,
                     format!(
-                        "{} is there already; --renew replaces certificates of nodes and clients",
+                        "{} already exists; --renew replaces the certificates of nodes and clients",
                         file.display()
                     ),
                 ));

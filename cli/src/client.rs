@@ -86,7 +86,7 @@ impl Client {
             let mut flight = flight_client(target.address(), &options, &Handle::current())?;
             let mut request = Request::new(stream::iter([HandshakeRequest::default()]));
             let authorization = MetadataValue::try_from(target.authorization())
-                .map_err(|_| Error::invalid("the token is no text that a header can hold"))?;
+                .map_err(|_| Error::invalid("the token has characters that a header cannot hold"))?;
             request
                 .metadata_mut()
                 .insert("authorization", authorization);
@@ -137,8 +137,8 @@ impl Client {
         Ok(checked(rows))
     }
 
-    /// Runs a statement and polls it until its rows can be fetched. Until then, passes the progress
-    /// to `told` after each poll.
+    /// Runs a statement and polls it until its rows can be fetched. Until then, calls `told` with the
+    /// progress after each poll.
     ///
     /// # Errors
     /// Returns the errors of the statement.
@@ -186,8 +186,9 @@ impl Client {
     fn request<T>(&self, message: T) -> Result<Request<T>> {
         let mut request = Request::new(message);
         if let Some(token) = self.inner.token() {
-            let value = MetadataValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| Error::internal("the session's token is no text"))?;
+            let value = MetadataValue::try_from(format!("Bearer {token}")).map_err(|_| {
+                Error::internal("the session's token has characters that a header cannot hold")
+            })?;
             request.metadata_mut().insert("authorization", value);
         }
         Ok(request)
@@ -282,7 +283,7 @@ fn checked(rows: Rows) -> Rows {
 fn as_announced(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
     if columns > 0 && batch.num_columns() != columns {
         return Err(Error::internal(format!(
-            "the gateway has announced {columns} columns, and sends {}: {}",
+            "the gateway announced {columns} columns, but sent {}: {}",
             batch.num_columns(),
             batch.schema()
         )));
@@ -309,9 +310,6 @@ mod tests {
         assert_eq!(as_announced(batch.clone(), 1).unwrap(), batch);
         assert!(as_announced(batch.clone(), 0).is_ok());
         let error = as_announced(batch, 2).unwrap_err();
-        assert!(
-            error.message().contains("2 columns, and sends 1"),
-            "{error}"
-        );
+        assert!(error.message().contains("2 columns, but sent 1"), "{error}");
     }
 }

@@ -32,7 +32,7 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
 pub async fn recover(config: Config) -> Result<()> {
     volary_gateway::server::recover(&config.data_dir).await?;
     terminal::print_line(&format!(
-        "volary: the gateway at {} goes on with its catalog as it is. Start it: workers move rows of writes that the catalog does not know to the directory lost in their data directories.",
+        "volary: the gateway at {} accepts its restored catalog. Start the gateway now. Workers then move the rows that the catalog does not know to the directory \"lost\" in their data directories.",
         config.data_dir.display()
     ))
 }

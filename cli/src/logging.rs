@@ -68,7 +68,7 @@ fn parse(filter: &str) -> Result<EnvFilter> {
         Error::with_source(
             ErrorCode::InvalidArgument,
             format!(
-                "log.filter is \"{filter}\"; write for example info or warn,volary_gateway=debug"
+                "log.filter \"{filter}\" is not valid; write, for example, info or warn,volary_gateway=debug"
             ),
             source,
         )

@@ -71,7 +71,7 @@ impl Target {
         let (address, is_encrypted) = address(uri)?;
         if !is_encrypted && (authorities.is_some() || certificate.is_some()) {
             return Err(Error::invalid(format!(
-                "TLS files were given, and \"{uri}\" does not encrypt: write grpc+tls://"
+                "TLS files were given, but \"{uri}\" is not encrypted: write grpc+tls://"
             )));
         }
         let tls = is_encrypted.then(|| ClientTls::of_client(authorities, certificate));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// Longest time of a shutdown: what still runs after it is cut off. It is below the 30 s that
-/// Kubernetes and supervisors like systemd commonly wait before they kill a process.
+/// Longest time of a shutdown. Anything that still runs after it is cut off. It is below the 30 s
+/// that Kubernetes and supervisors like systemd commonly wait before they kill a process.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Receives SIGINT and SIGTERM from the moment of its creation. A signal that comes before
@@ -49,7 +49,7 @@ impl Stop {
         let cut_off = |why: &str| {
             Err(Error::new(
                 ErrorCode::DeadlineExceeded,
-                format!("the shutdown was cut off {why}; what was acknowledged is safe"),
+                format!("the shutdown was cut off {why}; acknowledged writes are safe"),
             ))
         };
         tokio::select! {

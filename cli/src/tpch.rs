@@ -192,7 +192,7 @@ fn write_table(
         for group in 0..groups {
             let encoded = receivers[group % threads]
                 .recv()
-                .context("a thread that makes rows has died")??;
+                .context("a thread that generates rows has panicked")??;
             let mut row_group = writer.next_row_group()?;
             for chunk in encoded.chunks {
                 chunk.append_to_row_group(&mut row_group)?;

@@ -111,7 +111,7 @@ impl TryFrom<&[u8]> for FragmentId {
             .map(Self)
             .map_err(|_| {
                 Error::invalid(format!(
-                    "the id of a fragment has {ID_BYTES} bytes, and this one has {}; run the same release on all nodes",
+                    "the id of a fragment has {ID_BYTES} bytes, but this one has {}; run the same release on all nodes",
                     bytes.len()
                 ))
             })

@@ -58,7 +58,7 @@ impl Purpose {
             Self::Session => "session token",
             Self::Direct => "ticket for a part of the rows",
             Self::Introduction => "introduction",
-            Self::Node => "header of a node",
+            Self::Node => "node header",
             Self::MembershipAnswer => "answer of a gateway",
             Self::IntroductionAnswer => "answer about a client",
         }
@@ -189,7 +189,7 @@ impl Sealer {
         }
         if sealed[2] != VERSION {
             return Err(Error::invalid(format!(
-                "the {what} has version {}, this node reads version {VERSION}; run the same release on all nodes",
+                "the {what} has version {}, but this node reads version {VERSION}; run the same release on all nodes",
                 sealed[2]
             )));
         }

@@ -31,7 +31,7 @@ pub struct Config {
     /// Secret that the gateways and workers of a cluster share. It has at least 128 bits;
     /// `volary secret new` prints one. It is required if the gateway listens on an address that
     /// other machines reach, or if there are users. Without a secret, any process of the same
-    /// machine may join as a worker. `volary local` makes a secret.
+    /// machine may join as a worker. `volary local` generates a secret.
     pub secret: Option<String>,
     /// TLS between the gateway, clients and workers.
     pub tls: tls::Config,
@@ -73,7 +73,7 @@ pub struct Security {
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
     /// How often the gateway asks each worker for its report. It asks at most 500 workers per
-    /// second, so each of thousands of workers is asked less often.
+    /// second. In a cluster of thousands of workers, each worker is therefore asked less often.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub heartbeat_interval: Duration,
@@ -105,7 +105,7 @@ pub struct Query {
     /// cannot spill fails with RESOURCE_EXHAUSTED. A session can choose less memory with
     /// `SET query_memory`.
     pub memory: MemorySize,
-    /// Maximum number of statements that run at the same time.
+    /// Maximum number of statements that run at the same time. Each of them takes one place.
     pub max_running: usize,
     /// Maximum number of statements of one user that run at the same time. Any further statement of
     /// the user waits, even if places are free. As long as there are no users, each session counts
@@ -135,8 +135,8 @@ pub struct Query {
     /// estimated from the length of its statement. If the plan of a ticket is no longer kept, the
     /// statement is planned again.
     pub kept_plans: MemorySize,
-    /// Memory for plans that are used again when the same statement comes with other values of its
-    /// parameters. The size of a plan is estimated. With 0, each statement is planned by itself.
+    /// Memory for generic plans. They are reused when a statement is repeated with other values of
+    /// its parameters. The size of a plan is estimated. With 0, every statement is planned anew.
     pub generic_plans: MemorySize,
     /// Maximum number of sessions that are kept; one user may have a quarter of them. The session
     /// that was not used for the longest time is forgotten first.
@@ -151,10 +151,10 @@ pub struct Query {
     pub max_message: MemorySize,
     /// Memory for all messages of clients that have arrived only in part. The messages of one user
     /// may take half of it. A message for which there is no room is refused with
-    /// RESOURCE_EXHAUSTED. A message of which less than 64 KiB arrives in ten seconds is refused
-    /// with DEADLINE_EXCEEDED.
+    /// RESOURCE_EXHAUSTED. A message is refused with DEADLINE_EXCEEDED if less than 64 KiB of it
+    /// arrive in ten seconds.
     pub max_unfinished: MemorySize,
-    /// Size of the largest value that a function may make. The limit is for functions that make
+    /// Size of the largest value that a function may return. The limit is for functions that make
     /// large values from small ones: `repeat`, `lpad`, `||`, `range` and others. Together, the
     /// values for one batch of rows may take four times this size. Workers have their own setting,
     /// `worker.execution.max_value`.
@@ -357,7 +357,7 @@ impl Config {
                 "gateway.query.batch_rows must be at most {MAX_BATCH_ROWS}"
             )));
         }
-        // With a shorter timeout, workers that are only busy would be given up.
+        // With a shorter timeout, the gateway would give up on workers that are only busy.
         let timeouts = [
             ("gateway.gather.idle_timeout", self.gather.idle_timeout),
             ("gateway.load.idle_timeout", self.load.idle_timeout),

@@ -149,7 +149,7 @@ impl Gateway {
         self.serving.shutdown().await;
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(%error, "asking the workers for their reports, or watching the memory, panicked");
+                tracing::warn!(%error, "a background task panicked: it asked the workers for their reports, or it watched the memory");
             }
         }
     }

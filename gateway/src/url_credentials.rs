@@ -10,8 +10,8 @@ const COPY: &[u8] = b"COPY";
 /// Characters that end a URL in a statement, in addition to white space.
 const ENDS: [char; 4] = ['\'', '"', ';', '\\'];
 
-/// Returns the text of a statement as lists show it. In a COPY, the credentials for the place that
-/// it reads are hidden. In other statements a URL is a value, and stays as it is.
+/// Returns the text of a statement as lists show it. In a COPY, the credentials for the location
+/// that it reads are hidden. In other statements a URL is a value, and stays as it is.
 pub(crate) fn listed(sql: &str) -> Cow<'_, str> {
     let is_copy = || {
         let mut words = sql.as_bytes().windows(COPY.len());

@@ -23,7 +23,7 @@ impl Announced {
             return Ok(());
         }
         Err(Error::internal(
-            "the worker sends other columns than its gateway has announced; run the same release on all nodes",
+            "the worker sends different columns than its gateway announced to the client; run the same release on all nodes",
         ))
     }
 }

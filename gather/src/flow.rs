@@ -1,4 +1,4 @@
-//! Limits how much of a gather's rows is on its way at a time.
+//! Limits how many bytes of a gather's rows are in transit at a time.
 //!
 //! A worker sends as much ahead as the HTTP/2 window of its stream takes, whether anybody reads it
 //! or not. With the default window, the streams of 2,160 workers park 4.2 GiB at a gateway.
@@ -15,8 +15,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::connections::Window;
 use crate::limits::Limits;
 
-/// Rows on their way may take a query's memory divided by this number. The operators above the
-/// gather need the rest.
+/// Rows in transit may take a query's memory divided by this number. The operators above the gather
+/// need the rest.
 const SHARE_OF_MEMORY: usize = 2;
 /// Maximum size of a batch, as a multiple of the window. A worker sends as much as its window
 /// takes, and more only when the stream is read. So a message takes at most this many reads.
@@ -24,7 +24,7 @@ const WINDOWS_PER_BATCH: usize = 8;
 /// Minimum size of a batch that workers aim at. Smaller messages cost more than they carry.
 const MIN_BATCH_BYTES: usize = 8 << 10;
 
-/// How much the streams of one gather may have on their way.
+/// The bytes that the streams of one gather may have in transit.
 #[derive(Debug)]
 pub struct Flow {
     /// How much a worker may send ahead in a stream.
@@ -51,7 +51,7 @@ impl Flow {
         pool: &Arc<dyn MemoryPool>,
     ) -> Result<Self> {
         let streams = streams.max(1);
-        let reserved = MemoryConsumer::new("rows on their way").register(pool);
+        let reserved = MemoryConsumer::new("rows in transit").register(pool);
         let share = memory / SHARE_OF_MEMORY / gathers.max(1);
         let per_stream = share / streams;
         let batch = limits.batch_bytes;
@@ -83,10 +83,10 @@ impl Flow {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
             format!(
-                "the answers of {streams} workers take {} while they are on their way, and who may hold {} has {} for them, less what is held by others now; raise {}, ask fewer workers, or retry when less runs",
+                "receiving rows from {streams} workers needs {} of memory, but only {} of the limit of {} may be used for that, and less while other queries use memory; raise {}, ask fewer workers, or retry when fewer queries run",
                 ByteSize(narrowest as u64),
-                ByteSize(memory as u64),
                 ByteSize(share as u64),
+                ByteSize(memory as u64),
                 limits.memory_setting,
             ),
         ))

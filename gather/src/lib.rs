@@ -12,7 +12,7 @@
 pub mod announced;
 /// Keeps the connections to workers: one per worker and window.
 pub mod connections;
-/// Limits how much of a gather's rows is on its way at a time.
+/// Limits how many bytes of a gather's rows are in transit at a time.
 pub mod flow;
 /// Reads several streams in turns.
 pub mod in_turns;

@@ -7,7 +7,7 @@ use volary_node::message_limit::MessageLimit;
 /// The deadlines and sizes of a gather. On a gateway, the operator sets them.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Time after which a worker is given up if it has sent nothing, not even a sign of life.
+    /// Time after which a worker is given up if it has sent nothing, not even a keep-alive message.
     pub idle_timeout: Duration,
     /// How long a stream is retried if it failed before its first row.
     pub retry_for: Duration,

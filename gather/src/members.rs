@@ -48,7 +48,7 @@ pub struct Members {
 
 impl Members {
     /// Creates the members: each of `targets` is asked `question`. `memory` limits both the bytes
-    /// that are on their way and the bytes that are merged.
+    /// that are in transit and the bytes that are merged.
     pub fn new(targets: Vec<Target>, question: Question, memory: usize) -> Self {
         Self {
             targets,
@@ -95,7 +95,9 @@ impl MembersExec {
 impl Source for MembersExec {
     fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
         let Some(members) = &self.members else {
-            return internal_err!("the members of a relay are read where they are not known");
+            return internal_err!(
+                "the members of a relay are read on a node that does not know them"
+            );
         };
         let partitions = self.properties.output_partitioning().partition_count();
         let streams = Target::part_of(&members.targets, partition, partitions);

@@ -56,7 +56,7 @@ pub struct Question {
 #[derive(Debug)]
 pub struct Request {
     question: Question,
-    /// How much the streams may have on their way.
+    /// The bytes that the streams may have in transit.
     pub flow: Flow,
 }
 

@@ -144,8 +144,7 @@ struct Reader {
     /// What the ticket that opened `messages` says of the fragment.
     form: Form,
     messages: Option<Streaming<FlightData>>,
-    /// The stream's share of the memory for rows on their way. It is held until the end of the
-    /// stream.
+    /// The stream's share of the memory for rows in transit. It is held until the stream ends.
     on_its_way: Option<MemoryReservation>,
 }
 
@@ -319,16 +318,19 @@ impl Reader {
             return Ok(());
         }
         Err(Error::internal(
-            "the worker asks for the fragment that it has been sent",
+            "the worker asks for a fragment that it was already sent",
         ))
     }
 
     async fn receive(&mut self) -> Result<FlightData> {
         let Some(mut messages) = self.messages.take() else {
-            return Err(Error::internal("a stream is read that is not open"));
+            return Err(Error::internal("a stream is read before it is open"));
         };
         let message = self
-            .in_time(messages.message(), "sent nothing, not even a sign of life,")
+            .in_time(
+                messages.message(),
+                "sent nothing, not even a keep-alive message,",
+            )
             .await?;
         self.messages = Some(messages);
         let limit = self.request.limits.message;
@@ -399,8 +401,9 @@ impl Reader {
         let Some(batch) = header.header_as_record_batch() else {
             return Ok(Received::Nothing);
         };
-        let rows = u64::try_from(batch.length())
-            .map_err(|_| Error::internal("a message of the worker has less than no rows"))?;
+        let rows = u64::try_from(batch.length()).map_err(|_| {
+            Error::internal("a message of the worker has a negative number of rows")
+        })?;
         let message = match batch.compression() {
             Some(_) => self.request.limits.message.uncompressed(message)?,
             None => message,
@@ -420,7 +423,7 @@ impl Reader {
             return Ok(Received::End(end));
         }
         Err(Error::internal(format!(
-            "the worker sent {} rows in {} batches, {} rows in {} batches arrived",
+            "the worker sent {} rows in {} batches, but {} rows in {} batches arrived",
             end.rows, end.batches, report.rows, report.batches
         )))
     }

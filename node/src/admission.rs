@@ -23,7 +23,7 @@ const ASSUMED_SECONDS: f64 = 1.0;
 /// Shortest and longest time, in seconds, after which refused callers are told to try again.
 const RETRY_SECONDS: (f64, f64) = (0.1, 60.0);
 
-/// Returns how many of the places one user may have if no setting limits it: three quarters.
+/// Returns the number of places that one user may have if no setting limits it: three quarters.
 pub fn places_of_user(max_running: usize) -> usize {
     max_running.saturating_mul(3).div_ceil(4)
 }
@@ -35,7 +35,7 @@ pub struct Admission {
     max_waiting: usize,
     max_waiting_per_session: usize,
     /// Hashes users and sessions to keys. If two of them have the same key, they share a queue and
-    /// a limit, which does no harm.
+    /// a limit. That does no harm.
     keys: RandomState,
     shared: Arc<Shared>,
 }
@@ -68,7 +68,7 @@ impl Admission {
         }
     }
 
-    /// Sets a limit on how many of one user run at the same time.
+    /// Sets a limit on how many callers of one user run at the same time.
     #[must_use]
     pub fn with_max_running_per_user(self, max_running_per_user: usize) -> Self {
         let shared = Shared {
@@ -82,7 +82,7 @@ impl Admission {
         }
     }
 
-    /// Sets a limit on how many of one session wait.
+    /// Sets a limit on how many callers of one session wait.
     #[must_use]
     pub fn with_max_waiting_per_session(self, max_waiting_per_session: usize) -> Self {
         Self {
@@ -100,8 +100,9 @@ impl Admission {
         self.enter_of(session, session, None).await
     }
 
-    /// Waits for a place for a session of a user. `most_of_user` limits how many of the user run at
-    /// the same time, if it is below the limit of all users. Dropping the future gives up waiting.
+    /// Waits for a place for a session of a user. `most_of_user` limits how many callers of the
+    /// user run at the same time, if it is below the limit of all users. Dropping the future gives
+    /// up waiting.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
@@ -170,11 +171,11 @@ impl Admission {
         let (what, of_session) = (self.what, state.waiting_of(user, session));
         let text = if state.waiting >= self.max_waiting {
             format!(
-                "no more {what} are taken: {} running, {} waiting",
+                "too many {what}: {} running, {} waiting",
                 state.running, state.waiting
             )
         } else if of_session >= self.max_waiting_per_session {
-            format!("{of_session} {what} of this session wait already: no more of it are taken")
+            format!("too many {what} of this session: {of_session} waiting")
         } else {
             return Ok(());
         };
@@ -298,7 +299,7 @@ struct Sessions {
     queues: HashMap<u64, VecDeque<Waiter>>,
     /// The keys of `queues`, each once, in the order in which they are served.
     turns: VecDeque<u64>,
-    /// Limit on how many of the user run at the same time, as given by the latest waiter.
+    /// Limit on how many callers of the user run at the same time, as the latest waiter gave it.
     most: usize,
 }
 
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
         assert_eq!(
             refused.message(),
-            "no more queries are taken: 1 running, 1 waiting; retry in about 2 s"
+            "too many queries: 1 running, 1 waiting; retry in about 2 s"
         );
         drop(first);
         second.await.unwrap();
@@ -614,7 +615,7 @@ mod tests {
         assert!(
             refused
                 .message()
-                .starts_with("2 queries of this session wait already"),
+                .starts_with("too many queries of this session: 2 waiting"),
             "{refused}"
         );
         queue.add('b');

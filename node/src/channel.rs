@@ -265,7 +265,7 @@ async fn secured(stream: TcpStream, tls: &ClientTls, host: &str) -> io::Result<N
     let name = tls.name(host).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("\"{host}\" is no name that a certificate can have"),
+            format!("\"{host}\" is not a name that a certificate can have"),
         )
     })?;
     let connector = TlsConnector::from(tls.current());

@@ -148,7 +148,7 @@ impl<S: FlightService> Connections<S> {
             let (stream, kind) = match secured(stream, tls).await {
                 Ok(secured) => secured,
                 Err(error) => {
-                    tracing::debug!(%error, ?peer_address, "a connection is no TLS that is taken");
+                    tracing::debug!(%error, ?peer_address, "the TLS handshake of a connection failed");
                     return;
                 }
             };
@@ -160,7 +160,7 @@ impl<S: FlightService> Connections<S> {
             let served = tokio::select! {
                 served = &mut connection => served,
                 () = silent => {
-                    tracing::debug!(?peer_address, "a connection on which nothing was called is closed");
+                    tracing::debug!(?peer_address, "a connection is closed because no call was made on it");
                     return;
                 }
                 () = stopping.cancelled() => {

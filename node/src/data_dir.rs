@@ -111,7 +111,7 @@ impl DataDir {
     pub fn open_existing(path: &Path, role: Role) -> Result<Self> {
         if !path.join(IDENTITY_FILE).exists() {
             return Err(Error::not_found(format!(
-                "{} is no data directory of a {role}",
+                "{} is not the data directory of a {role}",
                 path.display()
             )));
         }
@@ -198,7 +198,7 @@ fn lock(path: &Path) -> Result<File> {
         Err(TryLockError::WouldBlock) => Err(Error::new(
             ErrorCode::AlreadyExists,
             format!(
-                "data directory {} is in use by another process; stop that one or give this node a directory of its own",
+                "data directory {} is in use by another process; stop that process, or give this node a directory of its own",
                 path.display()
             ),
         )),
@@ -234,7 +234,7 @@ fn refuse_foreign_files(path: &Path) -> Result<()> {
         // file behind.
         if name != LOCK_FILE && name != "lost+found" && name != "volary.tmp" {
             return Err(Error::invalid(format!(
-                "{} is not empty ({} is in it) and has no volary.json, so it is no data directory of Volary; give an empty or a new one, or restore the file",
+                "{} is not empty (it contains {}) and has no volary.json, so it is not a data directory of Volary; choose an empty or new directory, or restore the file",
                 path.display(),
                 name.to_string_lossy()
             )));

@@ -112,7 +112,7 @@ impl Deadline {
     pub fn error(&self) -> Error {
         let limit = self.limit;
         let advice = match self.set_by {
-            SetBy::Client => "the client's timeout; ask with a longer one",
+            SetBy::Client => "the client's timeout; set a longer one",
             SetBy::Session => "the session's statement_timeout; set a longer one",
             SetBy::Gateway => "gateway.query.timeout",
             SetBy::Ticket => "the session's statement_timeout, or gateway.query.timeout",

@@ -160,7 +160,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
     let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
     if format > newest_format {
         return Err(Error::invalid(format!(
-            "{} has format {format}, this release reads up to format {newest_format}; start it with the release that wrote it, or a newer one",
+            "{} has format {format}, but this release reads only up to format {newest_format}; start the node with the release that wrote the file, or a newer one",
             path.display()
         )));
     }
@@ -168,7 +168,10 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
     if has_checksum && !has_its_checksum(&text) {
         return Err(Error::new(
             ErrorCode::DataLoss,
-            format!("{}: it does not have its checksum", self::damaged(path)),
+            format!(
+                "{}: its checksum does not match its content",
+                self::damaged(path)
+            ),
         ));
     }
     serde_json::from_slice(&text).map(Some).map_err(damaged)

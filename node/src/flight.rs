@@ -1,4 +1,4 @@
-//! Lets a server write only the calls of Flight that it serves.
+//! Lets a server implement only the calls of Flight that it serves.
 
 use std::future::{Future, ready};
 
@@ -17,8 +17,8 @@ pub type Messages<T> = BoxStream<'static, Result<T, Status>>;
 /// The answer to a call.
 pub type Answer<T> = Result<Response<T>, Status>;
 
-/// A Flight server. Every call that it does not write is refused. [`Served`] makes a
-/// [`FlightService`] of it.
+/// A Flight server. Every call that it does not implement is refused. [`Served`] turns it into a
+/// [`FlightService`].
 pub trait Flight: Send + Sync + 'static {
     /// Returns the error for a call that this server does not serve. `call` is its name in
     /// Flight.proto.

@@ -1,4 +1,4 @@
-//! Decides whether a call is let in before anything but its headers is read.
+//! Decides from the headers of a call whether it is let in, before the rest of it is read.
 //!
 //! tonic reads a call's message before the service sees the call. So anybody who connects could
 //! make a node hold as much memory as the largest message takes, again and again, without showing

@@ -24,7 +24,7 @@ pub mod deadline;
 pub mod disk;
 /// Writes and reads files that survive a crash.
 pub mod durable;
-/// Lets a server write only the calls of Flight that it serves.
+/// Lets a server implement only the calls of Flight that it serves.
 pub mod flight;
 /// Decides from the headers of a call whether it is let in.
 pub mod gate;

@@ -47,9 +47,10 @@ impl Listener {
                     ErrorCode::InvalidArgument,
                     "this machine has no such address",
                 ),
-                std::io::ErrorKind::PermissionDenied => {
-                    (ErrorCode::PermissionDenied, "the port may not be used")
-                }
+                std::io::ErrorKind::PermissionDenied => (
+                    ErrorCode::PermissionDenied,
+                    "this user may not use the port",
+                ),
                 _ => (ErrorCode::Unavailable, "the address cannot be bound"),
             };
             Error::with_source(
@@ -108,7 +109,7 @@ impl<S> Unhurried<S> {
         tracing::warn!(
             %error,
             limit = open_files::limit(),
-            "connections wait, because this process may open no more files: raise the limit (ulimit -n, LimitNOFILE= of systemd, the container's nofile)"
+            "connections have to wait, because this process may open no more files; raise the limit (ulimit -n, LimitNOFILE= of systemd, the container's nofile)"
         );
     }
 }

@@ -36,9 +36,9 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Memory that all running queries may hold together. An operator that needs more memory spills
-    /// to disk, or fails with RESOURCE_EXHAUSTED if it cannot spill. The node's process may have a
-    /// fifth more than this limit, and no less than 512 MiB more, for memory that is not counted
-    /// this way. Above that, queries are refused more memory.
+    /// to disk, or fails with RESOURCE_EXHAUSTED if it cannot spill. For memory that operators do
+    /// not report, the node's process may use a fifth more than this limit, and at least 512 MiB
+    /// more. Above that, queries get no more memory.
     pub limit: MemorySize,
     /// Disk space that spilled data may take, in the data directory.
     pub spill_limit: MemorySize,

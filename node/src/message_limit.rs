@@ -43,7 +43,7 @@ impl MessageLimit {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
             format!(
-                "a compressed message says that its rows are larger than the {} bytes of {}; send less at once, or raise the setting",
+                "the rows of a compressed message are larger than the {} bytes of {}; send less at once, or raise the setting",
                 self.bytes, self.setting
             ),
         ))
@@ -61,7 +61,7 @@ impl MessageLimit {
                 .add_header(response.headers_mut())
                 .is_err()
         {
-            tracing::debug!("a refusal cannot be explained");
+            tracing::debug!("the reason for a refusal cannot be sent");
         }
         response
     }

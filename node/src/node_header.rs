@@ -40,7 +40,7 @@ impl NodeHeader {
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         match self.value() {
             Ok(value) => _ = headers.insert(NAME, value),
-            Err(error) => tracing::error!(%error, "a call goes without the header of a node"),
+            Err(error) => tracing::error!(%error, "a call is sent without the node header"),
         }
     }
 
@@ -54,7 +54,7 @@ impl NodeHeader {
         let sealed = self.sealer.seal(Purpose::Node, &(), LIFETIME);
         let text = BASE64_URL_SAFE_NO_PAD.encode(sealed);
         let mut value = HeaderValue::try_from(text)
-            .map_err(|_| Error::internal("the header of a node is no text"))?;
+            .map_err(|_| Error::internal("the node header is not text"))?;
         value.set_sensitive(true);
         *newest = Some((value.clone(), Instant::now()));
         Ok(value)
@@ -72,8 +72,8 @@ pub fn is_of_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
     };
     call.peer_kind.check_is_node()?;
     let sealed = BASE64_URL_SAFE_NO_PAD.decode(value.as_bytes());
-    let sealed =
-        sealed.map_err(|_| Error::invalid(format!("the header {NAME} is not one of a node")))?;
+    let sealed = sealed
+        .map_err(|_| Error::invalid(format!("the header {NAME} is not a valid node header")))?;
     sealer.open::<()>(Purpose::Node, &sealed)?;
     Ok(true)
 }

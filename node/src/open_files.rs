@@ -15,7 +15,7 @@ const RESERVE: u64 = 100;
 /// process.
 pub fn raise() {
     if let Err(error) = increase_nofile_limit(u64::MAX) {
-        tracing::warn!(%error, "the limit of open files cannot be raised");
+        tracing::warn!(%error, "the limit on open files cannot be raised");
     }
 }
 

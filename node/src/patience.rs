@@ -38,7 +38,7 @@ impl Patience {
             if bytes.saturating_sub(self.bytes) < LEAST_BYTES {
                 let period = self.period;
                 return Poll::Ready(late(format!(
-                    "a message of which {bytes} bytes have come does not go on: less than {LEAST_BYTES} bytes in {period:?}"
+                    "a message has stalled after {bytes} bytes: less than {LEAST_BYTES} bytes came in {period:?}; send it again"
                 )));
             }
             self.bytes = bytes;
@@ -80,7 +80,7 @@ impl StrangersTime {
         ready!(self.poll_end(cx));
         let length = self.length;
         Poll::Ready(late(format!(
-            "a call of which {bytes} bytes have come does not go on: who is not known sends all of it within {length:?}; send it again"
+            "a call has stalled after {bytes} bytes: a client that has not logged in must send the whole call within {length:?}; send it again"
         )))
     }
 
@@ -89,7 +89,7 @@ impl StrangersTime {
         ready!(self.poll_end(cx));
         let length = self.length;
         Poll::Ready(late(format!(
-            "no gateway has said within {length:?} who sends a message; try again"
+            "no gateway has identified the sender of a message within {length:?}; try again"
         )))
     }
 

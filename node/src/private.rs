@@ -52,16 +52,19 @@ pub(crate) fn close_directory(path: &Path) -> Result<()> {
         Ok(Some(mode)) => {
             tracing::warn!(
                 path = %path.display(),
-                "other users could read the data directory (mode {mode:04o}): it is closed to them now (mode {DIRECTORY_MODE:04o})"
+                "other users could read the data directory (mode {mode:04o}); its mode is now {DIRECTORY_MODE:04o}"
             );
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(Error::invalid(format!(
-            "other users may read data directory {0}, and it belongs to another user, so it cannot be closed to them; give a directory of the node's own, such as {0}/volary, which is made if it is not there",
+            "other users may read data directory {0}, and it belongs to another user, so this process cannot change its permissions; choose a directory of the node's own, such as {0}/volary, which is created if it does not exist",
             path.display()
         ))),
         Err(source) => Err(Error::io(
-            format!("cannot close {} to other users", path.display()),
+            format!(
+                "cannot remove the permissions of other users from {}",
+                path.display()
+            ),
             source,
         )),
     }

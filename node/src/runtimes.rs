@@ -101,7 +101,7 @@ fn lower_priority() {
         use thread_priority::{ThreadPriority, set_current_thread_priority};
         let lowered = ThreadPriority::try_from(COMPUTE_PRIORITY).map(set_current_thread_priority);
         if !matches!(lowered, Ok(Ok(()))) {
-            tracing::debug!(?lowered, "a thread that computes keeps its priority");
+            tracing::debug!(?lowered, "the priority of a CPU thread cannot be lowered");
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn check_for_users(has_secret: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(
-        "a cluster with users needs a secret, or any process of this machine could join as a worker and read all tables: set gateway.secret and the same worker.secret (VOLARY_SECRET is both; `volary secret new` prints a good one), and start the nodes again",
+        "a cluster with users needs a secret, because otherwise any process on this machine could join as a worker and read all tables: set gateway.secret and the same worker.secret (VOLARY_SECRET is both; `volary secret new` prints a good one), and start the nodes again",
     ))
 }
 

@@ -194,7 +194,7 @@ impl UndecidedCall {
         let mut state = self.calls.state.lock();
         if state.waiting >= MOST_WAITING {
             let text = format!(
-                "{MOST_WAITING} calls of this connection wait until it is known who makes them, and no more may; call again when one of them was answered"
+                "{MOST_WAITING} calls of this connection already wait until their senders are identified, and that is the limit; call again when one of them has been answered"
             );
             let error = Error::new(ErrorCode::ResourceExhausted, text);
             return Err(error.with_retry_after(RETRY_AFTER));

@@ -124,14 +124,11 @@ impl Unfinished {
     fn take(&self, sender: &Sender, bytes: usize) -> Result<()> {
         let (of_one, of_all) = if sender.is_stranger() {
             (
-                "calls from this address whose clients are not known yet",
-                "calls whose clients are not known yet",
+                "calls of unidentified clients from this address",
+                "calls of unidentified clients",
             )
         } else {
-            (
-                "messages of this sender that are not whole yet",
-                "messages that are not whole yet",
-            )
+            ("incomplete messages of this sender", "incomplete messages")
         };
         let mut held = self.0.held.lock();
         let of_sender = held.by_sender.get(sender).copied().unwrap_or_default();
@@ -143,7 +140,7 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Refuses `more` bytes if they do not fit beside the `held` bytes. `what` names in the error
+    /// Refuses `more` bytes if they do not fit beside the `held` bytes. In the error, `what` names
     /// what takes the held bytes.
     fn check(&self, what: &str, held: usize, more: usize, most: usize) -> Result<()> {
         if held.saturating_add(more) <= most {

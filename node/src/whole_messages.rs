@@ -58,7 +58,7 @@ enum State {
     Open,
     /// The sender is being identified. Nothing more is read until that is done.
     Asking,
-    /// Bytes are handed on as they come, because tonic refuses the call by the head it has seen.
+    /// Bytes are handed on as they come. tonic has seen the head, and refuses the call.
     Through,
     Over,
 }
@@ -200,7 +200,7 @@ impl WholeMessages {
                 Poll::Ready(None) if self.held.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) => {
                     let error = Error::invalid(format!(
-                        "the call ends within a message, of which {} bytes have come",
+                        "the call ended in the middle of a message, of which {} bytes had arrived",
                         self.held.bytes
                     ));
                     return Poll::Ready(Some(Err(error.into())));
@@ -440,7 +440,10 @@ mod tests {
         body.period = Duration::from_millis(1);
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
-        assert!(error.message().contains("1000 bytes have come"), "{error}");
+        assert!(
+            error.message().contains("1000 bytes had arrived"),
+            "{error}"
+        );
         assert!(next(&mut body).await.is_none());
         assert_eq!(budget.bytes(), 0);
     }
@@ -465,7 +468,10 @@ mod tests {
         let budget = budget(1 << 20);
         let mut body = read(vec![message(6000)[..5000].to_vec()], &budget);
         let error = next(&mut body).await.unwrap().unwrap_err();
-        assert!(error.message().contains("ends within a message"), "{error}");
+        assert!(
+            error.message().contains("ended in the middle of a message"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
@@ -520,7 +526,7 @@ mod tests {
             stranger.time = StrangersTime::new(Duration::from_millis(1));
             let error = next(&mut body).await.unwrap().unwrap_err();
             assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
-            let text = format!("of which {come} bytes have come does not go on");
+            let text = format!("has stalled after {come} bytes");
             assert!(error.message().contains(&text), "{error}");
             assert!(next(&mut body).await.is_none());
         }
@@ -533,7 +539,12 @@ mod tests {
         stranger.time = StrangersTime::new(Duration::from_millis(1));
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
-        assert!(error.message().contains("who sends a message"), "{error}");
+        assert!(
+            error
+                .message()
+                .contains("identified the sender of a message"),
+            "{error}"
+        );
         assert!(next(&mut body).await.is_none());
     }
 

@@ -150,18 +150,18 @@ fn on_worker(
     }
     let name = plan.name();
     if levels > encode::MAX_LEVELS {
-        Err("a fragment may not be nested deeper".into())
+        Err("a fragment may not be nested more deeply".into())
     } else if !encode::can_encode_node(plan) {
         Err(format!("{name} cannot be sent to a worker").into())
     } else if !encode::can_travel(&plan.schema()) {
-        Err("rows of such types cannot be sent by a worker".into())
+        Err("workers cannot send rows with such types unchanged".into())
     } else {
         // Always recompute the properties. A scan without statistics looks like the same input, but
         // an operator above it may have other properties.
         let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         match Arc::clone(plan).replace_children(inputs, recompute) {
             Ok(rebuilt) if has_its_orderings(&rebuilt) => Ok(rebuilt),
-            _ => Err(format!("{name} needs to know more of its rows than workers do").into()),
+            _ => Err(format!("{name} relies on statistics that workers do not have").into()),
         }
     }
 }
@@ -179,8 +179,8 @@ fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// Returns how many rows of each worker are needed at most. `fragment` is the plan as a worker sees
-/// it.
+/// Returns the maximum number of rows that are needed from each worker. `fragment` is the plan as a
+/// worker sees it.
 fn fetch(
     fragment: &Arc<dyn ExecutionPlan>,
     parent: Option<&Arc<dyn ExecutionPlan>>,

@@ -32,7 +32,7 @@ pub fn schema() -> SchemaRef {
 pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn ExecutionPlan>> {
     if explain.explain_format != ExplainFormat::Indent {
         return Err(Error::invalid(
-            "EXPLAIN has one format here; leave FORMAT out",
+            "EXPLAIN has only one format; leave FORMAT out",
         ));
     }
     let mut rows = Vec::new();

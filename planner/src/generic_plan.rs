@@ -42,11 +42,11 @@ const MAX_CONSTANT_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct GenericPlan {
     plan: Arc<dyn ExecutionPlan>,
-    /// What workers are asked. `None` if no worker is asked.
+    /// The request to the workers. `None` if no worker is asked.
     question: Option<Question>,
 }
 
-/// What workers are asked, with the values that the plan was made with.
+/// The request to the workers, with the values that the plan was made with.
 #[derive(Debug)]
 struct Question {
     fragment: Arc<PreparedFragment>,
@@ -112,7 +112,7 @@ impl GenericPlan {
             .collect()
     }
 
-    /// Returns about how many workers are asked.
+    /// Returns the approximate number of workers that are asked.
     pub fn workers(&self) -> usize {
         let question = self.question.as_ref();
         question.map_or(0, |question| question.targets.len())
@@ -200,9 +200,9 @@ fn only_gather(plan: &Arc<dyn ExecutionPlan>) -> Option<&GatherExec> {
     node.downcast_ref()
 }
 
-/// Returns whether the planner knows exactly how many rows a filter passes. With these values it
-/// passes none. Then the planner leaves out operators that are useless for no rows, such as a
-/// limit.
+/// Returns whether the planner knows exactly how many rows a filter passes. That is the case if no
+/// row passes with the current values. The planner then leaves out operators, such as a limit, that
+/// other values would need.
 fn says_how_many_rows_pass(fragment: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut says = false;
     fragment.apply(|node| {

@@ -1,8 +1,8 @@
 //! Corrects NOT IN where NULLs decide the result.
 //!
 //! `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y` equals `x`.
-//! DataFusion 55 respects this by itself for a column and a subquery. It takes the result for true
-//! if the subquery reads columns of the outer query, if `x` is a constant, or within OR
+//! DataFusion 55 respects this by itself for a column and a subquery. But it returns true instead
+//! of NULL if the subquery reads columns of the outer query, if `x` is a constant, or within OR
 //! (apache/datafusion#25336). In these cases the rule rewrites the condition to its meaning: there
 //! is no row for which `x = y` is true or unknown.
 
@@ -134,7 +134,7 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
             })?;
             if nullable {
                 return Err(Error::invalid(
-                    "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS, or leave NULLs out by IS NOT NULL in the subquery and coalesce around the column",
+                    "IN (SELECT …) with columns that may be NULL is supported only within AND, OR and NOT; use EXISTS, or exclude NULLs: write IS NOT NULL in the subquery, and coalesce around the column",
                 )
                 .into());
             }
@@ -165,7 +165,7 @@ fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
             Ok(Transformed::yes(outer))
         }
         Expr::OuterReferenceColumn(_, column) => Err(Error::invalid(format!(
-            "NOT IN (SELECT …) of {column}, a column of two queries further out; use NOT EXISTS"
+            "NOT IN (SELECT …) is not supported for {column}, a column of a query two levels further out; use NOT EXISTS"
         ))
         .into()),
         other => Ok(Transformed::no(other)),

@@ -59,7 +59,7 @@ impl SessionLimits {
         limits.map_or_else(|| Self::none().gateway_memory, Self::query_memory)
     }
 
-    /// Returns how many workers relay in queries of the session.
+    /// Returns the setting for the number of relays in queries of the session.
     pub fn relays(options: &ConfigOptions) -> Relays {
         let limits = options.extensions.get::<Self>();
         limits.map_or(Relays::Auto, |limits| limits.relays)
@@ -98,7 +98,7 @@ impl ExtensionOptions for SessionLimits {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let refused = || DataFusionError::Configuration(format!("{key} does not take {value}"));
+        let refused = || DataFusionError::Configuration(format!("{key} cannot be set to {value}"));
         match key {
             "statement_timeout" => {
                 self.statement_timeout = parse_timeout(value).ok_or_else(refused)?;
@@ -123,17 +123,17 @@ impl ExtensionOptions for SessionLimits {
             ConfigEntry {
                 key: STATEMENT_TIMEOUT.to_owned(),
                 value: Some(timeout.to_string()),
-                description: "A statement that runs longer is ended: 5s, or a number of milliseconds. 0 for as long as the gateway lets it.",
+                description: "Maximum time that a statement may run: 5s, or a number of milliseconds. With 0, only the limit of the gateway applies.",
             },
             ConfigEntry {
                 key: QUERY_MEMORY.to_owned(),
                 value: Some(memory.to_string()),
-                description: "Memory that a query may hold on the gateway: 256MiB.",
+                description: "Maximum memory that a query may hold on the gateway: 256MiB.",
             },
             ConfigEntry {
                 key: RELAYS.to_owned(),
                 value: Some(self.relays.to_string()),
-                description: "How many workers merge the rows of the others for the gateway, where rows can be merged: auto, off, or a number.",
+                description: "Number of workers that merge the rows of other workers for the gateway, if the rows can be merged: auto, off, or a number.",
             },
         ]
     }

@@ -1,7 +1,7 @@
 //! Corrects comparisons with all or any rows of a subquery, such as `x > ALL (SELECT y …)`.
 //!
-//! DataFusion 55 rewrites them to EXISTS. It takes columns of the same name inside and outside the
-//! subquery for one column, and makes EXISTS in places where it cannot plan EXISTS.
+//! DataFusion 55 rewrites them to EXISTS. It confuses columns of the same name inside and outside
+//! the subquery, and it makes EXISTS in places where it cannot plan EXISTS.
 
 use std::sync::Arc;
 
@@ -108,8 +108,9 @@ fn rewrite(comparison: SetComparison, filters: bool, config: &dyn OptimizerConfi
 /// Rewrites a comparison as comparisons with the minimum and the maximum of the subquery. Returns
 /// `None` for an operator that does not depend on these.
 ///
-/// With ALL, the comparison is true for no rows. It is false if it is false for any row. Otherwise
-/// it is NULL if a value is NULL on either side, and else true. ANY is its mirror image.
+/// With ALL, the comparison is true if the subquery has no rows. It is false if it is false for any
+/// row. Otherwise it is NULL if a value is NULL on either side, and true if none is. ANY is its
+/// mirror image.
 fn with_extremes(comparison: &SetComparison) -> Result<Option<Expr>> {
     let rows = &comparison.subquery.subquery;
     let value = Expr::Column(Column::from(rows.schema().qualified_field(0)));
@@ -119,7 +120,7 @@ fn with_extremes(comparison: &SetComparison) -> Result<Option<Expr>> {
     let x = || comparison.expr.as_ref().clone();
     let compare = |op: Operator, y: Expr| binary_expr(x(), op, y);
     let is_all = matches!(comparison.quantifier, SetQuantifier::All);
-    // Says for which value a single comparison decides the whole: false for ALL, true for ANY.
+    // This is true if a single row decides the result: false for ALL, true for ANY.
     let decides = match (comparison.op, is_all) {
         (op @ (Operator::Gt | Operator::GtEq), true) => !compare(op, greatest()?),
         (op @ (Operator::Lt | Operator::LtEq), true) => !compare(op, least()?),

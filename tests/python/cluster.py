@@ -12,7 +12,7 @@ import volary
 ADMIN_PASSWORD = "correct horse battery"
 PASSWORD = "a password of a user"
 
-# The gateway soon knows the addresses that workers report.
+# With this interval, the gateway soon knows the addresses that workers report.
 SETTINGS = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "100ms"}
 # The settings of a cluster with users.
 SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}

@@ -10,8 +10,7 @@ from seals import Purpose
 from secured import PASSWORD, TABLE, Secured
 
 SHORT_SESSIONS = {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "4s"}
-"""The setting that makes session tokens expire during a test. A client has to go on with its session within this time.
-"""
+"""The setting that makes session tokens expire during a test. A session that is not used within this time ends."""
 
 STRANGERS = [
     "nothing",

@@ -18,7 +18,7 @@ from proxy import Proxy
 import volary
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for something that must happen. Only what never happens takes longer, on a slow machine too."""
+"""How long a test waits for something that must happen. Even on a slow machine, only a hang takes longer."""
 _PAUSE_SECONDS = 0.01
 _READY = "listening on grpc"
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -220,9 +220,9 @@ class Node:
 
 
 class HeldPort:
-    """A port of this machine that the system gives to nobody else while a node that listens there restarts.
+    """A port of this machine that the system gives to no other process, even while its node restarts.
 
-    It is bound, but nobody listens. A node that is told this port may listen there, because nodes reuse addresses.
+    The port is bound, but this process does not listen. A node can listen there, because nodes reuse addresses.
     """
 
     def __init__(self) -> None:
@@ -321,15 +321,15 @@ IMPATIENT = {
     "VOLARY_GATEWAY__GATHER__CONNECT_TIMEOUT": "1s",
     "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": "1s",
 }
-"""The settings of a gateway that soon gives up a worker that does not answer. Only tests of that have them: on a slow
-machine, a worker may be silent for so long.
+"""The settings of a gateway that soon gives up a worker that does not answer. Only tests of this behaviour use them,
+because a worker on a slow machine may be silent for that long.
 """
 
 
 class Processes:
     """A gateway and workers below `directory`. All started processes have ended when the context is left.
 
-    The gateway gives up a worker that is gone after half a second. With a silent one it has the patience that is usual.
+    The gateway gives up a worker that is gone after half a second. It waits much longer for a worker that is silent.
     """
 
     SETTINGS: ClassVar[dict[str, str]] = {

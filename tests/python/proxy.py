@@ -13,7 +13,7 @@ _CHUNK = 64 * 1024
 class Proxy:
     """Forwards connections to `target`, a port of this machine. If nobody listens there, it closes them.
 
-    A proxy that holds accepts connections, but lets senders of bytes wait, like a network that loses everything.
+    A proxy that holds accepts connections but forwards no bytes, like a network that loses all packets.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Proxy:
         self._down.limit_to(0)
 
     def hold_after(self, *, up: int | None = None, down: int | None = None) -> None:
-        """Forwards this number of further bytes to the server (`up`) or from it (`down`), and then no more in that
+        """Forwards this number of further bytes to the server (`up`) or from it (`down`). Then it holds in that
         direction.
         """
         self._up.limit_to(up)

@@ -125,8 +125,8 @@ class Node:
         text = ended.details() or ""
         assert text != _NO_ANSWER, f"{method} did not end within {PATIENCE_SECONDS} s"
         self.texts.add(text)
-        told = {key: str(value) for key, value in [*ended.initial_metadata(), *ended.trailing_metadata()]}
-        return Answer(ended.code(), text, messages, told)
+        metadata = {key: str(value) for key, value in [*ended.initial_metadata(), *ended.trailing_metadata()]}
+        return Answer(ended.code(), text, messages, metadata)
 
 
 def basic(user: str, password: str) -> str:

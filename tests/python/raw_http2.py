@@ -1,4 +1,4 @@
-"""Calls of which only a part is sent, which no gRPC client does."""
+"""Makes incomplete calls, which no gRPC client makes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def ended_while_sending(calls: Mapping[Connection, int], data: bytes) -> list[En
             selector.register(upload.connection, upload.events(), upload)
         while selector.get_map():
             events = selector.select(PATIENCE_SECONDS)
-            assert events, f"{len(selector.get_map())} calls go on, and their nodes neither take anything nor answer"
+            assert events, f"{len(selector.get_map())} calls have not ended, and their nodes neither read nor answer"
             for key, ready in events:
                 upload = key.data
                 upload.go_on(ready)

@@ -1,5 +1,4 @@
-"""A server that pretends to be the workers' gateway. It does not have the nodes' secret, and answers as a test tells
-it.
+"""A server that pretends to be the workers' gateway. It does not have the nodes' secret. A test sets its answers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _SERVICE = "arrow.flight.protocol.FlightService"
 
 
 @dataclass(frozen=True)
-class Told:
+class ReceivedAction:
     """An action that a worker has sent to the rogue gateway."""
 
     action: str
@@ -41,7 +40,7 @@ class RogueGateway:
         address: str = "127.0.0.1:0",
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
-        self.told: list[Told] = []
+        self.received: list[ReceivedAction] = []
         self._answer = answer
         self._server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
         handlers = {"DoAction": grpc.unary_stream_rpc_method_handler(self._do_action)}
@@ -57,9 +56,9 @@ class RogueGateway:
     def __exit__(self, *_: object) -> None:
         self._server.stop(grace=None).wait()
 
-    def told_of(self, action: str) -> list[Told]:
+    def received_of(self, action: str) -> list[ReceivedAction]:
         """Returns what workers have sent as this action."""
-        return [told for told in self.told if told.action == action]
+        return [sent for sent in self.received if sent.action == action]
 
     def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         try:
@@ -72,8 +71,8 @@ class RogueGateway:
     def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         said = pb.fields(request)
         headers = {key: str(value) for key, value in context.invocation_metadata()}
-        told = Told(said[1].decode(), said.get(2, b""), headers)
-        self.told.append(told)
-        answer = self._answer(told.action, told.body)
+        received = ReceivedAction(said[1].decode(), said.get(2, b""), headers)
+        self.received.append(received)
+        answer = self._answer(received.action, received.body)
         if answer is not None:
             yield pb.field(1, answer)

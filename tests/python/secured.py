@@ -35,8 +35,8 @@ _TOKEN = re.compile(r"(volary-(?:session|bearer|token))-[0-9a-f]{8}")
 
 
 class Secured(Processes):
-    """A cluster where `kea` may read and write the table, and `auk` may do nothing. `keep` notes what must be in no
-    log.
+    """A cluster where `kea` may read and write the table, and `auk` may do nothing. `keep` records texts that must
+    appear in no log.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -167,7 +167,7 @@ class Secured(Processes):
 
     def assert_nothing_secret_was_said(self) -> None:
         """Checks that no log, output, file, list of statements or answer contains a secret."""
-        assert len(self._secrets) > 4, "the tests have kept nothing"
+        assert len(self._secrets) > 4, "the tests have recorded no secret"
         processes = ["gateway", *(worker.name for worker in self.workers)]
         for name in processes:
             log = (self.directory / f"{name}.log").read_text()

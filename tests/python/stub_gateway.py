@@ -1,4 +1,4 @@
-"""A gateway without a database. It answers over real gRPC what a test tells it, so that pyarrow's error texts are real.
+"""A gateway without a database. A test sets its answers. They come over real gRPC, so pyarrow's error texts are real.
 
 It serves the calls of the client: the handshake, DoExchange of a statement and of GetSqlInfo, DoGet of a part, and
 CloseSession. `calls` has the calls that it got.
@@ -49,7 +49,7 @@ class Answer:
     hangs_at_once: bool = False
     """Nothing is sent until the client leaves."""
     waits: bool = False
-    """The stub answers only when it may: see `StubGateway.may_answer`."""
+    """The stub waits for `StubGateway.may_answer` before it answers."""
     fail_after_batches: Failure | None = None
     """The failure after the rows, or after the note that an update is done."""
     hangs_after_batches: bool = False

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(connection, name, tmp_path):
         connection.ingest(name, TABLE, mode="append")
     with pytest.raises(volary.NotFoundError, match="names column nest"):
         connection.ingest(name, TABLE, shard_key="nest")
-    with pytest.raises(ValueError, match="mode is one of append, create"):
+    with pytest.raises(ValueError, match="mode must be one of append, create"):
         connection.ingest(name, TABLE, mode="overwrite")
     with pytest.raises(volary.NotFoundError, match="names column tūī"):
         connection.ingest(name, TABLE, shard_key="tūī")
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said(connection, name, tmp_path):
     connection.ingest(name, TABLE)
     with pytest.raises(volary.AlreadyExistsError, match=name):
         connection.ingest(name, TABLE, mode="create")
-    with pytest.raises(volary.InvalidArgumentError, match="column colour is none of table"):
+    with pytest.raises(volary.InvalidArgumentError, match="column colour does not exist in table"):
         connection.ingest(name, TABLE.append_column("colour", pa.array(["a", "b", "c"])))
     assert stored(connection, name) == ROWS
 

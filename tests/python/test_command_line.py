@@ -344,7 +344,7 @@ def test_a_plan_is_shown_in_its_lines(aviary: LocalCluster) -> None:
 
 @pytest.mark.parametrize(
     ("max_rows", "shown", "hidden"),
-    [("2", 2, "… 1,499 rows more; --max-rows 0 shows all"), ("1500", 1500, "… 1 row more; --max-rows 0 shows all")],
+    [("2", 2, "… 1,499 more rows; --max-rows 0 shows all"), ("1500", 1500, "… 1 more row; --max-rows 0 shows all")],
 )
 def test_a_table_shows_as_many_rows_as_wanted_and_says_how_many_are_left_out(
     aviary: LocalCluster, max_rows: str, shown: int, hidden: str
@@ -359,7 +359,7 @@ def test_a_table_shows_as_many_rows_as_wanted_and_says_how_many_are_left_out(
 
 def test_a_table_shows_a_thousand_rows_and_all_only_if_wanted(aviary: LocalCluster) -> None:
     statement = "SELECT n FROM generate_series(1, 1501) t(n) ORDER BY n"
-    assert sql(aviary, statement).out.splitlines()[-2:] == ["1000", "… 501 rows more; --max-rows 0 shows all"]
+    assert sql(aviary, statement).out.splitlines()[-2:] == ["1000", "… 501 more rows; --max-rows 0 shows all"]
     assert sql(aviary, "--max-rows=0", statement).out.splitlines()[-2:] == ["1500", "1501"]
     # The output for programs is never cut.
     assert sql(aviary, "--max-rows=2", "--output=csv", statement).out.splitlines()[-1] == "1501"
@@ -416,7 +416,7 @@ def test_files_go_through_a_pipe_too(aviary: LocalCluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to=rows.xlsx", "SELECT 1"], "end it in .csv, .json, .parquet, .arrow or .txt, or give --output"),
+        (["--to=rows.xlsx", "SELECT 1"], "use .csv, .json, .parquet, .arrow or .txt, or give --output"),
         (["--to=/no/such/folder/rows.csv", "SELECT 1"], "cannot write /no/such/folder/rows.csv"),
         (["--to=rows.csv", "SELECT 1; SELECT 2"], "--to takes the rows of one query"),
     ],
@@ -510,7 +510,7 @@ def test_the_shell_runs_what_is_typed_and_goes_on_after_an_error(aviary: LocalCl
         os.close(terminal)
     shown = re.sub(r"volary> |   \.\.\.> ", "", out.read_text())
     assert shown == (
-        f"Connected to {aviary.uri}. \\? helps, \\q leaves.\n"
+        f"Connected to {aviary.uri}. \\? shows help, \\q leaves.\n"
         "k  name\n─  ────\n1  kea\n"
         "x\n────\na; b\n"
         "column_name  data_type  is_nullable\n"
@@ -525,7 +525,7 @@ def test_the_shell_runs_what_is_typed_and_goes_on_after_an_error(aviary: LocalCl
     assert re.match(r"INVALID_ARGUMENT: query [0-9a-f-]{36}: .*SELEC", said[2])
     assert said[3] == "(2 rows)"
     assert re.fullmatch(r"\(1 row, \d+ ms\)", said[4])
-    assert said[5:] == ["There is no \\nothing; \\? helps."]
+    assert said[5:] == ["There is no command \\nothing; \\? lists the commands."]
 
 
 # volary config
@@ -555,7 +555,7 @@ def test_a_wrong_setting_ends_every_command_before_it_does_anything(tmp_path: Pa
     settings = {"VOLARY_LOG__FILTER": "volary=loud"}
     code, out, err = run("volary", command, settings=settings)
     assert (code, out) == (2, "")
-    assert err.startswith('volary: INVALID_ARGUMENT: log.filter is "volary=loud"; write for example info')
+    assert err.startswith('volary: INVALID_ARGUMENT: log.filter "volary=loud" is not valid; write, for example, info')
     assert err.count("\n") == 1
 
 
@@ -590,14 +590,16 @@ def test_the_demo_makes_and_loads_tpch_and_says_how_fast(demo: tuple[Path, Ended
     assert (code, err) == (0, "")
     assert re.search(r"^volary: listening on grpc://127\.0\.0\.1:\d+$", out, re.MULTILINE)
     assert f"A gateway and 2 workers in one process, data in {data} (" in out
-    made = re.search(r"^Made TPC-H at scale 0\.001: ([\d,]+) rows in .*, .* \(([\d,]+) rows/s\)$", out, re.MULTILINE)
-    assert made
-    assert "\nLoading 8 tables by COPY\n" in out
+    generated = re.search(
+        r"^Generated TPC-H data at scale 0\.001: ([\d,]+) rows in .*, .* \(([\d,]+) rows/s\)$", out, re.MULTILINE
+    )
+    assert generated
+    assert "\nLoading 8 tables with COPY\n" in out
     loaded = re.findall(r"^  (\w+) +([\d,]+) rows +(?:\d+ ms|\d+\.\d s)  ([\d,]+) rows/s$", out, re.MULTILINE)
     assert [name for name, _, _ in loaded] == [*DEMO_TABLES, "all"]
     rows = {name: number(count) for name, count, _ in loaded}
     total = rows.pop("all")
-    assert total == sum(rows.values()) == number(made[1])
+    assert total == sum(rows.values()) == number(generated[1])
     assert (rows["region"], rows["nation"], rows["supplier"], rows["orders"]) == (5, 25, 10, 1500)
     assert all(number(rate) > 0 for _, _, rate in loaded)
 
@@ -642,8 +644,8 @@ def test_the_demo_serves_on_until_it_is_interrupted(demo: tuple[Path, Ended], tm
         until(lambda: process.poll() is not None or "useEncryption=false\n" in path.read_text(), "all is said")
         assert process.poll() is None
         out = path.read_text()
-        assert "The tables are there from an earlier run (1,500 orders)\n" in out
-        assert "The cluster serves on; Ctrl-C stops it." in out
+        assert "Using the tables of an earlier run (1,500 orders)\n" in out
+        assert "The cluster keeps running; Ctrl-C stops it." in out
         # The line for Python
         python = re.search(
             r'^  Python +import volary; volary\.connect\("(.*)"\)\.sql\("SHOW TABLES"\)', out, re.MULTILINE

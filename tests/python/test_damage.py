@@ -489,6 +489,6 @@ def test_a_lost_manifest_of_the_first_format_is_noticed_by_the_number_of_rows(
     manifest.unlink()
     for worker in first_format.workers:
         worker.start()
-    with pytest.raises(volary.Error, match=r"0 of its \d+ acknowledged rows are here: .*manifest\.json is missing"):
+    with pytest.raises(volary.Error, match=r"0 of its \d+ acknowledged rows, because .*manifest\.json is missing"):
         first_format.sql(QUERIES[0])
     assert len(list(manifest.parent.glob("*.parquet"))) == 2

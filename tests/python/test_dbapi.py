@@ -207,11 +207,11 @@ UNSUPPORTED = pytest.mark.parametrize(
     [
         (
             "SELECT k FROM {birds} WHERE k > {least} INTERSECT ALL SELECT k FROM {birds}",
-            "INTERSECT ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns)",
+            "INTERSECT ALL is not supported; leave ALL out, or add row_number() OVER (PARTITION BY all columns)",
         ),
         (
             "SELECT k FROM {birds} EXCEPT ALL SELECT k FROM {birds} WHERE k > {least}",
-            "EXCEPT ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns)",
+            "EXCEPT ALL is not supported; leave ALL out, or add row_number() OVER (PARTITION BY all columns)",
         ),
         (
             "SELECT LEAD(k, 2) IGNORE NULLS OVER (ORDER BY k) FROM {birds} WHERE k > {least}",
@@ -219,11 +219,11 @@ UNSUPPORTED = pytest.mark.parametrize(
         ),
         (
             "SELECT k FROM {birds} WHERE (name IN (SELECT name FROM {birds})) IS NULL AND k > {least}",
-            "IN (SELECT …) whose columns may be NULL stands within AND, OR and NOT only; use EXISTS",
+            "IN (SELECT …) with columns that may be NULL is supported only within AND, OR and NOT; use EXISTS",
         ),
         (
             "SELECT k FROM {birds} b WHERE k > {least} AND EXISTS (SELECT 1 FROM {birds} c WHERE c.k = b.k OFFSET 1)",
-            "a subquery that reads columns of the query around it, within an OFFSET, is not supported",
+            "a correlated subquery (one that reads columns of the outer query) with an OFFSET is not supported",
         ),
     ],
     ids=["INTERSECT ALL", "EXCEPT ALL", "LEAD", "IN", "OFFSET"],

@@ -214,7 +214,7 @@ CASES = {
         (BY_KEY,),
         (
             "INVALID_ARGUMENT: query ",
-            "parameter 1 is VARCHAR, and the statement wants SMALLINT",
+            "parameter 1 is VARCHAR, but the statement needs SMALLINT",
             "Cannot cast string 'one'",
         ),
         values=("one",),
@@ -233,14 +233,14 @@ CASES = {
         ("SELECT * FROM birds",),
         (
             "NOT_FOUND: query ",
-            'table "birds" does not exist, or user "kaka" may not see it: its owner or an administrator would '
-            'allow it: GRANT SELECT ON "birds" TO "kaka"',
+            'table "birds" does not exist, or user "kaka" may not see it (its owner or an administrator can '
+            'run: GRANT SELECT ON "birds" TO "kaka")',
         ),
     ),
     "no place": Case(
         "a_full_gateway",
         ("SELECT count(*) FROM generate_series(1, 10) t(n)",),
-        ("RESOURCE_EXHAUSTED: query ", "no more statements are taken: 1 running, 0 waiting; retry in about "),
+        ("RESOURCE_EXHAUSTED: query ", "too many statements: 1 running, 0 waiting; retry in about "),
     ),
     "no time": Case(
         "aviary",

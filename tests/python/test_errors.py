@@ -102,13 +102,13 @@ def test_each_error_of_a_connection_has_its_own_sqlstate():
             "Flight returned timeout error, with message: Deadline Exceeded. gRPC client debug context: "
             "DEADLINE_EXCEEDED:Deadline Exceeded. Client context: OK",
             ErrorCode.DEADLINE_EXCEEDED,
-            "the timeout given to connect() or sql() passed",
+            "the timeout of connect() or sql() has expired",
         ),
         (
             "Flight cancelled call, with message: Stream removed (CANCELLED). gRPC client debug context: "
             "CANCELLED:Stream removed (CANCELLED). Client context: OK",
             ErrorCode.CANCELLED,
-            "the statement was cancelled here, by its client",
+            "the statement was cancelled by this client",
         ),
         (
             "Flight returned invalid argument error, with message: decoded message length too large. gRPC client debug "
@@ -175,7 +175,7 @@ def test_nobody_at_the_address_is_said_at_connect():
     [
         ({"token": "t", "username": "ada"}, "not both"),
         ({"password": "secret"}, "without a username"),
-        ({"tls_ca": "ca.pem"}, r"does not encrypt: write grpc\+tls://"),
+        ({"tls_ca": "ca.pem"}, r"is not encrypted: write grpc\+tls://"),
     ],
 )
 def test_arguments_that_do_not_fit_together_are_refused_before_anything_is_sent(arguments, match):

@@ -105,11 +105,11 @@ def test_a_ticket_is_refused_when_what_it_reads_is_not_what_was_planned(client, 
     assert [client.do_get(ticket).read_all().num_rows for ticket in (of_table, of_view, of_both)] == [5, 1, 1]
     connection.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT k, name FROM {birds}")
     for ticket in (of_view, of_both):
-        with pytest.raises(KeyError, match=f"{view}.* was dropped or created anew"):
+        with pytest.raises(KeyError, match=f"{view}.* was dropped or recreated"):
             client.do_get(ticket).read_all()
     assert client.do_get(of_table).read_all().num_rows == 5
     connection.sql(f"DROP TABLE {birds}")
-    with pytest.raises(KeyError, match=f"{birds}.* was dropped or created anew"):
+    with pytest.raises(KeyError, match=f"{birds}.* was dropped or recreated"):
         client.do_get(of_table).read_all()
     connection.sql(f"CREATE TABLE {birds} (k BIGINT, other VARCHAR) WITH (shard_key = 'k', shards = 8)")
     connection.sql(f"INSERT INTO {birds} VALUES (1, 'kea')")

@@ -389,7 +389,7 @@ def left_behind(cluster: Secured, before: Before) -> list[str]:
     held = "SELECT id, memory_reserved_bytes AS held FROM system.nodes"
     found += [f"operators on {row['id']}: {row['held']}" for row in cluster.administer(held) if row["held"] > NO_MEMORY]
     now = in_use(cluster)
-    nothing = ("messages that are not whole", "running statements", "waiting statements")
+    nothing = ("incomplete messages", "running statements", "waiting statements")
     found += [f"{name}: {now[name]}" for name in nothing if now[name] > 0]
     grown = now["memory of the process"] - before.memory
     if grown > KEPT_MEMORY:

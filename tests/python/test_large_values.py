@@ -64,7 +64,7 @@ def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, 
     with ThreadPoolExecutor(CLIENTS) as clients:
         for said in clients.map(refusal, range(CLIENTS)):
             # Values below the limit are made first. They may already have taken the memory of the process.
-            if "the node's process has" not in said:
+            if "the node's process uses" not in said:
                 assert "would make a value of" in said
                 assert ("worker.execution.max_value" if source else "gateway.query.max_value") in said
     assert small_nodes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]
@@ -197,7 +197,7 @@ def test_rows_that_there_is_no_memory_to_send_are_refused(tmp_path):
             processes.gateway: f"SELECT {made.format(length=80_000_000)}",
             worker: f"SELECT {made.format(length='k * 0 + 80000000')} FROM nests WHERE k = 1",
         }.items():
-            with pytest.raises(volary.ResourceExhaustedError, match="1 rows on their way from here would take"):
+            with pytest.raises(volary.ResourceExhaustedError, match="sending 1 rows would take"):
                 processes.sql(query)
             assert node.running().peak_memory_bytes() < 1 << 30
         assert processes.sql("SELECT count(*) FROM nests WHERE k > 0") == [(3,)]

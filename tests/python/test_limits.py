@@ -212,10 +212,10 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
         with a_place_taken(processes):
             asked = [threads.submit(ask, many, "many") for _ in range(QUEUED)]
             text = many.until_refused()
-            assert f"{QUEUED} statements of this session wait already: no more of it are taken; retry in about" in text
+            assert f"too many statements of this session: {QUEUED} waiting; retry in about" in text
             asked.append(threads.submit(ask, single, "single"))
             text = Session(client).until_refused()
-            assert f"no more statements are taken: 1 running, {QUEUED + 1} waiting; retry in about" in text
+            assert f"too many statements: 1 running, {QUEUED + 1} waiting; retry in about" in text
         for statement in asked:
             statement.result()
     assert sorted(answered) == ["many"] * QUEUED + ["single"]
@@ -616,7 +616,7 @@ def test_lists_of_columns_have_a_limit_of_what_they_are_looked_for_in(connection
         f"SELECT * FROM {name} a, {name} b, {name} c",
         " UNION ALL ".join([f"SELECT * FROM {name}"] * 9),
     ):
-        with pytest.raises(volary.InvalidArgumentError, match=r"is looked for .*max_columns"):
+        with pytest.raises(volary.InvalidArgumentError, match=r"too many columns of wide tables.*max_columns"):
             connection.sql(listing)
 
 

@@ -143,7 +143,7 @@ def assert_all_is_well(processes: Processes) -> None:
 
 def assert_is_advice(error: volary.ResourceExhaustedError) -> None:
     assert "memory or disk limit is reached" in error.message
-    assert "retry when less runs, or raise the limit" in error.message
+    assert "retry when fewer queries run, or raise the limit" in error.message
     assert error.retryable
 
 

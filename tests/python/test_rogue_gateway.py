@@ -54,13 +54,13 @@ def test_a_worker_joins_no_gateway_without_the_secret(tmp_path: Path, welcome: s
         worker = Process(tmp_path, "worker", arguments, {"VOLARY_SECRET": SECRET})
         try:
             # The worker logs the refusal, and ends or tries again.
-            until(lambda: rogue.told and rogue.address in worker.log(), "the worker is not content with the answer")
+            until(lambda: rogue.received and rogue.address in worker.log(), "the worker is not content with the answer")
             assert READY not in worker.output()
         finally:
             if worker.is_alive():
                 worker.kill()
-    assert {told.action for told in rogue.told} <= {"volary.join", "volary.leave"}
-    assert not any(told.holds(SECRET) for told in rogue.told)
+    assert {told.action for told in rogue.received} <= {"volary.join", "volary.leave"}
+    assert not any(told.holds(SECRET) for told in rogue.received)
     identity = json.loads((data_dir / "volary.json").read_text())
     assert identity.get("worker_id") is None, identity
     assert identity.get("cluster_id") is None, identity
@@ -126,10 +126,10 @@ def test_a_worker_believes_no_gateway_without_the_secret_who_a_client_is(
                     found.append(f"{who} is told a token {where}: {greeted}, {greeted.messages}, {greeted.headers}")
                 if authorization is not None and greeted.code == OK:
                     found.append(f"{who} is let in {where}")
-    asked = rogue.told_of("volary.introduce")
+    asked = rogue.received_of("volary.introduce")
     assert asked
     # Without TLS, everybody who listens learns what a client shows. But nobody learns the secret.
-    assert not any(told.holds(SECRET) for told in rogue.told)
+    assert not any(told.holds(SECRET) for told in rogue.received)
     assert not found, "\n".join(found)
     until(lambda: worker.call("DoGet", ticket(part), authorization=shown).code == OK, "the gateway is there again")
 

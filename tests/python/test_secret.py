@@ -19,9 +19,9 @@ pytestmark = pytest.mark.server
 SECRET = "horse battery staple 0147"
 OTHER = "horse battery staple 0148"
 HIDDEN = "(not shown)"
-REFUSED = "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret"
+REFUSED = "the worker's secret differs from this gateway's secret; set worker.secret to the value of gateway.secret"
 NONE_HERE = (
-    "the worker has a secret, and this gateway has none; set gateway.secret to the same, or leave out worker.secret"
+    "the worker has a secret, and this gateway has none; set gateway.secret to the same value, or remove worker.secret"
 )
 
 

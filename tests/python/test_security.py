@@ -182,7 +182,7 @@ def test_the_first_user_administers_and_ends_what_everybody_could_do(tmp_path):
     with LocalCluster(tmp_path, workers=1) as cluster, cluster.connect() as stranger:
         stranger.sql("CREATE TABLE old (k BIGINT)")
         for statement in ("CREATE USER kea", f"CREATE USER kea PASSWORD '{PASSWORD}'", "CREATE USER kea ADMIN"):
-            with pytest.raises(volary.InvalidArgumentError, match="nobody would be left to administer"):
+            with pytest.raises(volary.InvalidArgumentError, match="would have no administrator"):
                 stranger.sql(statement)
         stranger.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' ADMIN")
         with pytest.raises(volary.UnauthenticatedError, match="log in again"):
@@ -195,7 +195,7 @@ def test_the_first_user_administers_and_ends_what_everybody_could_do(tmp_path):
                 ("kea", "user", True, True)
             ]
             for statement in ("DROP USER kea", "ALTER USER kea NOADMIN"):
-                with pytest.raises(volary.InvalidArgumentError, match="nobody would be left to administer"):
+                with pytest.raises(volary.InvalidArgumentError, match="would have no administrator"):
                     kea.sql(statement)
 
 
@@ -403,7 +403,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_dropped(secured, admin, use
         assert service.sql("SHOW timezone").rows()[0][1] == "+02:00"
         assert kea.sql("SELECT name, user_name FROM system.tokens").rows() == [("nightly_kea", kea.name)]
         assert user().sql("SELECT count(*) FROM system.tokens").rows() == [(0,)]
-        with denied("tokens of others"):
+        with denied("tokens of other users"):
             user().sql("DROP TOKEN nightly_kea")
         kea.sql("DROP TOKEN nightly_kea")
         with pytest.raises(volary.UnauthenticatedError, match="dropped"):
@@ -411,7 +411,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_dropped(secured, admin, use
     with pytest.raises(volary.NotFoundError):
         kea.sql("DROP TOKEN nightly_kea")
     kea.sql("DROP TOKEN IF EXISTS nightly_kea")
-    with denied("for others"):
+    with denied("for other users"):
         kea.sql("CREATE TOKEN of_another FOR admin")
     (row,) = admin.sql(f"CREATE TOKEN brief FOR {kea.name} VALID FOR '1ms'").to_arrow().to_pylist()
     with pytest.raises(volary.UnauthenticatedError, match='"brief" has expired'):

@@ -80,7 +80,7 @@ class Terminal:
 @pytest.fixture
 def terminal(aviary: LocalCluster, tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(aviary, tmp_path, VOLARY_PAGER="cat -n")
-    terminal.until("\\? helps", "volary> ")
+    terminal.until("\\? shows help", "volary> ")
     yield terminal
     terminal.kill()
 
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_the_statement_and_not_the_shell(terminal: Terminal, aviary:
     terminal.type(f"{endless};\r")
     until(lambda: running() == 1, "the query runs")
     terminal.type("\x03")
-    terminal.until("CANCELLED: ended by Ctrl-C", "volary> ")
+    terminal.until("CANCELLED: Ctrl-C cancelled the statement", "volary> ")
     until(lambda: running() == 0, "the query has ended")
     terminal.type("SELECT 40 + 2 AS answer;\r")
     terminal.until("42", "(1 row)")
@@ -169,14 +169,14 @@ def test_the_commands_of_the_shell(terminal: Terminal, tmp_path: Path) -> None:
         ("SELECT 6 AS six;", "six"),
         ("\\format csv",),
         ("SELECT 1 AS a, 2 AS b;", "a,b\r\n1,2"),
-        ("\\format parquet", "nothing for a terminal"),
+        ("\\format parquet", "a terminal cannot show it"),
         ("\\format table",),
         ("\\timing", "Timing is on."),
         ("SELECT name FROM birds WHERE k = 1;", "1 worker, 1 shard", "planned in"),
         ("\\progress", "The progress bar is o"),
         ("\\conninfo", "Connected to grpc://"),
         ("\\?", "Tab completes names", "\\timing"),
-        ("\\nothing", "There is no \\nothing"),
+        ("\\nothing", "There is no command \\nothing"),
     ):
         terminal.type(f"{typed}\r")
         terminal.until(*shown, "volary> ")

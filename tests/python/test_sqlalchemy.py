@@ -129,7 +129,7 @@ def test_what_is_not_kept_is_said(engine, metadata):
             sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, server_default="1"))
         ).compile(engine)
     unique = sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, unique=True))
-    with pytest.warns(UserWarning, match="UniqueConstraint is not kept"):
+    with pytest.warns(UserWarning, match="UniqueConstraint is not stored"):
         sa.schema.CreateTable(unique).compile(engine)
     table = sa.Table(name("t"), metadata, sa.Column("k", sa.Integer))
     metadata.create_all(engine)
@@ -313,7 +313,7 @@ def test_json_is_text(cluster, metadata):
             table.create(connection)
             connection.execute(table.insert(), {"note": {"a": 1}})
             assert connection.scalar(sa.select(table.c.note)) == ['{"a": 1}']
-            with pytest.raises(exc.CompileError, match="JSON is text"):
+            with pytest.raises(exc.CompileError, match="JSON is stored as text"):
                 connection.execute(sa.select(table.c.note["a"]))
             table.drop(connection)
     finally:

@@ -25,7 +25,7 @@ import volary
 pytestmark = pytest.mark.server
 
 SECRET = "a secret of nodes 5533"
-NO_NODE = "is not one of a node"
+NO_NODE = "is not the certificate of a node"
 
 
 class Certificates:
@@ -335,7 +335,7 @@ def test_a_client_plays_no_gateway(tmp_path, certificates):
             assert "extended key usage" in worker.log()
         finally:
             worker.kill()
-    assert rogue.told == []
+    assert rogue.received == []
 
 
 def shown_by(cluster: LocalCluster) -> bytes:
@@ -367,7 +367,7 @@ def test_certificates_are_replaced_while_nodes_run(tmp_path, certificates):
             assert connection.sql("SELECT k FROM eggs").rows() == [(7,)]
         second = shown_by(cluster)
         own.file("node.key").write_text("no key")
-        until(lambda: "cannot be used; those from before stay" in cluster.log(), "it is said")
+        until(lambda: "cannot be used; the previous ones stay in use" in cluster.log(), "it is said")
         assert shown_by(cluster) == second
         assert "node.key" in cluster.log()
         with volary.connect(cluster.uri, tls_ca=authority) as connection:
@@ -386,7 +386,7 @@ def test_certificates_are_replaced_while_nodes_run(tmp_path, certificates):
         ),
         (
             {"CERTIFICATE": "{dir}/node.pem", "KEY": "{dir}/kea.key"},
-            ["gateway.tls.key", "does not fit the certificate"],
+            ["gateway.tls.key", "does not match the certificate"],
         ),
         ({"REQUIRE_CLIENT_CERTIFICATES": "true"}, ["gateway.tls.certificate is needed"]),
     ],

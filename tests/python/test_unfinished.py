@@ -109,7 +109,7 @@ def test_large_headers_of_strangers_are_refused_or_their_calls_are_ended(secured
         ended = [connection.ended(stream) for connection, streams in begun for stream in streams]
     assert {it.code for it in ended} == {REFUSED, TOO_LATE}, {it.text for it in ended}
     for it in ended:
-        assert ("clients are not known yet" if it.code == REFUSED else "does not go on") in it.text
+        assert ("calls of unidentified clients" if it.code == REFUSED else "has stalled") in it.text
     secured.assert_serves()
 
 
@@ -153,7 +153,7 @@ def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
 
 def assert_does_not_go_on(ended: Ended) -> None:
     assert ended.code == TOO_LATE, ended
-    assert "does not go on" in ended.text
+    assert "has stalled" in ended.text
 
 
 def whole(message: bytes) -> bytes:
@@ -170,11 +170,11 @@ def test_messages_of_one_user_have_half_of_the_memory_for_all(secured):
             connection.send_all(stream, part)
         refused = connection.any_ended(of_kea)
         (taken,) = set(of_kea) - {refused}
-        in_use = "SELECT in_use FROM system.limits WHERE name = 'messages that are not whole' AND scope = 'node'"
+        in_use = "SELECT in_use FROM system.limits WHERE name = 'incomplete messages' AND scope = 'node'"
         until(lambda: secured.administer(in_use)[0]["in_use"] == len(part), "it is listed what has come")
         ended = connection.ended(refused)
         assert ended.code == REFUSED, ended
-        assert "messages of this sender that are not whole yet" in ended.text
+        assert "incomplete messages of this sender" in ended.text
         assert "gateway.query.max_unfinished" in ended.text
         with Connection(secured.gateway.uri) as of_auk:
             others = of_auk.begin("GetFlightInfo", ("authorization", auk))

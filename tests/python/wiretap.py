@@ -1,4 +1,4 @@
-"""A network in front of a node, on which somebody listens and sends messages again."""
+"""A network in front of a node. It records what connections send, and can send it again."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIMES: OnceLock<OwnedRuntimes> = OnceLock::new();
     let runtimes = RUNTIMES.get_or_init(|| match OwnedRuntimes::start(None) {
         Ok(runtimes) => runtimes,
-        Err(error) => panic!("no runtime, no test: {error}"),
+        Err(error) => panic!("cannot start the runtimes: {error}"),
     });
     let handles = runtimes.handles().clone();
     HANDLES.get_or_init(|| handles.clone());
@@ -115,7 +115,9 @@ impl Cluster {
         change: impl FnOnce(&mut LocalOptions),
     ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let runtimes = HANDLES.get().context("clusters are started within run()")?;
+        let runtimes = HANDLES
+            .get()
+            .context("clusters must be started within run()")?;
         let mut settings = Settings::default();
         settings.local.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         settings.local.data_dir = directory.path().join("nodes");

@@ -49,11 +49,12 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clients {
-    /// Additional address for clients only. It serves nothing but the tickets of clients. With TLS,
-    /// it asks clients for no certificate. Without this address, clients connect to
-    /// `worker.listen`. With TLS, they must show a certificate there, as nodes do.
+    /// Additional address for clients only. It serves only the tickets of clients. Clients need no
+    /// certificate there, even with TLS. Without this address, clients connect to `worker.listen`.
+    /// With TLS, they must show a certificate there, as nodes do.
     pub listen: Option<SocketAddr>,
-    /// Address that clients are told, as `host:port`, if it differs from the address that they
+    /// Address that the worker tells clients to connect to, as `host:port`. Without it, clients
+    /// connect to `worker.clients.listen` or, if that is not set, to the address that gateways
     /// connect to.
     pub advertise: Option<String>,
 }
@@ -72,18 +73,18 @@ pub struct Execution {
     /// RESOURCE_EXHAUSTED.
     pub max_waiting: usize,
     /// Longest time that a fragment waits for a place. After that, it is refused with
-    /// RESOURCE_EXHAUSTED. Without this limit, queries that wait at several workers for each
-    /// other's places would never end.
+    /// RESOURCE_EXHAUSTED. Without this limit, queries that have places on some workers and
+    /// wait for places on others could block each other forever.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub max_wait: Duration,
     /// Size of the largest message that the worker accepts from a gateway or from another worker.
     pub max_message: MemorySize,
-    /// Memory for cached plans of fragments. A gateway need not send a cached fragment again, and
-    /// the worker need not decode it again. The worker asks for a fragment that is no longer
-    /// cached.
+    /// Memory for the cache of decoded fragments. A gateway need not send a cached fragment again,
+    /// and the worker need not decode it again. If a fragment is no longer cached, the worker asks
+    /// the gateway to send it again.
     pub kept_fragments: MemorySize,
-    /// Size of the largest value that a function may make. The limit is for functions that make
+    /// Size of the largest value that a function may return. The limit is for functions that make
     /// large values from small ones: `repeat`, `lpad`, `||`, `range` and others. Together, the
     /// values for one batch of rows may take four times this size.
     pub max_value: MemorySize,
@@ -104,8 +105,7 @@ pub struct Storage {
     /// Size up to which a whole segment is compared with its checksum when a query first needs it
     /// after the worker's start. For a larger segment, each page is compared when a query reads it.
     pub check_on_open: MemorySize,
-    /// Makes the worker compare all segments with their checksums again and again, in the
-    /// background.
+    /// Compares all segments with their checksums repeatedly, in the background.
     pub scrub: bool,
     /// Number of bytes per second that the background comparison of segments reads.
     pub scrub_rate: MemorySize,
@@ -115,13 +115,13 @@ pub struct Storage {
     pub scrub_interval: Duration,
 }
 
-/// Size of the largest ticket that a client may show, in bytes. Gateways make no larger tickets.
+/// Size of the largest ticket that a client may send, in bytes. Gateways make no larger tickets.
 pub const TICKET_BYTES: usize = 16 << 20;
 
 /// Memory for the tickets of all clients that have not arrived completely yet, in bytes.
 pub const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
 
-/// Time after which a client that takes no rows of its part is given up.
+/// Time after which the worker ends the part of a client that reads no rows of it.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Scheme in the URI of a gateway that serves TLS.
@@ -236,7 +236,7 @@ impl Config {
                 Error::with_source(
                     volary_flight_proto::ErrorCode::InvalidArgument,
                     format!(
-                        "worker.storage.compression is \"{}\"; it takes lz4_raw, zstd(1) to zstd(22), snappy or uncompressed",
+                        "worker.storage.compression is \"{}\"; set it to lz4_raw, zstd(1) to zstd(22), snappy or uncompressed",
                         self.storage.compression
                     ),
                     source,
@@ -245,7 +245,7 @@ impl Config {
         self.tls.validate(Role::Worker)?;
         if self.gateway.starts_with(TLS_SCHEME) && self.tls.authorities.is_none() {
             return Err(Error::invalid(format!(
-                "worker.gateway is {}, and worker.tls.authorities, whom to trust there, is not set",
+                "worker.gateway is {}, but worker.tls.authorities is not set; set it to the file of the authorities that signed the gateway's certificate",
                 self.gateway
             )));
         }
@@ -254,7 +254,7 @@ impl Config {
             && self.clients.advertise.is_none()
         {
             return Err(Error::invalid(format!(
-                "worker.clients.listen is {listen}, which tells nobody where to connect to; set worker.clients.advertise to a host:port that clients reach"
+                "worker.clients.listen is {listen}, which is not an address that clients can connect to; set worker.clients.advertise to a host:port that clients can reach"
             )));
         }
         if let Some(advertise) = &self.clients.advertise

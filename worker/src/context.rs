@@ -96,7 +96,7 @@ impl WorkerContext {
 
     fn not_the_addressee(&self, worker_id: u64, cluster: &str) -> Error {
         Error::unavailable(format!(
-            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address with that worker's next join",
+            "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address when that worker joins again",
             self.id,
             self.cluster_id,
             WorkerId(worker_id)

@@ -57,11 +57,11 @@ impl History {
     /// history, for as long as the process lives.
     ///
     /// # Errors
-    /// Returns `UNAVAILABLE`. With its next question for a report, the gateway finds out whether
-    /// the history really is another one.
+    /// Returns `UNAVAILABLE` for another history. The gateway learns from the next report whether
+    /// the histories really differ.
     pub fn check(&self, lineage: Option<&Lineage>) -> Result<()> {
         let Some(lineage) = lineage else {
-            return Ok(()); // of a release that does not know lineages
+            return Ok(()); // The call comes from a release that does not know lineages.
         };
         if self.adopted.read().knows(lineage.incarnation) {
             return Ok(());
@@ -72,7 +72,7 @@ impl History {
             return Ok(());
         }
         Err(Error::unavailable(
-            "the worker and the gateway's catalog have not agreed yet on which writes there were; retry, and if that does not help, look into the gateway's log",
+            "the worker does not know yet whether its rows belong to the gateway's catalog; retry, and if the error stays, see the gateway's log",
         ))
     }
 

@@ -1,6 +1,6 @@
 //! Keeps the worker's place in its cluster. The worker joins a gateway and answers the gateways'
-//! questions for its report as long as it lives. It joins again when nobody asks any more, and
-//! tells the gateway when it stops.
+//! questions for its report as long as it lives. It joins again when no gateway asks any longer,
+//! and tells the gateway when it stops.
 //!
 //! The worker connects to a gateway only for the moment in which it sends a message. A permanent
 //! connection would cost the gateway memory and a file descriptor, and there are thousands of
@@ -32,8 +32,8 @@ use crate::context::WorkerContext;
 /// for a gateway that is gone.
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// Number of pauses without a question after which a worker believes that it was forgotten. A pause
-/// is the time between two expected questions. The pauses are counted one by one: a worker that has
-/// stood still itself was not forgotten meanwhile.
+/// is the time between two expected questions. The pauses are counted one by one, so that a worker
+/// whose own process was suspended does not believe that it was forgotten meanwhile.
 const FORGOTTEN_AFTER: u32 = 5;
 /// Shortest pause that a worker expects between two questions, whatever the gateway says.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
@@ -166,7 +166,7 @@ async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -
     let answer = gateway.join_once(&request).await?;
     if answer.worker_id != context.id.0 {
         return Err(Error::internal(format!(
-            "{gateway} takes worker {} for worker {}; restart the worker",
+            "{gateway} gave worker {} the id of worker {}; restart the worker",
             context.id,
             WorkerId(answer.worker_id)
         )));
@@ -184,10 +184,10 @@ async fn leave(context: &WorkerContext, reports: &Reports) {
     match timeout(LAST_WORD, telling).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the gateway was not told that the worker stops");
+            tracing::debug!(%error, "cannot tell the gateway that the worker stops");
         }
         Err(_) => {
-            tracing::debug!("the gateway was not told within {LAST_WORD:?} that the worker stops");
+            tracing::debug!("cannot tell the gateway within {LAST_WORD:?} that the worker stops");
         }
     }
 }

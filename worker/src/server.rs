@@ -127,7 +127,7 @@ impl Worker {
         let limit = context.config.message_limit();
         let unfinished = Unfinished::new(
             CLIENTS_UNFINISHED,
-            "fetch the rows from a gateway, which takes the same ticket",
+            "fetch the rows from a gateway with the same ticket",
         );
         let held = Arc::new((tls, data_dir));
         let (tls, io) = (&held.0, runtimes.io());
@@ -218,7 +218,7 @@ impl Worker {
         // has a timeout of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(worker = %self.context.id, %error, "the worker's membership, its scrub or the watch over its memory panicked");
+                tracing::warn!(worker = %self.context.id, %error, "a background task panicked: the membership, the scrub or the watch over the memory");
             }
         }
     }

@@ -82,11 +82,11 @@ impl WorkerService {
         let first = timeout(FIRST_MESSAGE, messages.message())
             .await
             .map_err(|_| {
-                let text = format!("a write that has not begun within {FIRST_MESSAGE:?}");
+                let text = format!("the write has sent no first message within {FIRST_MESSAGE:?}");
                 Error::new(ErrorCode::DeadlineExceeded, text)
             })?
             .map_err(|status| limit.explain(status))?
-            .ok_or_else(|| Error::invalid("a write without messages"))?;
+            .ok_or_else(|| Error::invalid("the write has sent no message"))?;
         let request = self.write_request(&first)?;
         let span = tracing::info_span!(
             "write",
@@ -122,13 +122,13 @@ impl WorkerService {
         let descriptor = first
             .flight_descriptor
             .as_ref()
-            .ok_or_else(|| Error::invalid("a write without a descriptor"))?;
+            .ok_or_else(|| Error::invalid("the write's first message has no descriptor"))?;
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
         self.context
             .check_addressee(&request.cluster_id, request.worker_id)?;
         if request.instance != self.reports.instance() {
             return Err(Error::unavailable(
-                "the rows are for an earlier start of this worker; run the statement again",
+                "this worker was restarted after the write had been prepared; run the statement again",
             ));
         }
         let expires_s = Sealer::expires_s(&descriptor.cmd).unwrap_or_default();
@@ -144,7 +144,7 @@ impl WorkerService {
         let (history, lineage) = (&self.context.history, command.lineage);
         let command = command
             .command
-            .ok_or_else(|| Error::invalid("a control message without a command"))?;
+            .ok_or_else(|| Error::invalid("the control message has no command"))?;
         match command {
             // A report is answered at once, whatever other commands wait for. The gateway considers
             // a worker lost if it does not answer.

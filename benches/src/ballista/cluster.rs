@@ -49,7 +49,7 @@ impl Cluster {
     /// within a minute. The error contains the end of a log, which says why.
     pub async fn start(layout: &Layout) -> Result<Self> {
         std::fs::create_dir_all(&layout.directory)
-            .with_context(|| format!("cannot make {}", layout.directory.display()))?;
+            .with_context(|| format!("cannot create {}", layout.directory.display()))?;
         let ports = ports::free(1 + PORTS_OF_EXECUTOR.len() * layout.executors)?;
         let Some((&scheduler_port, executor_ports)) = ports.split_first() else {
             bail!("no port for Ballista's scheduler");

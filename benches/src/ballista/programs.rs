@@ -68,7 +68,7 @@ fn check_release(program: &Path) -> Result<()> {
     let printed = String::from_utf8_lossy(&output.stdout);
     if release(&printed) != Some(RELEASE) {
         bail!(
-            "{} is not of release {RELEASE}, it says: {:?}; `make ballista` installs that one",
+            "{} is not release {RELEASE}; its version is {:?}; `make ballista` installs the right release",
             program.display(),
             printed.trim()
         );
@@ -111,6 +111,6 @@ mod tests {
         let error = Programs::find(directory.path()).unwrap_err();
         assert!(!error.is::<Missing>(), "{error:#}");
         let text = error.to_string();
-        assert!(text.contains("is not of release 55.0.0"), "{text}");
+        assert!(text.contains("is not release 55.0.0"), "{text}");
     }
 }

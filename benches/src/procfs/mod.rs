@@ -77,7 +77,7 @@ impl Observed {
     pub fn work(&self) -> Result<Work> {
         let tasks = self.directory.join("task");
         let entries = fs::read_dir(&tasks)
-            .with_context(|| format!("cannot list {}; it takes Linux", tasks.display()))?;
+            .with_context(|| format!("cannot list {}; this needs Linux", tasks.display()))?;
         let mut threads = BTreeMap::new();
         for entry in entries {
             let entry = entry?;
@@ -176,7 +176,7 @@ fn thread_work(directory: &Path) -> Result<Option<ThreadWork>> {
         .map(|key| parse::status_number(&status, key).unwrap_or_default());
     Ok(Some(ThreadWork {
         processor_time: processor_time
-            .with_context(|| format!("{} is not understood", directory.display()))?,
+            .with_context(|| format!("cannot parse the files in {}", directory.display()))?,
         switches: switches.iter().sum(),
     }))
 }
@@ -196,7 +196,7 @@ fn if_there(text: io::Result<String>) -> io::Result<Option<String>> {
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}; it takes Linux", path.display()))
+        .with_context(|| format!("cannot read {}; this needs Linux", path.display()))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub async fn run(options: ReaderOptions, runtimes: Runtimes) -> Result<()> {
 }
 
 async fn read_often(options: &ReaderOptions, cluster: &StubCluster, times: u32) -> Result<Reading> {
-    ensure!(times > 0, "reading takes at least one time");
+    ensure!(times > 0, "the number of readings must be at least 1");
     let this = Observed::this();
     this.reset_peak()?;
     let before = this.work()?;

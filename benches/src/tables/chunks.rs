@@ -16,7 +16,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "chunks",
     title: "Rows and chunks: one reader",
-    method: "One stub worker in a process of its own sends messages of so many rows, encoded beforehand, over loopback to one partition of the gateway's gather in another process. Chunked: batches of 8,192 rows, made into messages as workers do it, with the gateway's default target. Bytes are payload bytes of rows, without what Arrow adds to them. Compared with the fixed size that was fastest for the width.",
+    method: "One stub worker in its own process sends messages with a given number of rows, encoded beforehand, over loopback. One partition of the gateway's gather reads them in another process. Chunked: batches of 8,192 rows become messages as on workers, with the gateway's default target size. Bytes are the payload bytes of rows, without what Arrow adds to them. Chunked is compared with the fixed size that was fastest for the width.",
     run: |bench| run(bench).boxed_local(),
 };
 

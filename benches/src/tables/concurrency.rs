@@ -16,7 +16,7 @@ use crate::statistics::percentile;
 pub(super) const TABLE: Table = Table {
     name: "concurrency",
     title: "Concurrency: point, GROUP BY and JOIN at the same time",
-    method: "Clients ask at the same time, each in a session on a connection of its own, one question after another: of ten questions eight are for the row of a key, one groups all rows, one joins them with another table and groups them. Four workers in processes of their own. Each client asks the same number of questions, and begins at another place of the ten. Clients are in the measuring process.",
+    method: "Clients ask at the same time, each in a session on its own connection, and each sends one question after another. Of ten questions, eight read the row of a key, one groups all rows, and one joins them with another table and groups them. The four workers are separate processes. Each client asks the same number of questions, and begins at another position of the ten. The clients are in the measuring process.",
     run: |bench| run(bench).boxed_local(),
 };
 

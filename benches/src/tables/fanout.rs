@@ -14,7 +14,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "fanout",
     title: "Thousands of workers, three ways",
-    method: "Stub workers in one process answer with messages encoded beforehand. Each way reads them in a process of its own, over connections that stand, with the same decoding: one worker after another; a task and a channel per stream; the gateway's gather. The last two in as many partitions as there are processors. Open: until the last stream was open (the gather's streams report how long each of them took, from its own first poll on; those of a partition are first polled one after another). Read: from then until the last row. Processor time and context switches are of the whole process that reads, per stream, and the peak is of all of its real memory.",
+    method: "Stub workers in one process answer with messages that were encoded beforehand. Each way of reading has its own process, open connections and the same decoding: one worker after another; a task and a channel per stream; the gateway's gather. The last two use as many partitions as there are processors. Open: the time until the last stream was open. The gather's streams report how long each of them took from its own first poll. The streams of a partition are first polled one after another. Read: the time from then until the last row. Processor time and context switches are those of the whole reading process, per stream. The peak is that of its resident memory.",
     run: |bench| run(bench).boxed_local(),
 };
 

@@ -21,7 +21,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "floor",
     title: "Floor: count(*) with a filter over all workers",
-    method: "Real workers in two processes, one shard each, behind a gateway in a process of its own; the statement goes through Flight SQL, warm. Once without relays, so that the gateway itself reads all workers, and once as the cost estimate has it. Processor time is of the whole gateway, by query, over many queries, less what the gateway uses in the same time when nobody asks (heartbeats of all workers); with_idle: all of it. Compared with a process that opens a bare DoGet to each of as many stubs, over connections that stand, and reads the same answer (one BIGINT); decoded: and decodes it. Plan: what EXPLAIN ANALYZE says was sent of the plan, to all workers together, by relays, too.",
+    method: "Real workers in two processes, with one shard each, are behind a gateway in its own process. The statement is sent over Flight SQL, and has run before. It runs once without relays, so that the gateway itself reads all workers, and once as the cost estimate decides. Processor time is that of the whole gateway per query, averaged over many queries, minus the time that the idle gateway uses for the heartbeats of all workers; with_idle does not subtract it. The baseline is a process that opens a bare DoGet to each of the same number of stubs, over open connections, and reads the same answer (one BIGINT); decoded: it also decodes the answer. Plan: the bytes of the plan that were sent to all workers together, also by relays, as EXPLAIN ANALYZE reports them.",
     run: |bench| run(bench).boxed_local(),
 };
 

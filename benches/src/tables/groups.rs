@@ -19,7 +19,7 @@ use crate::results::{Label, Measured, Sample};
 pub(super) const TABLE: Table = Table {
     name: "groups",
     title: "Memory per group",
-    method: "GROUP BY a BIGINT with three aggregates (count, sum, min of another BIGINT column), two rows per group, on four workers in processes of their own whose shard key is another column: the gateway merges all groups, and sends one row that needs all of them. Each turn starts all processes anew, on the same rows, and runs the statement over few rows first. Growth is that of the peak of the gateway's real memory over what it was before. Limited: with SET query_memory = '256MiB'. Freed given back: the gateway's allocator gives memory that was freed back to the system at once, not in the course of ten seconds (_RJEM_MALLOC_CONF), so that what grows is what the merge needs.",
+    method: "GROUP BY a BIGINT with three aggregates (count, sum, min of another BIGINT column) and two rows per group. The four workers are separate processes, and their shard key is another column. So the gateway merges all groups, and sends one row that needs all of them. Each turn restarts all processes on the same rows, and first runs the statement over a few rows. Growth is the difference between the peak of the gateway's resident memory and its memory before. Limited: with SET query_memory = '256MiB'. Freed given back: the gateway's allocator returns freed memory to the system at once instead of within ten seconds (_RJEM_MALLOC_CONF), so that the growth is what the merge needs.",
     run: |bench| run(bench).boxed_local(),
 };
 

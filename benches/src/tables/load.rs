@@ -21,7 +21,7 @@ use crate::results::{Label, Measured, Sample};
 pub(super) const TABLE: Table = Table {
     name: "load",
     title: "Loading lineitem",
-    method: "COPY of TPC-H's lineitem from a Parquet file into an empty table of an embedded cluster: rows are hashed, routed over Flight, sorted, and every file is made durable. In turns with DataFusion in the same process, which writes the same rows into one Parquet file of the same compression.",
+    method: "COPY loads TPC-H's lineitem from a Parquet file into an empty table of an embedded cluster: it hashes the rows, routes them over Flight, sorts them, and makes every file durable. In turns with that, DataFusion in the same process writes the same rows to one Parquet file with the same compression.",
     run: |bench| run(bench).boxed_local(),
 };
 

@@ -27,7 +27,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "point",
     title: "Point query: WHERE key = ?, one worker of all",
-    method: "Clients ask at the same time, each on a connection of its own, one question after another, each for another key: a prepared statement, whose parameter is bound (DoPut), planned (GetFlightInfo) and read (DoGet); one worker of all has the row. Compared with a stub in a process of its own that answers at once with a row of the same size: once by the same three calls, which is what Flight SQL takes, and once by one DoGet. Clients are in the measuring process.",
+    method: "Clients ask at the same time, each on its own connection. Each client sends one question after another, each for another key. A question is a prepared statement: its parameter is bound (DoPut), it is planned (GetFlightInfo), and its row is read (DoGet). Only one of all workers has the row. The baseline is a stub in its own process that answers at once with a row of the same size: once with the same three calls, which Flight SQL needs, and once with one DoGet. The clients are in the measuring process.",
     run: |bench| run(bench).boxed_local(),
 };
 

@@ -14,7 +14,7 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: Table = Table {
     name: "readers",
     title: "Readers: 16 workers",
-    method: "16 stub workers in one process send messages of 1,000 rows of 141 bytes, encoded beforehand. The gateway's gather reads them in another process, in 1, 2 and 4 partitions, each a task on the runtime with as many threads as there are processors.",
+    method: "16 stub workers in one process send messages of 1,000 rows of 141 bytes, encoded beforehand. The gateway's gather reads them in another process, in 1, 2 and 4 partitions. Each partition is a task on a runtime with as many threads as there are processors.",
     run: |bench| run(bench).boxed_local(),
 };
 

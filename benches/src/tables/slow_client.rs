@@ -17,7 +17,7 @@ use crate::results::{Label, Measured, Sample};
 pub(super) const TABLE: Table = Table {
     name: "slow_client",
     title: "Gateway memory by fan-out, with a slow client",
-    method: "SELECT * of rows of about 723 bytes from real workers in two processes, with SET query_memory = '256MiB'; the client takes one batch, waits 100 ms, and takes the next. Each turn starts all processes anew, on the same rows, and asks all workers for a count first. Growth is that of the peak of the gateway's real memory over what it was before.",
+    method: "SELECT * of rows of about 723 bytes from real workers in two processes, with SET query_memory = '256MiB'. The client takes one batch, waits 100 ms, and takes the next. Each turn restarts all processes on the same rows, and first asks all workers for a count. Growth is the difference between the peak of the gateway's resident memory and its memory before.",
     run: |bench| run(bench).boxed_local(),
 };
 

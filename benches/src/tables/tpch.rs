@@ -17,7 +17,7 @@ use crate::results::Measured;
 pub(super) const TABLE: Table = Table {
     name: "tpch",
     title: "TPC-H",
-    method: "Each query in turns: on an embedded cluster (a gateway and its workers in one process, real Flight over loopback, 64 shards per table), and in DataFusion over the Parquet files that were loaded, compressed as the cluster's segments are, in the same process with the same allocator. The total of a turn is the sum over all queries.",
+    method: "Each query runs in turns on an embedded cluster (a gateway and its workers in one process, real Flight over loopback, 64 shards per table), and in DataFusion over the Parquet files that were loaded. These files are compressed like the cluster's segments. DataFusion runs in the same process with the same allocator. The total of a turn is the sum over all queries.",
     run: |bench| run(bench).boxed_local(),
 };
 

@@ -87,7 +87,10 @@ impl Catalog {
                 }
                 return Err(Error::new(
                     ErrorCode::AlreadyExists,
-                    format!("there is a {} \"{name}\" already", other.kind.name()),
+                    format!(
+                        "{} \"{name}\" exists already; choose another name",
+                        other.kind.name()
+                    ),
                 ));
             }
             let generation = draft.next_generation();
@@ -170,7 +173,7 @@ impl Catalog {
             let owned: Vec<_> = draft.state().owned_by(&name).collect();
             if !owned.is_empty() {
                 return Err(Error::invalid(format!(
-                    "{} \"{name}\" owns {}; drop them, or give them to another one: ALTER TABLE … OWNER TO …",
+                    "{} \"{name}\" owns {}; drop them, or give them to another owner: ALTER TABLE … OWNER TO …",
                     kind.name(),
                     owned.join(", ")
                 )));
@@ -250,14 +253,14 @@ impl Catalog {
         self.change(move |draft| {
             let by = draft.state().access.now(&by)?;
             if !by.act_for(&token.user) {
-                by.check_admin("create tokens for others")?;
+                by.check_admin("create tokens for other users")?;
             }
             let state = draft.state();
             if state.access.tokens.contains_key(&token.name) {
                 return Err(Error::new(
                     ErrorCode::AlreadyExists,
                     format!(
-                        "there is a token \"{}\" already; choose another name",
+                        "token \"{}\" exists already; choose another name",
                         token.name
                     ),
                 ));
@@ -283,11 +286,11 @@ impl Catalog {
                     return Ok(());
                 }
                 return Err(Error::not_found(format!(
-                    "there is no token \"{name}\"; SELECT name FROM system.tokens"
+                    "token \"{name}\" does not exist; SELECT name FROM system.tokens lists the tokens"
                 )));
             };
             if !by.act_for(&token.user) {
-                by.check_admin("drop tokens of others")?;
+                by.check_admin("drop tokens of other users")?;
             }
             draft.remove_token(&name);
             Ok(())
@@ -310,7 +313,9 @@ impl Catalog {
             if !by.owns(Some(&owner)) {
                 // A view reads with the rights of its owner, so nobody may make another user the
                 // owner of a view against that user's will.
-                by.check_admin("give tables and views to others than the own roles")?;
+                by.check_admin(
+                    "give tables and views to an owner other than itself and its roles",
+                )?;
             }
             if !state.access.principals.contains_key(&owner) {
                 return Err(no_such("user or role", &owner));
@@ -338,7 +343,7 @@ fn check_administered(state: &State) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(
-        "nobody would be left to administer the cluster: one user at least has a password and is ADMIN; begin with CREATE USER name PASSWORD '…' ADMIN",
+        "the cluster would have no administrator: at least one user must be ADMIN and have a password; begin with CREATE USER name PASSWORD '…' ADMIN",
     ))
 }
 
@@ -347,7 +352,7 @@ fn check_name(name: &str) -> Result<()> {
     // Basic credentials have the form "name:password", so a name cannot have a colon.
     if name.len() > MAX_NAME_BYTES || name.contains(':') {
         return Err(Error::invalid(format!(
-            "{name:?} is no name of a user, a role or a token: it has 1 to {MAX_NAME_BYTES} bytes, and no colons"
+            "{name:?} cannot be the name of a user, role or token: such a name has 1 to {MAX_NAME_BYTES} bytes and no colon"
         )));
     }
     if name == PUBLIC_ROLE {
@@ -360,7 +365,7 @@ fn check_name(name: &str) -> Result<()> {
 
 fn no_such(what: &str, name: &str) -> Error {
     Error::not_found(format!(
-        "there is no {what} \"{name}\"; SELECT name FROM system.users"
+        "{what} \"{name}\" does not exist; SELECT name FROM system.users lists the users and roles"
     ))
 }
 
@@ -403,7 +408,7 @@ fn check_may_grant(state: &State, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
         Grant::On(Object::Table(name), _) => state.check_owner(name, by),
         Grant::On(Object::Cluster | Object::AllTables, _) => {
-            by.check_admin("grant or revoke what is not one table's")
+            by.check_admin("grant or revoke privileges on the cluster or on all tables")
         }
         Grant::Role(role) => {
             by.check_admin("grant or revoke roles")?;
@@ -422,9 +427,14 @@ fn take_away(principal: &mut PrincipalRecord, object: &Object, privileges: &BTre
 }
 
 fn check_no_cycle(access: &Access, role: &str, to: &str) -> Result<()> {
-    if role == to || access.granted_roles_of(role).contains(to) {
+    if role == to {
         return Err(Error::invalid(format!(
-            "role \"{role}\" cannot be granted to \"{to}\", which is part of it"
+            "role \"{role}\" cannot be granted to itself"
+        )));
+    }
+    if access.granted_roles_of(role).contains(to) {
+        return Err(Error::invalid(format!(
+            "role \"{role}\" cannot be granted to \"{to}\", because \"{role}\" itself has the role \"{to}\""
         )));
     }
     Ok(())

@@ -104,7 +104,7 @@ impl Access {
             .ok_or_else(|| {
                 Error::new(
                     ErrorCode::Unauthenticated,
-                    "who may do what has changed since the call began, and its user is not the same any more; log in again",
+                    "since the call began, its user was dropped or got a new password, or the cluster got its first user; log in again",
                 )
             })
     }

@@ -218,7 +218,7 @@ impl Rights {
             Scope::Granted(_) => {
                 let user = &self.user;
                 format!(
-                    ", or user \"{user}\" may not see it: its owner or an administrator would allow it: GRANT SELECT ON \"{table}\" TO \"{user}\""
+                    ", or user \"{user}\" may not see it (its owner or an administrator can run: GRANT SELECT ON \"{table}\" TO \"{user}\")"
                 )
             }
         }
@@ -234,7 +234,7 @@ impl Rights {
         }
         let (user, privilege) = (&self.user, privilege.name());
         Err(denied(format!(
-            "user \"{user}\" may not {privilege} on \"{table}\"; its owner or an administrator allows it: GRANT {privilege} ON \"{table}\" TO \"{user}\""
+            "user \"{user}\" has no {privilege} privilege on \"{table}\"; its owner or an administrator can run: GRANT {privilege} ON \"{table}\" TO \"{user}\""
         )))
     }
 
@@ -247,7 +247,7 @@ impl Rights {
             Scope::Granted(granted) if !granted.create => {
                 let user = &self.user;
                 Err(denied(format!(
-                    "user \"{user}\" may not create tables and views; an administrator allows it: GRANT CREATE TO \"{user}\""
+                    "user \"{user}\" may not create tables and views; an administrator can run: GRANT CREATE TO \"{user}\""
                 )))
             }
             Scope::Open | Scope::Gateway | Scope::Admin | Scope::Granted(_) => Ok(()),
@@ -262,14 +262,15 @@ impl Rights {
         if self.owns(owner) {
             return Ok(());
         }
-        let owner = owner.map_or_else(
-            || "nobody but administrators".to_owned(),
-            |owner| format!("\"{owner}\""),
-        );
-        Err(denied(format!(
-            "\"{table}\" belongs to {owner}, and user \"{}\" may not change it; ask the owner or an administrator",
-            self.user
-        )))
+        let user = &self.user;
+        Err(denied(match owner {
+            Some(owner) => format!(
+                "\"{table}\" belongs to \"{owner}\", and user \"{user}\" may not change it; ask the owner or an administrator"
+            ),
+            None => format!(
+                "\"{table}\" belongs to no user, and user \"{user}\" may not change it; ask an administrator"
+            ),
+        }))
     }
 
     /// Refuses an action that only administrators may take. `what` names the action.
@@ -281,7 +282,7 @@ impl Rights {
             return Ok(());
         }
         Err(denied(format!(
-            "user \"{}\" is no administrator, and may not {what}; ask one",
+            "user \"{}\" is not an administrator and may not {what}; ask an administrator",
             self.user
         )))
     }

@@ -61,7 +61,7 @@ pub fn write(dir: &Path, scale: f64) -> Result<u64> {
         .map(|(_, rows)| rows)
         .sum();
     terminal::print_line(&format!(
-        "\nMade TPC-H at scale {scale}: {} in {}, {} ({})",
+        "\nGenerated TPC-H data at scale {scale}: {} in {}, {} ({})",
         terminal::plural(rows, "row"),
         dir.display(),
         terminal::duration(start.elapsed()),
@@ -82,7 +82,7 @@ pub async fn load(client: &mut Client, dir: &Path, scale: f64) -> Result<()> {
     }
     make_files(dir, scale).await?;
     terminal::print_line(&format!(
-        "Loading {} by COPY",
+        "Loading {} with COPY",
         terminal::plural(empty.len() as u64, "table")
     ))?;
     let start = Instant::now();
@@ -127,10 +127,10 @@ async fn use_as_it_is(client: &mut Client, scale: f64) -> Result<()> {
     let other_scale = if orders == expected_rows("orders", scale)? {
         ""
     } else {
-        " — of another scale; give another --data-dir for this one"
+        ", which are of another scale; give another --data-dir for this scale"
     };
     terminal::print_line(&format!(
-        "\nThe tables are there from an earlier run ({}{other_scale})",
+        "\nUsing the tables of an earlier run ({}{other_scale})",
         terminal::plural(orders, "order")
     ))
 }
@@ -148,7 +148,7 @@ async fn make_files(dir: &Path, scale: f64) -> Result<()> {
         .unwrap_or_else(|source| {
             Err(Error::with_source(
                 ErrorCode::Internal,
-                "making the data panicked",
+                "generating the data panicked",
                 source,
             ))
         })
@@ -202,7 +202,7 @@ async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
     {
         Ok(rows) => Some(rows),
         Err(error) => {
-            tracing::debug!(%error, "the progress of the load is not known");
+            tracing::debug!(%error, "cannot query the progress of the load");
             *watcher = None;
             None
         }
@@ -230,7 +230,7 @@ fn texts(rows: &RecordBatch) -> Result<Vec<String>> {
 pub(super) fn unexpected(source: arrow::error::ArrowError) -> Error {
     Error::with_source(
         ErrorCode::Internal,
-        "the gateway answered with an unexpected type",
+        "the gateway returned a column of an unexpected type",
         source,
     )
 }

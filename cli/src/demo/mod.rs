@@ -71,7 +71,7 @@ async fn show(cluster: &LocalCluster, files: &Path, options: Options) -> Result<
     queries::run(&mut client).await?;
     if !options.exit {
         terminal::print_line(&format!(
-            "\nThe cluster serves on; Ctrl-C stops it. From another terminal:\n{}",
+            "\nThe cluster keeps running; Ctrl-C stops it. To connect from another terminal:\n{}",
             how_to_connect(&cluster.uri())
         ))?;
     }

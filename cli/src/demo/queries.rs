@@ -34,18 +34,18 @@ macro_rules! tpch {
 const QUERIES: [Query; 6] = [
     Query {
         title: "Key lookup",
-        point: "orders is sharded by o_orderkey: the one shard that can hold the key is asked",
+        point: "orders is sharded by o_orderkey, so only the one shard that can hold the key is read",
         sql: "SELECT o_orderkey, o_orderdate, o_orderpriority, o_totalprice FROM orders WHERE o_orderkey = 7",
     },
     Query {
         title: "GROUP BY",
-        point: "each worker aggregates its shards; the gateway adds five groups from each",
+        point: "each worker aggregates its shards; the gateway merges the five groups of each worker",
         sql: "SELECT o_orderpriority, count(*) AS orders, sum(o_totalprice) AS total FROM orders \
               GROUP BY o_orderpriority ORDER BY o_orderpriority",
     },
     Query {
         title: "Co-located join",
-        point: "orders and lineitem are sharded by the order key: they are joined on the workers, shard by shard",
+        point: "orders and lineitem are sharded by the order key, so the workers join them shard by shard",
         sql: "SELECT o_orderpriority, count(*) AS late_items FROM orders JOIN lineitem ON l_orderkey = o_orderkey \
               WHERE l_receiptdate > l_commitdate GROUP BY o_orderpriority ORDER BY late_items DESC",
     },
@@ -56,12 +56,12 @@ const QUERIES: [Query; 6] = [
     },
     Query {
         title: "TPC-H Q3",
-        point: "lineitem and orders meet on the workers, customers on the gateway",
+        point: "the workers join lineitem and orders; the gateway joins the customers",
         sql: tpch!("q03.sql"),
     },
     Query {
         title: "TPC-H Q18",
-        point: "large orders: grouped by the shard key, so filtered whole on the workers",
+        point: "large orders are grouped by the shard key, so the workers compute and filter the groups",
         sql: tpch!("q18.sql"),
     },
 ];

@@ -79,7 +79,7 @@ impl Layers {
         match &self.file {
             Some(path) if path.is_file() => Ok(Some(path)),
             Some(path) => Err(Error::not_found(format!(
-                "there is no settings file {}",
+                "the settings file {} does not exist",
                 path.display()
             ))),
             None => Ok(Some(Path::new(DEFAULT_FILE)).filter(|path| path.is_file())),

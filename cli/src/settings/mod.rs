@@ -89,7 +89,7 @@ impl Settings {
         self.log.validate()?;
         if !(1..=MAX_LOCAL_WORKERS).contains(&self.local.workers) {
             return Err(Error::invalid(format!(
-                "local.workers is {}; it takes 1 to {MAX_LOCAL_WORKERS}",
+                "local.workers is {}; it must be from 1 to {MAX_LOCAL_WORKERS}",
                 self.local.workers
             )));
         }

@@ -113,7 +113,7 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_place() {
     );
     let message = refusal("[local]\nworkers = 0", &[]);
     assert!(
-        message.contains("local.workers is 0; it takes 1 to"),
+        message.contains("local.workers is 0; it must be from 1 to"),
         "{message}"
     );
 }

@@ -61,7 +61,7 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
     let of_file = args.to.as_deref().map(|path| {
         Output::of_file(path).ok_or_else(|| {
             Error::invalid(format!(
-                "the name of {} does not say how rows are written: end it in .csv, .json, .parquet, .arrow or .txt, or give --output",
+                "the extension of {} does not name a format: use .csv, .json, .parquet, .arrow or .txt, or give --output",
                 path.display()
             ))
         })
@@ -74,7 +74,7 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
     if output.is_binary() && args.to.is_none() && is_terminal {
         return Err(Error::invalid(
-            "this format is nothing for a terminal; write into a file: --to rows.parquet",
+            "this format is binary, so a terminal cannot show it; write to a file: --to rows.parquet",
         ));
     }
     let show = Show {
@@ -123,7 +123,7 @@ async fn run_all(target: &Target, text: &str, show: &Show) -> Result<()> {
     let queries = statements.iter().filter(|it| splitter::is_query(it));
     if show.to.is_some() && queries.count() > 1 {
         return Err(Error::invalid(
-            "--to takes the rows of one query, and these are several; run them one by one",
+            "--to takes the rows of one query, but several queries were given; run them one by one",
         ));
     }
     let mut client = Client::log_in(target).await?;

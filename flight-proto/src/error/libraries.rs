@@ -149,7 +149,7 @@ fn from_resources(text: &str) -> Error {
     Error::new(
         ErrorCode::ResourceExhausted,
         format!(
-            "the memory or disk limit is reached: {text}; retry when less runs, or raise the limit"
+            "the memory or disk limit is reached: {text}; retry when fewer queries run, or raise the limit"
         ),
     )
     .with_sqlstate(sqlstate)

@@ -43,7 +43,7 @@ impl Cluster {
         Error::new(
             ErrorCode::DataLoss,
             format!(
-                "{} has rows of write {from_write} or later ones that this gateway's catalog does not know: catalog.redb was restored from a backup that is older than these rows, or volary.json of the worker's data directory from an older one; stop the gateway and restore the newest copies, or give these rows up with `volary gateway recover` (docs/repair.md)",
+                "{} has rows of write {from_write} or later writes that this gateway's catalog does not know: catalog.redb, or volary.json in the worker's data directory, was restored from a backup that is older than these rows; stop the gateway and restore the newest copies, or give these rows up with `volary gateway recover` (docs/repair.md)",
                 self.name(worker)
             ),
         )
@@ -68,14 +68,14 @@ impl Cluster {
         let mut agreements = self.agreements.0.lock();
         if report.adopted {
             if agreements.remove(&worker).is_some() {
-                tracing::info!(%worker, "the worker goes on with this catalog");
+                tracing::info!(%worker, "the worker has adopted this catalog again");
             }
             return;
         }
         let state = self.catalog.state();
         let agreement = state.agree(&report.incarnations, report.max_write);
         if agreements.insert(worker, agreement) == Some(agreement) {
-            return; // it is asked again in its turn
+            return; // the worker is asked again in its turn
         }
         drop(agreements);
         match agreement {

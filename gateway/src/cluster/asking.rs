@@ -126,11 +126,11 @@ impl Cluster {
         match self.members.answered(&address, report) {
             Answer::Expected => {}
             Answer::OfAnotherStart => {
-                tracing::info!(%worker, address, "worker known by its answer");
+                tracing::info!(%worker, address, "a worker that has not joined since the gateway started has answered");
             }
             Answer::OfAStranger => {
                 return Err(Error::unavailable(format!(
-                    "another start of the worker answers at {address}; the worker has joined from another address since then"
+                    "an unknown process of the worker answers at {address}; the worker has since joined from another address"
                 ))
                 .at(self.name(worker)));
             }
@@ -180,7 +180,7 @@ impl Cluster {
         if report.worker_id != worker.0 {
             let other = WorkerId(report.worker_id);
             return Err(
-                Error::unavailable(format!("worker {other} answers in its place"))
+                Error::unavailable(format!("worker {other} answers at its address"))
                     .at(self.name(worker)),
             );
         }
@@ -212,7 +212,7 @@ impl Cluster {
             trouble.logged = Some(error.code());
             tracing::warn!(
                 error = format_args!("{error:#}"),
-                "asking a worker for its report fails; it is asked again"
+                "a worker has not sent its report; the gateway asks again"
             );
         }
     }

@@ -114,7 +114,7 @@ impl Cluster {
         Err(Error::new(
             ErrorCode::AlreadyExists,
             format!(
-                "worker {worker} at {} may not join: worker {worker} at {} is alive; a data directory belongs to one worker, start the other one with an empty directory",
+                "worker {worker} at {} may not join: worker {worker} at {} is alive; two workers cannot share a data directory, so start the second one with an empty directory",
                 request.address, member.address
             ),
         ))
@@ -126,7 +126,7 @@ fn check_release(request: &JoinRequest) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the worker at {} runs Volary {} and the gateway {VERSION}; run releases of the same series (major.minor) on all nodes",
+        "the worker at {} runs Volary {}, but the gateway runs {VERSION}; run releases of the same series (major.minor) on all nodes",
         request.address, request.version
     )))
 }
@@ -152,7 +152,7 @@ fn check_address(request: &JoinRequest) -> Result<()> {
         .is_ok_and(|address| address.ip().is_unspecified())
     {
         return Err(Error::invalid(format!(
-            "a worker wants to join with the address {address}, at which nobody reaches it; set worker.advertise to a host:port that gateways reach"
+            "a worker wants to join with the address {address}, which other nodes cannot reach; set worker.advertise to a host:port that gateways can reach"
         )));
     }
     Ok(())
@@ -166,7 +166,7 @@ fn check_cluster(request: &JoinRequest, ours: ClusterId) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the data directory of the worker at {} belongs to cluster {theirs}, this is cluster {ours}; start the worker with its cluster's gateway, or with an empty data directory",
+        "the data directory of the worker at {} belongs to cluster {theirs}, but this is cluster {ours}; start the worker with its cluster's gateway, or with an empty data directory",
         request.address
     )))
 }

@@ -290,7 +290,7 @@ impl Members {
     /// Sorts the workers that are alive and do not drain before the others.
     pub(super) fn sort_live_first(&self, workers: &mut [WorkerId]) {
         if workers.len() < 2 {
-            return; // most rows have one place, and every stream asks
+            return; // most shards have one replica, and every stream calls this
         }
         let members = self.members.lock();
         workers.sort_by_key(|worker| {

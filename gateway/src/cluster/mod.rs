@@ -168,7 +168,7 @@ impl Cluster {
         let reported = tokio::time::timeout(timeout, reporting).await;
         reported.unwrap_or_else(|_| {
             let text = format!(
-                "the worker has not reported since the gateway started, and {timeout:?} are over; start it, and run the statement again"
+                "the worker has not reported since the gateway started, and the statement has waited {timeout:?} for it; start the worker, and run the statement again"
             );
             Err(match last_error {
                 Some(error) => Error::with_source(ErrorCode::Unavailable, text, error),
@@ -212,7 +212,7 @@ impl Cluster {
         let waited = tokio::time::timeout(timeout, self.members.until_live(wanted)).await;
         waited.map_err(|_| {
             Error::unavailable(format!(
-                "{} of {wanted} workers have joined within {timeout:?}; start more workers, or look into their logs for why they do not join",
+                "{} of {wanted} workers have joined within {timeout:?}; start more workers, or check their logs to see why they do not join",
                 self.members.live().len()
             ))
         })
@@ -253,9 +253,9 @@ impl Cluster {
         self.membership.open(Purpose::Membership, body).map_err(|error| {
             if error.code() == ErrorCode::PermissionDenied {
                 let advice = if self.has_secret {
-                    "the worker has another secret than this gateway; set worker.secret to the gateway's gateway.secret"
+                    "the worker's secret differs from this gateway's secret; set worker.secret to the value of gateway.secret"
                 } else {
-                    "the worker has a secret, and this gateway has none; set gateway.secret to the same, or leave out worker.secret"
+                    "the worker has a secret, and this gateway has none; set gateway.secret to the same value, or remove worker.secret"
                 };
                 Error::new(ErrorCode::PermissionDenied, advice)
             } else {
@@ -282,7 +282,7 @@ impl Cluster {
         Err(Error::new(
             ErrorCode::PermissionDenied,
             format!(
-                "a worker at {from} may not join: without a secret only workers of the gateway's own machine may; set gateway.secret, and the same worker.secret on the workers"
+                "a worker at {from} may not join: without a secret, only workers on the gateway's own machine may join; set gateway.secret, and set worker.secret on the workers to the same value"
             ),
         ))
     }

@@ -505,7 +505,7 @@ async fn a_worker_that_keeps_other_rows_than_it_was_sent_fails_the_write() {
             Ok(_) => assert!(is_right, "{kept} rows are taken for 3"),
             Err(error) => {
                 assert!(!is_right && error.code() == ErrorCode::Internal, "{error}");
-                let text = format!("was sent 3 rows and says that it keeps {kept}");
+                let text = format!("was sent 3 rows, but reports that it has stored {kept}");
                 assert!(error.message().contains(&text), "{error}");
             }
         }

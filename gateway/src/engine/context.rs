@@ -374,7 +374,7 @@ impl StatementContext {
         }
         if depth >= MAX_VIEW_DEPTH {
             return Err(Error::invalid(format!(
-                "view {name}: views are nested more than {MAX_VIEW_DEPTH} deep, or read each other"
+                "view {name}: views are nested more than {MAX_VIEW_DEPTH} levels deep, or read each other in a circle"
             )));
         }
         let kind = if view.is_query() { "query" } else { "view" };
@@ -383,7 +383,7 @@ impl StatementContext {
             Some(parameters) => Box::new(typed(sql, parameters).map_err(at)?),
             None => match parse(sql)? {
                 Statement::Planned(statement) => statement,
-                _ => return Err(Error::invalid(format!("view {name} is no query"))),
+                _ => return Err(Error::invalid(format!("view {name} is not a query"))),
             },
         };
         let owner = self.rights_of_owner(view.owner()).map_err(at)?;
@@ -414,7 +414,7 @@ impl StatementContext {
         rights.cloned().ok_or_else(|| {
             Error::new(
                 ErrorCode::PermissionDenied,
-                format!("its owner \"{owner}\" is not there any more; ALTER VIEW … OWNER TO …"),
+                format!("its owner \"{owner}\" does not exist any more; choose a new owner with ALTER VIEW … OWNER TO …"),
             )
         })
     }
@@ -504,7 +504,7 @@ fn refuse_statements_within(plan: &LogicalPlan) -> Result<()> {
     })?;
     match within {
         Some(name) => Err(Error::invalid(format!(
-            "{} takes a query, and {name} is none",
+            "{} takes a query, but {name} is not a query",
             statement_name(plan).unwrap_or("this statement")
         ))),
         None => Ok(()),
@@ -535,7 +535,7 @@ pub(super) fn name_of_users(reference: &TableReference) -> Result<&str> {
     }
     refuse_unknown_schema(reference)?;
     Err(Error::invalid(format!(
-        "{reference}: only tables and views of the schema {PUBLIC} are created and dropped; write the name alone"
+        "{reference} cannot be created or dropped: only tables and views of the schema {PUBLIC} can; write the name without a schema"
     )))
 }
 

@@ -25,7 +25,7 @@ use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
 
 /// Number of shards of a table that does not set it. It should be much larger than the number of
-/// workers, and small enough that each shard is worth a file.
+/// workers, and small enough that the files of each shard are not tiny.
 const DEFAULT_SHARDS: u32 = 64;
 
 /// The options of CREATE TABLE … WITH (…).
@@ -54,7 +54,7 @@ pub(super) async fn create_table(
         (true, false) => IfExists::Replace,
         (true, true) => {
             return Err(Error::invalid(
-                "a table is created OR REPLACE or IF NOT EXISTS; leave one out",
+                "CREATE TABLE takes either OR REPLACE or IF NOT EXISTS; leave one out",
             ));
         }
     };
@@ -111,7 +111,7 @@ pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
     let wanted = engine.config.cluster.min_workers;
     if live.len() < wanted {
         return Err(Error::unavailable(format!(
-            "{} workers have joined and tables are placed on at least {wanted} (gateway.cluster.min_workers); start more workers and retry",
+            "{} workers are alive, but a new table needs at least {wanted} (gateway.cluster.min_workers); start more workers and retry",
             live.len()
         )));
     }
@@ -170,14 +170,14 @@ pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) ->
     shape.check_table(table, schema)?;
     if schema.fields().is_empty() {
         return Err(Error::invalid(format!(
-            "table {table} has no columns; give it one at least"
+            "table {table} has no columns; give it at least one"
         )));
     }
     let mut fields: Vec<Field> = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
         if fields.iter().any(|other| other.name() == field.name()) {
             return Err(Error::invalid(format!(
-                "table {table} has two columns {}; give them different names",
+                "table {table} has two columns named {}; give them different names",
                 field.name()
             ))
             .with_sqlstate(SqlState::DuplicateColumn));
@@ -244,7 +244,7 @@ pub(super) fn definition(
                 .map(|field| field.name().as_str())
                 .collect();
             Error::not_found(format!(
-                "table {name}: {key} names column {column}, which it does not have; it has {}",
+                "table {name}: {key} names column {column}, which the table does not have; its columns are {}",
                 names.join(", ")
             ))
             .with_sqlstate(SqlState::UndefinedColumn)
@@ -268,7 +268,7 @@ pub(super) fn definition(
         },
         (_, true) => {
             return Err(Error::invalid(format!(
-                "table {name}: a reference table has no shard_key and no shards"
+                "table {name}: a reference table has no shard_key and no shards; leave these options out"
             )));
         }
     };
@@ -296,7 +296,7 @@ impl Options {
         for option in given {
             let SqlOption::KeyValue { key, value } = option else {
                 return Err(Error::invalid(format!(
-                    "option {option} is not name = value"
+                    "option {option} does not have the form name = value"
                 )));
             };
             parsed.set(&identifier(key), text_of(value), value)?;
@@ -387,7 +387,7 @@ pub(super) fn is_view_if_not_exists(statement: &DfStatement) -> Result<bool> {
     };
     match ast.as_ref() {
         Ast::CreateView(view) if view.if_not_exists && view.or_replace => Err(Error::invalid(
-            "a view is created OR REPLACE or IF NOT EXISTS; leave one out",
+            "CREATE VIEW takes either OR REPLACE or IF NOT EXISTS; leave one out",
         )),
         Ast::CreateView(view) => Ok(view.if_not_exists),
         _ => Ok(false),

@@ -70,7 +70,7 @@ fn no_such_column(column: &Column, valid: &[Column]) -> Error {
     let advice = if !close.is_empty() {
         format!("did you mean {}?", close.join(" or "))
     } else if valid.is_empty() {
-        "no table here has columns".to_owned()
+        "the statement reads no table that has columns".to_owned()
     } else {
         let shown: Vec<&str> = valid
             .iter()

@@ -45,8 +45,8 @@ impl Gate {
         }
     }
 
-    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing` is
-    /// whether the statement only lists what the gateway knows.
+    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing`
+    /// says whether the statement only lists what the gateway knows.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.

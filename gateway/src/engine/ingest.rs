@@ -59,9 +59,9 @@ impl fmt::Debug for IncomingRows {
 }
 
 impl Engine {
-    /// Writes rows into a table, all of them or none. Columns are matched by their names. No value
-    /// is changed, except that values within nested ones are changed as queries do it. Returns the
-    /// number of rows. `query_id`: see [`Self::execute`].
+    /// Writes rows into a table, all of them or none. Columns are matched by their names. Values
+    /// are stored unchanged, except that values within nested ones are cast as in a query. Returns
+    /// the number of rows. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
     /// `NOT_FOUND` or `ALREADY_EXISTS` if the table is not as `ingest` says. Also returns the

@@ -142,8 +142,8 @@ impl Columns {
         }
     }
 
-    /// Returns whether an item of VALUES has, for each row, the same value as with that row's
-    /// values bound.
+    /// Returns whether an item of VALUES that is computed from columns has the same value for each
+    /// row as if the values of the row were bound to its parameters.
     fn computes_as_bound(&self, item: &Expr) -> bool {
         if let Expr::Placeholder(_) = item {
             return true;

@@ -1,7 +1,7 @@
 //! Limits the functions that build nested types: `struct(a, a)` has twice the fields of `a`.
 //!
 //! A statement may have thirty such steps, each of which doubles the type of the step before. The
-//! last type then has a thousand million fields. The type is small in memory, because its parts are
+//! last type then has a billion fields. The type is small in memory, because its parts are
 //! shared, but the planner walks over all of it at each step. So a type may have only as many
 //! fields as a table.
 
@@ -71,7 +71,7 @@ impl ScalarUDFImpl for MakesType {
         let field = self.function.return_field_from_args(args)?;
         if fields(field.data_type(), self.max_fields) > self.max_fields {
             return plan_err!(
-                "{}(…) would make a type of more than {} fields, with those within its arguments, and gateway.query.max_columns allows no more: make several columns of it, or a row for each value",
+                "the type that {}(…) returns would have more than {} fields, counting the fields of its arguments, which is the limit of gateway.query.max_columns; split the value into several columns, or into a row for each part",
                 self.name(),
                 self.max_fields
             );

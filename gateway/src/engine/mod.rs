@@ -28,7 +28,7 @@ mod insert_each;
 mod listing;
 /// Limits the functions that build nested types.
 mod made_types;
-/// Defines what a statement has led to, and notes it for those who ask later.
+/// Defines the outcomes of statements, and records them.
 mod outcome;
 /// Binds and casts parameters.
 mod parameters;

@@ -1,4 +1,4 @@
-//! Defines what a statement has led to, and notes it for those who ask later.
+//! Defines the outcomes of statements, and records them in the session and the list of statements.
 
 use arrow::record_batch::RecordBatch;
 use volary_flight_proto::Result;

@@ -125,7 +125,7 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
         _ => format!("{values} values were"),
     };
     Err(Error::invalid(format!(
-        "the statement has {parameters}, and {values} given"
+        "the statement has {parameters}, but {values} given"
     ))
     .with_sqlstate(SqlState::ParameterCountMismatch))
 }
@@ -198,7 +198,7 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
             let error = Error::with_source(
                 ErrorCode::InvalidArgument,
                 format!(
-                    "parameter {number} is {}, and the statement wants {}",
+                    "parameter {number} is {}, but the statement needs {}",
                     sql_type_name(column.data_type()),
                     sql_type_name(wanted)
                 ),

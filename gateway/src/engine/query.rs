@@ -151,7 +151,7 @@ impl Query {
             None => None,
         };
         let streams = streams.ok_or_else(|| {
-            Error::internal("the rows of a query were to be passed on that are put together here")
+            Error::internal("the rows of this query cannot be forwarded unchanged, because the gateway computes them")
         })?;
         let env = self.task.runtime_env();
         let place = self

@@ -42,7 +42,7 @@ pub(super) async fn run(
             let is_query = |name: &str| context.catalog.view(name).is_some_and(|it| it.is_query());
             if context.catalog.is_seen_by(&name, &context.rights) && !is_query(&name) {
                 return Err(Error::invalid(format!(
-                    "\"{name}\" is no saved query; use DROP TABLE or DROP VIEW"
+                    "\"{name}\" is not a saved query; use DROP TABLE or DROP VIEW"
                 )));
             }
             engine.catalog.drop_view(&name, if_exists, by).await?;

@@ -120,7 +120,7 @@ fn check_value(key: &str, value: &str) -> Result<()> {
         return match value.parse::<Tz>() {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::invalid(format!(
-                "there is no time zone \"{value}\"; it is a name such as Europe/Berlin, or an offset such as +02:00"
+                "there is no time zone \"{value}\"; write a name such as Europe/Berlin, or an offset such as +02:00"
             ))),
         };
     }

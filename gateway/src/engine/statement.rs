@@ -287,14 +287,14 @@ async fn plan_again(
     let query = plan_query(&engine, &context, plan).await?;
     match before.columns {
         Some(columns) if columns != fingerprint_of(&query.schema) => Err(Error::not_found(
-            "the query has other columns than those that were announced; run it again",
+            "the columns of the query have changed since they were announced; run it again",
         )),
         _ => Ok(query),
     }
 }
 
 fn no_query() -> Error {
-    Error::internal("a query's ticket holds a statement without rows")
+    Error::internal("a query's ticket contains a statement that returns no rows")
 }
 
 fn context_of(
@@ -323,7 +323,7 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
         return Ok(());
     }
     Err(Error::not_found(format!(
-        "query {id} does not run here: it has ended, is another user's, or runs on another gateway; SELECT query_id FROM system.queries"
+        "query {id} does not run here: it has ended, belongs to another user, or runs on another gateway; SELECT query_id FROM system.queries lists the running ones"
     )))
 }
 
@@ -335,7 +335,7 @@ fn use_schema(name: &[String]) -> Result<()> {
         [] | [CATALOG | PUBLIC] | [CATALOG, PUBLIC] => Ok(()),
         [SYSTEM | INFORMATION_SCHEMA] | [CATALOG, SYSTEM | INFORMATION_SCHEMA] => {
             Err(Error::invalid(format!(
-                "tables of other schemas than {PUBLIC} are named in full, such as {SYSTEM}.nodes; leave USE out"
+                "USE takes only the schema {PUBLIC}; write the names of other tables in full, such as {SYSTEM}.nodes"
             )))
         }
         _ => Err(Error::not_found(format!(
@@ -384,7 +384,7 @@ pub(super) async fn run_plan(
             let provider = source_as_provider(&target)?;
             let table = provider.downcast_ref::<ShardedTable>().ok_or_else(|| {
                 Error::invalid(format!(
-                    "{table_name} is no table that rows can be inserted into"
+                    "rows cannot be inserted into {table_name}, because it is not a table of the schema {PUBLIC}"
                 ))
             })?;
             context.check_may_insert(table.table())?;
@@ -392,7 +392,7 @@ pub(super) async fn run_plan(
             Ok(Outcome::Done(Done::with_writes(Some(rows))))
         }
         LogicalPlan::Dml(dml) => Err(Error::unsupported(format!(
-            "{} is not supported: rows are appended, and tables dropped",
+            "{} is not supported: rows can only be inserted, and tables can only be dropped as a whole",
             dml.op.name()
         ))),
         LogicalPlan::Ddl(ddl) => {
@@ -400,7 +400,7 @@ pub(super) async fn run_plan(
             Ok(Outcome::Done(Done::with_writes(None)))
         }
         LogicalPlan::Copy(_) => Err(Error::unsupported(
-            "COPY … TO is not supported; query the rows and write them where you are",
+            "COPY … TO is not supported; run the query and let the client write the rows to a file",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.change(&set.variable, Some(set.value))?;

@@ -36,7 +36,7 @@ impl SinceBegin {
             Transaction::Rollback => match writes.take() {
                 None | Some(0) => Ok(()),
                 Some(count) => Err(Error::unsupported(format!(
-                    "nothing is rolled back: each statement commits by itself, and {count} since BEGIN changed tables; undo that with other statements, and connect with autocommit on"
+                    "ROLLBACK cannot undo writes: each statement commits by itself, and {count} since BEGIN changed tables; undo the changes with other statements, and connect with autocommit on"
                 ))),
             },
         }

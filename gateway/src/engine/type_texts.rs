@@ -47,7 +47,7 @@ impl ReadsType {
         let depth = 1 + depth(text);
         if depth > self.max_depth {
             return plan_err!(
-                "the type that {}(…) is given is nested too deeply: it has {depth} levels, and gateway.query.max_type_depth allows {}; make it flatter",
+                "the type in {}(…) is nested too deeply: it has {depth} levels, but gateway.query.max_type_depth allows {}; use a flatter type",
                 self.name(),
                 self.max_depth
             );

@@ -117,7 +117,7 @@ pub(super) fn one_result(body: Bytes) -> ResultStream {
 fn message(action: &Action) -> Result<Command> {
     let any = parse_any(&action.body).ok_or_else(|| {
         Error::invalid(format!(
-            "the body of {} is no message of Flight SQL",
+            "the body of {} is not a Flight SQL message",
             action.r#type
         ))
     })?;
@@ -140,7 +140,7 @@ pub(super) fn decoded<M: Message + Default>(action: &str, body: &Bytes) -> Resul
 
 fn wrong_body(action: &Action, found: &Command) -> Error {
     Error::invalid(format!(
-        "the body of {} is a {}",
+        "the action {} does not take the message {}",
         action.r#type,
         found.type_url().rsplit('.').next().unwrap_or_default()
     ))
@@ -153,7 +153,7 @@ fn unknown(action: &str) -> Error {
     } else {
         let names: Vec<_> = ACTIONS.iter().map(|(name, _)| *name).collect();
         format!(
-            "there is no action \"{action}\"; there are {}",
+            "there is no action \"{action}\"; the actions are {}",
             names.join(", ")
         )
     };
@@ -186,7 +186,7 @@ mod tests {
         let error = wrong_body(&action, &message(&action).unwrap());
         assert_eq!(
             error.message(),
-            "the body of CancelQuery is a ActionBeginTransactionRequest"
+            "the action CancelQuery does not take the message ActionBeginTransactionRequest"
         );
         assert!(message(&Action::new(CANCEL_QUERY, "garbage")).is_err());
         let right = ActionCancelQueryRequest::default().as_any().encode_to_vec();

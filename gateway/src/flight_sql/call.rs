@@ -43,7 +43,7 @@ pub(super) struct Call {
     pub(super) deadline: Deadline,
     /// Address of the client.
     pub(super) peer: Option<SocketAddr>,
-    /// The tag by which the client will find its statement again.
+    /// The tag by which the client can find its statement in the system tables.
     tag: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Call {
     pub(super) fn check_settings_last(&self) -> Result<()> {
         if self.session_token.is_none() && !self.session.is_default() {
             return Err(Error::invalid(
-                "SET would have no effect: this client names no session. Let it log in with a user's name (a handshake), or keep cookies (ADBC: adbc.flight.sql.rpc.with_cookie_middleware), and send it again",
+                "SET would have no effect: this client names no session. Log in with a user name (a handshake), or let the client keep cookies (ADBC: adbc.flight.sql.rpc.with_cookie_middleware), and send the statement again",
             ));
         }
         Ok(())
@@ -280,7 +280,7 @@ fn tag_header(metadata: &MetadataMap) -> Result<Option<String>> {
     match value.to_str() {
         Ok(tag) if tag.len() <= MAX_TAG_BYTES => Ok(Some(tag.to_owned())),
         _ => Err(Error::invalid(format!(
-            "the header {TAG_HEADER} takes printable ASCII, {MAX_TAG_BYTES} bytes at most"
+            "the header {TAG_HEADER} must be printable ASCII of at most {MAX_TAG_BYTES} bytes"
         ))),
     }
 }

@@ -30,6 +30,6 @@ pub(super) fn option_header<T: FromStr<Err = Error>>(
     };
     let text = value
         .to_str()
-        .map_err(|_| Error::invalid(format!("the header {name} is no text")))?;
+        .map_err(|_| Error::invalid(format!("the header {name} is not text")))?;
     text.parse().map(Some)
 }

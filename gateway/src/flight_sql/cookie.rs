@@ -1,7 +1,7 @@
-//! Reads and writes cookies. JDBC and ODBC keep cookies, and ADBC does if it is told to.
+//! Reads and writes cookies. JDBC and ODBC keep cookies, and ADBC does if it is configured to.
 //!
 //! One cookie names the session of a client without a token of its own. The other cookie is the
-//! newest bearer token of a session: JDBC and ODBC go on showing the token that they logged in
+//! newest bearer token of a session: JDBC and ODBC still show the token that they logged in
 //! with, which expires.
 
 use tonic::codegen::http::HeaderMap;

@@ -83,7 +83,7 @@ impl FlightSql {
             let worker = WorkerId(part.worker_id);
             let uri = self.cluster.clients_uri(worker);
             let Some(uri) = uri.filter(|uri| self.is_reached(uri, call.peer)) else {
-                tracing::debug!(%worker, "no direct results: the client does not reach the worker");
+                tracing::debug!(%worker, "no direct results: the client cannot reach the worker");
                 return Ok(None);
             };
             let ticket = DirectTicket {

@@ -10,7 +10,7 @@ use super::client_option::is_on;
 /// Name of the header and of the session option that ask for direct results.
 pub(super) const DIRECT_RESULTS_OPTION: &str = "volary-direct-results";
 
-/// The choice whether a client fetches rows from the workers itself.
+/// Says whether a client fetches rows from the workers itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum DirectResults {
     /// All rows come from the gateway.

@@ -17,8 +17,8 @@ use super::auth::{self, AUTHORIZATION};
 use super::cookie;
 use crate::login::{Credentials, Login, Principal};
 
-/// End of the path of the one call that workers make, too. Workers show no credentials, because
-/// their messages are sealed.
+/// End of the path of the only call that both clients and workers make. Workers show no
+/// credentials, because their messages are sealed.
 const ACTIONS: &str = "/DoAction";
 
 /// Lets in clients, and the workers of the cluster.
@@ -74,8 +74,8 @@ impl Gate for ClientGate {
     }
 }
 
-/// Returns an introduction that always refuses. A worker that joins does not need to send enough to
-/// be asked for one.
+/// Returns an introduction that always refuses. A message of a worker that joins is too small to
+/// need an introduction.
 fn no_introduction() -> Introduction {
     let text = format!("log in before you send more than {STRANGERS_BYTES} bytes");
     let refusal = Error::new(ErrorCode::Unauthenticated, text);

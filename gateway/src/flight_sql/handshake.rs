@@ -19,8 +19,7 @@ pub(super) type HandshakeStream = BoxStream<'static, Result<HandshakeResponse, S
 impl FlightSql {
     /// Creates a session for a client that shows a name and a password, or no credentials. A token
     /// is only checked. If the token belongs to no session, the client receives a session as a
-    /// cookie. The messages of the request are not read, because they say nothing that the header
-    /// does not say.
+    /// cookie. The messages of the request are not read, because they only repeat the header.
     pub(super) fn shake_hands(&self, call: &Call) -> Result<Response<HandshakeStream>> {
         tracing::debug!(user = call.principal.name(), peer = ?call.peer, "a client has connected");
         let session = SessionToken::new();

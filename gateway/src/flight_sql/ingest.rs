@@ -76,7 +76,7 @@ pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>>
         .map(|(option, value)| {
             let value = value
                 .to_str()
-                .map_err(|_| Error::invalid(format!("the header {OPTION}{option} is no text")))?;
+                .map_err(|_| Error::invalid(format!("the header {OPTION}{option} is not text")))?;
             Ok((option.to_owned(), value.to_owned()))
         })
         .collect()
@@ -93,12 +93,12 @@ pub(super) fn read(
 ) -> Result<Ingest> {
     if command.temporary {
         return Err(Error::unsupported(
-            "temporary tables are not supported; ingest into a table and drop it when it is not needed any more",
+            "temporary tables are not supported; ingest into a table and drop it when it is no longer needed",
         ));
     }
     if command.table.is_empty() {
         return Err(Error::invalid(
-            "the rows to ingest are for no table; name one",
+            "the ingest command names no table; name one",
         ));
     }
     is_default("catalog", command.catalog.as_deref(), CATALOG)?;

@@ -21,7 +21,7 @@ impl FlightSql {
     pub(super) fn list(&self, call: &Call, criteria: &Criteria) -> Result<FlightInfoStream> {
         let wanted = std::str::from_utf8(&criteria.expression).map_err(|_| {
             Error::invalid(
-                "the criteria is no UTF-8 text; send a part of the tables' names, or nothing",
+                "the criteria are not UTF-8 text; send a part of the tables' names, or nothing",
             )
         })?;
         let infos = self

@@ -50,8 +50,9 @@ impl FlightSql {
         any: &Bytes,
         profile: Profile,
     ) -> Result<RecordBatch> {
-        let any =
-            parse_any(any).ok_or_else(|| Error::internal("a ticket's command is no message"))?;
+        let any = parse_any(any).ok_or_else(|| {
+            Error::internal("the command in a ticket is not a Flight SQL message")
+        })?;
         self.metadata_rows(call, command(any)?, profile)
     }
 

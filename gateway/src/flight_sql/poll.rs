@@ -61,7 +61,7 @@ struct Started {
     /// first rows are there.
     stream: Mutex<Option<Stream>>,
     is_ready: watch::Sender<bool>,
-    /// Notified if the client was not told of the query and never will be.
+    /// Notified if the client did not receive the answer to its first poll. It cannot poll again.
     is_abandoned: Notify,
 }
 
@@ -139,7 +139,7 @@ impl Polled {
         }
     }
 
-    /// Ends a query that its client was not told of.
+    /// Ends a query whose client did not receive the answer to its first poll.
     fn abandon(&self, id: QueryId) {
         if let Some(started) = self.by_id.lock().get(&id) {
             started.is_abandoned.notify_one();
@@ -276,7 +276,7 @@ impl FlightSql {
         let Some(query) = self.take_plan(call, id) else {
             return Ok(None);
         };
-        // The query goes on after this call, so the call's deadline does not apply to it.
+        // The query continues after this call, so the call's deadline does not apply to it.
         let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
             .within(call.session.engine.statement_timeout());
         let listed = self.engine.statements().enter(id, call.issuer(), &sql);

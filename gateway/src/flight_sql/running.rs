@@ -27,9 +27,9 @@ use volary_node::deadline::Deadline;
 /// Interval at which it is checked whether a client takes rows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the stream of a statement, which has a place behind the gate. The stream ends at the
-/// deadline, when the statement is ended, or when its client takes no rows for too long. Must be
-/// called within a runtime.
+/// Returns the stream of a statement that was admitted to run. The stream ends at the deadline,
+/// when the statement is ended, or when its client takes no rows for too long. Must be called
+/// within a runtime.
 pub(super) fn watched(
     listed: Listed,
     messages: ClientMessages,
@@ -84,7 +84,7 @@ async fn unread(slot: &Weak<Slot>, gate: &Gate) -> Error {
             return Error::new(
                 ErrorCode::DeadlineExceeded,
                 format!(
-                    "the client took no rows for {timeout:?}; take them sooner, or ask for fewer at once (others may have waited for the statement's place: gateway.query.unread_timeout)"
+                    "the client took no rows for {timeout:?}; read the rows sooner, or ask for fewer at once (if other statements wait for a place, the limit is gateway.query.unread_timeout)"
                 ),
             );
         }

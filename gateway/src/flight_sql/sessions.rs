@@ -102,8 +102,8 @@ impl ClientSession {
         self.options.lock().direct_results = direct_results;
     }
 
-    /// Returns whether the session has to be kept, in case its client names it with the token that
-    /// it is sent.
+    /// Returns whether the session has to be kept, because its client may name it later with the
+    /// token that it is sent.
     fn is_worth_keeping(&self) -> bool {
         !self.is_default() || self.engine.has_begun()
     }

@@ -74,8 +74,8 @@ struct KeptPlan {
 }
 
 impl Tickets {
-    /// Creates the tickets of a gateway. `sealer` has a key that only gateways know. So nothing
-    /// that clients hold says anything about the key with which nodes trust each other.
+    /// Creates the tickets of a gateway. `sealer` has a key that only gateways know. So clients
+    /// learn nothing from their tickets about the key with which nodes trust each other.
     pub(super) fn new(sealer: Sealer, config: &config::Query) -> Self {
         Self {
             sealer,
@@ -282,7 +282,9 @@ pub(super) fn is_direct(ticket: &[u8]) -> bool {
 }
 
 fn says_of_nothing() -> Error {
-    Error::invalid("a ticket for a part of the rows that does not say of which")
+    Error::invalid(
+        "the ticket is for a part of a query, but does not say which part; run the query again",
+    )
 }
 
 fn check_bound(by: &Principal, what: &str, user: &str) -> Result<()> {

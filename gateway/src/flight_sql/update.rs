@@ -43,7 +43,11 @@ impl Applied {
             error.code(),
             ErrorCode::Cancelled | ErrorCode::DeadlineExceeded | ErrorCode::Unavailable
         );
-        let itself = if is_open { ", and it may be, too" } else { "" };
+        let itself = if is_open {
+            ", and this row may be, too"
+        } else {
+            ""
+        };
         error.at(format_args!(
             "row {} of the parameters ({rows} rows before it were applied{itself})",
             rows + 1
@@ -51,13 +55,13 @@ impl Applied {
     }
 }
 
-/// The count of rows that is sent if the count is not known. It is sent for a query that was run as
-/// an update.
+/// The count that is sent if the number of rows is not known, which is so for a query that was run
+/// as an update.
 const UNKNOWN_COUNT: i64 = -1;
 
 impl FlightSql {
-    /// Does what a DoPut asks for. The work is done when this returns, and the stream only reports
-    /// it.
+    /// Handles the request of a DoPut. The work is done when this returns, and the stream only
+    /// reports it.
     pub(super) async fn put(
         &self,
         call: &Call,
@@ -66,10 +70,12 @@ impl FlightSql {
     ) -> Result<PutResultStream> {
         let first = async { messages.try_next().await.map_err(Error::from) };
         let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
-            Error::invalid("the stream of a DoPut has no message; send the descriptor in the first")
+            Error::invalid(
+                "the stream of a DoPut is empty; send the descriptor in the first message",
+            )
         })?;
         let descriptor = first.flight_descriptor.take().ok_or_else(|| {
-            Error::invalid("the first message of a DoPut has no descriptor; send a message of Flight SQL in it")
+            Error::invalid("the first message of a DoPut has no descriptor; send a Flight SQL message in the descriptor")
         })?;
         let limit = self.config.query.message_limit();
         let described = Described::of(&descriptor)?;
@@ -77,7 +83,7 @@ impl FlightSql {
             Described::Sql(_) => {
                 return Err(Error::new(
                     ErrorCode::Unimplemented,
-                    "a DoPut takes messages of Flight SQL only; load rows with CommandStatementIngest, COPY or INSERT",
+                    "a DoPut takes only Flight SQL messages, not SQL text; load rows with CommandStatementIngest, COPY or INSERT",
                 ));
             }
             // The stream is not read to its end, because the C++ client waits for the answer before
@@ -148,7 +154,7 @@ impl FlightSql {
     }
 
     /// Runs the statement for each row, in order, and returns the sum of the counts. `applied`
-    /// counts the rows that are done, so that an error can tell how many they were.
+    /// counts the rows that are done, so that an error can state their number.
     pub(super) async fn update_one_by_one(
         &self,
         call: &Call,
@@ -178,7 +184,7 @@ impl FlightSql {
                     Ok(count_of(done.rows))
                 }
                 Outcome::Answer(_) => Err(Error::invalid(
-                    "it is done, but what it answers is the row of a query, and this was sent as an update; undo it (DROP TOKEN), and send it as a query",
+                    "the statement was run, but it returns a row, and an update cannot return rows; undo it (DROP TOKEN), and send it as a query",
                 )),
                 Outcome::Rows(query) => {
                     let statements = self.engine.statements();
@@ -225,7 +231,7 @@ mod tests {
         let killed = applied.told_by(Error::new(ErrorCode::Cancelled, "it was killed"));
         assert_eq!(
             killed.message(),
-            "row 2 of the parameters (1 rows before it were applied, and it may be, too): it was killed"
+            "row 2 of the parameters (1 rows before it were applied, and this row may be, too): it was killed"
         );
     }
 

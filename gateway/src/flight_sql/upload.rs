@@ -126,7 +126,7 @@ pub(super) async fn single_row(
         }
         if row.is_some() || batch.num_rows() > 1 {
             return Err(Error::invalid(
-                "more than one row of parameters is bound to a query, which is run once; bind one row, or use executemany for a statement that writes",
+                "a query takes one row of parameters, and more were bound; bind one row, or use executemany for a statement that writes",
             ));
         }
         row = Some(batch);
@@ -134,8 +134,8 @@ pub(super) async fn single_row(
     Ok(row)
 }
 
-/// Converts an error of the decoder. The client is blamed for rows that cannot be read, even if the
-/// decoder reports an error of its own.
+/// Converts an error of the decoder. Rows that cannot be read are an error of the client, even if
+/// the decoder reports an internal error.
 fn unreadable(error: FlightError) -> Error {
     match error {
         FlightError::Tonic(status) => (*status).into(),

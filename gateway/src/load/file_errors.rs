@@ -75,7 +75,7 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
     Some(
         Error::new(
             ErrorCode::InvalidArgument,
-            format!("line {line}, column {column}: '{value}' is no {data_type} (row {row}{first})"),
+            format!("line {line}, column {column}: '{value}' is not a valid {data_type} (row {row}{first})"),
         )
         .with_sqlstate(SqlState::InvalidTextRepresentation),
     )
@@ -106,7 +106,7 @@ mod tests {
         let error = of_row(Error::invalid(text), &columns, true);
         assert_eq!(
             error.message(),
-            "line 7, column price: 'it's' is no Float64 (row '[5,it's]'; line 1 is the header)"
+            "line 7, column price: 'it's' is not a valid Float64 (row '[5,it's]'; line 1 is the header)"
         );
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn by_position(
 ) -> Result<RecordBatch> {
     if batch.num_columns() != schema.fields().len() {
         return Err(Error::invalid(format!(
-            "table {table} has {} columns and the rows have {}",
+            "table {table} has {} columns, but the rows have {}",
             schema.fields().len(),
             batch.num_columns()
         )));
@@ -75,7 +75,7 @@ impl Columns {
             };
             if let Some(first) = in_file[column].replace(position) {
                 return Err(Error::invalid(format!(
-                    "columns {} and {name} of the rows are both column {} of table {table}; leave one out",
+                    "columns {} and {name} of the rows both match column {} of table {table}; leave one out",
                     names[first],
                     schema.field(column).name()
                 )));
@@ -155,12 +155,12 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
     match loosely.as_slice() {
         [position] => Ok(*position),
         [] => Err(Error::invalid(format!(
-            "column {name} is none of table {table}, which has {}; leave it out, or add it to the table",
+            "column {name} does not exist in table {table}, which has {}; leave it out, or add it to the table",
             names.join(", ")
         ))
         .with_sqlstate(SqlState::UndefinedColumn)),
         _ => Err(Error::invalid(format!(
-            "column {name} may be several columns of table {table}, which has {}; write it in the table's letters",
+            "column {name} matches several columns of table {table}, which has {}; write the name with the same upper and lower case as in the table",
             names.join(", ")
         ))
         .with_sqlstate(SqlState::AmbiguousColumn)),
@@ -255,7 +255,7 @@ mod tests {
         let null = rows(vec![("k", Arc::new(Int32Array::from(vec![None])))]);
         assert!(text(by_name(&null)).contains("NOT NULL"));
         let other = rows(vec![("x", Arc::new(StringArray::from(vec!["a"])))]);
-        assert!(text(by_name(&other)).contains("column x is none of table t"));
+        assert!(text(by_name(&other)).contains("column x does not exist in table t"));
         let few = rows(vec![("k", Arc::new(Int32Array::from(vec![1])))]);
         assert!(text(by_position("t", &table(), &few)).contains("2 columns"));
     }

@@ -1,4 +1,4 @@
-//! Recognises symbolic links that lead back to themselves.
+//! Recognises loops of symbolic links.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,8 +6,8 @@ use std::io;
 use rustix::io::Errno;
 use volary_flight_proto::{Error, ErrorCode};
 
-/// Returns whether a path could not be resolved because its symbolic links lead back to themselves.
-/// The causes of the error are looked at, too.
+/// Returns whether a path could not be resolved because its symbolic links form a loop. The causes
+/// of the error are checked, too.
 pub(super) fn is_link_loop(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -21,12 +21,11 @@ pub(super) fn is_link_loop(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// Creates the error of a location whose symbolic links lead back to themselves.
+/// Creates the error of a location whose symbolic links form a loop.
 pub(super) fn leads_in_a_circle(
     location: &str,
     source: impl Into<Box<dyn StdError + Send + Sync>>,
 ) -> Error {
-    let message =
-        format!("COPY may not read '{location}': its symbolic links lead back to themselves");
+    let message = format!("COPY may not read '{location}': its symbolic links form a loop");
     Error::with_source(ErrorCode::InvalidArgument, message, source)
 }

@@ -13,7 +13,7 @@ pub mod files;
 pub mod fit;
 /// Finds the line of a text file that an error is about.
 mod lines;
-/// Recognises symbolic links that lead back to themselves.
+/// Recognises loops of symbolic links.
 mod links;
 /// Lists the running loads, for system.loads.
 pub mod progress;
@@ -213,7 +213,7 @@ async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
     });
     for told in futures::future::join_all(telling).await {
         if let Err(error) = told {
-            tracing::debug!(%write, %error, "a worker deletes the rows of a failed write later");
+            tracing::debug!(%write, %error, "a worker did not receive the command to delete the rows of an aborted write; it receives it with the next question for its report");
         }
     }
 }

@@ -36,8 +36,8 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// How often the progress of a worker is checked within the timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
-/// A future that sends the batches of its [`Sender`] to the worker. It returns what the worker says
-/// that it keeps.
+/// A future that sends the batches of its [`Sender`] to the worker. It returns the worker's report
+/// of the rows that it has stored.
 pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
 /// Prepares a stream to each of the table's workers, in the order of the workers. A stream is
@@ -145,8 +145,9 @@ impl PutStream {
         if let Some(error) = failed.lock().take() {
             return Err(Error::from(error));
         }
-        let answer =
-            answer.ok_or_else(|| Error::internal(format!("{name} did not say what it keeps")))?;
+        let answer = answer.ok_or_else(|| {
+            Error::internal(format!("{name} did not report which rows it has stored"))
+        })?;
         let result = WriteResult::decode(answer.app_metadata.clone()).map_err(|source| {
             Error::with_source(
                 ErrorCode::Internal,
@@ -168,7 +169,7 @@ fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
         return Ok(());
     }
     Err(Error::internal(format!(
-        "the worker was sent {sent} rows and says that it keeps {kept}; nothing of the statement is kept; please report this"
+        "the worker was sent {sent} rows, but reports that it has stored {kept}; the write was aborted; please report this"
     )))
 }
 
@@ -202,7 +203,7 @@ impl Stream for Messages {
     }
 }
 
-/// What is known of the worker's progress.
+/// The progress of a worker, as far as this gateway knows it.
 struct Progress {
     /// Time at which the worker last sent something. It sends signs of life all the time, also
     /// while it sorts and syncs, which may take long.
@@ -229,7 +230,7 @@ impl Progress {
         Err(Error::new(
             ErrorCode::DeadlineExceeded,
             format!(
-                "{name} {did_not} for {idle:?}; nothing of the statement is kept; check that the worker is alive and reachable, and run it again"
+                "{name} {did_not} for {idle:?}; the write was aborted; check that the worker is alive and reachable, and run the statement again"
             ),
         ))
     }

@@ -35,7 +35,7 @@ impl Roots {
         let roots = roots.iter().filter_map(|root| {
             let parsed = Root::parse(root);
             if parsed.is_none() {
-                tracing::warn!(%root, "gateway.load.allowed_roots has a root that is no path and no URL: it allows nothing");
+                tracing::warn!(%root, "a root in gateway.load.allowed_roots is neither a path nor a URL; it allows nothing");
             }
             parsed
         });
@@ -54,13 +54,13 @@ impl Roots {
         let url = ListingTableUrl::parse(location).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
-                format!("COPY may not read '{shown}': it is no path, glob or URL"),
+                format!("COPY may not read '{shown}': it is not a path, glob or URL"),
                 source,
             )
         })?;
         if url.get_url().query().is_some() || url.get_url().fragment().is_some() {
             return Err(Error::invalid(format!(
-                "COPY may not read '{shown}': what comes after ? or # in a URL does not belong to a file's name; write %3F or %23, and * in place of ? as a wildcard"
+                "COPY may not read '{shown}': in a URL, the text after ? or # is not part of the file name; write %3F or %23 for these characters, and * instead of ? as a wildcard"
             )));
         }
         let allowed = if is_local(&url) {
@@ -145,12 +145,12 @@ impl Roots {
     fn refuse(&self, location: &str, url: &ListingTableUrl) -> Error {
         if let Some((root, source)) = self.missing_above(url) {
             return Error::not_found(format!(
-                "COPY may not read {location}: {} of gateway.load.allowed_roots cannot be opened ({source}); ask the operator to make or mount it",
+                "COPY may not read {location}: the root {} of gateway.load.allowed_roots cannot be opened ({source}); ask the operator to create or mount it",
                 root.display()
             ));
         }
         let advice = if self.0.is_empty() {
-            "COPY may read nowhere: the operator sets gateway.load.allowed_roots (--allow-root)"
+            "no location is allowed; ask the operator to set gateway.load.allowed_roots (--allow-root)"
         } else {
             "it is outside gateway.load.allowed_roots; ask the operator to add it, or move the files"
         };

@@ -78,7 +78,7 @@ impl Bearers {
             let what = if error.code() == ErrorCode::DeadlineExceeded {
                 "the session's token has expired; log in again"
             } else {
-                "the session's token is not one of this cluster, or was altered; log in again"
+                "the session's token was not issued by this cluster, or was altered; log in again"
             };
             Error::new(ErrorCode::Unauthenticated, what)
         })?;

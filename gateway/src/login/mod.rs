@@ -214,7 +214,7 @@ impl Login {
 
     /// Returns the token in the cookie, if it continues the session of the token that is shown.
     /// Otherwise returns the credentials that are shown. JDBC keeps the newest token as a cookie,
-    /// but goes on showing the one that it logged in with.
+    /// but still shows the one that it logged in with.
     pub fn newest(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
         match (shown, cookie) {
             (Credentials::Bearer(token), Some(newer))
@@ -281,7 +281,7 @@ impl Login {
                 ..Principal::new(rights)
             }),
             _ => Err(unauthenticated(
-                "the session has ended, as its user was changed or dropped; log in again",
+                "the session has ended, because its user was changed or dropped; log in again",
             )),
         }
     }
@@ -294,7 +294,7 @@ impl Login {
         peer: Option<SocketAddr>,
     ) -> Result<Principal> {
         let wrong = || {
-            unauthenticated("there is no such user with this password; check both")
+            unauthenticated("the user name or the password is wrong; check both")
                 .with_sqlstate(SqlState::InvalidPassword)
         };
         // No user can have such a name or password, so the failure is not remembered.
@@ -334,7 +334,7 @@ fn of_token(state: &State, token: &str) -> Result<Principal> {
     let access = state.access();
     let refused = || {
         unauthenticated(
-            "the token is not one of this cluster, or was dropped; log in with a name and a password, or CREATE TOKEN",
+            "the token was not issued by this cluster, or was dropped; log in with a name and a password, or create a token with CREATE TOKEN",
         )
     };
     let record = tokens::hash(token)
@@ -345,7 +345,7 @@ fn of_token(state: &State, token: &str) -> Result<Principal> {
         .is_some_and(|expires| expires <= now_ms())
     {
         return Err(unauthenticated(format!(
-            "the token \"{}\" has expired; CREATE TOKEN makes a new one",
+            "the token \"{}\" has expired; create a new one with CREATE TOKEN",
             record.name
         )));
     }

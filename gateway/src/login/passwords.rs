@@ -16,7 +16,7 @@ use volary_node::admission::Admission;
 
 use volary_catalog::access::PrincipalRecord;
 
-/// Number of shown passwords that are checked at the same time.
+/// Maximum number of passwords that are checked at the same time.
 const AT_A_TIME: usize = 2;
 /// Maximum number of passwords that wait for their turn. Further ones are refused.
 pub(crate) const MOST_WAITING: usize = 256;
@@ -35,7 +35,7 @@ const MIN_CHARS: usize = 8;
 #[derive(Debug)]
 pub struct Passwords {
     /// Turns for passwords that clients show. Addresses take turns, whether or not the users exist.
-    /// So somebody who floods a gateway with names finds out nothing about the names, and does not
+    /// So somebody who floods a gateway with names learns nothing about the names, and does not
     /// delay clients at other addresses.
     shown: Admission,
     /// Turns for new passwords, which are set.
@@ -52,7 +52,7 @@ pub struct Passwords {
 pub(crate) fn check_new_password(password: &str) -> Result<()> {
     if password.chars().count() < MIN_CHARS || password.len() > MAX_BYTES {
         return Err(Error::invalid(format!(
-            "a password has at least {MIN_CHARS} characters and at most {MAX_BYTES} bytes; choose another one"
+            "a password must have at least {MIN_CHARS} characters and at most {MAX_BYTES} bytes; choose another one"
         )));
     }
     Ok(())

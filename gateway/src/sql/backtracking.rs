@@ -66,7 +66,7 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
         };
         if doublings > MAX_DOUBLINGS {
             return Err(Error::invalid(format!(
-                "the statement is nested too deeply: more than {MAX_DOUBLINGS} of CASE, CAST, ARRAY and the like stand in each other; write it flatter, with more WHEN or with subqueries"
+                "the statement is nested too deeply: more than {MAX_DOUBLINGS} expressions such as CASE, CAST and ARRAY are nested in each other; write it flatter, with more WHEN branches or with subqueries"
             ))
             .with_sqlstate(SqlState::StatementTooComplex));
         }

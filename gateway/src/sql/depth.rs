@@ -53,7 +53,7 @@ pub(crate) fn check(plan: &LogicalPlan, max_columns: usize) -> Result<()> {
 
 fn too_deep(what: &str) -> Error {
     Error::invalid(format!(
-        "the statement is nested too deeply, with the views and CTEs that it reads: {what}; write it flatter, or keep a step of it in a table (CREATE TABLE … AS)"
+        "the statement is nested too deeply, counting the views and CTEs that it reads: {what}; write it flatter, or store an intermediate step in a table (CREATE TABLE … AS)"
     ))
     .with_sqlstate(SqlState::StatementTooComplex)
 }
@@ -148,7 +148,7 @@ impl Measuring {
             self.columns += fields(field.data_type(), self.most_columns);
             if self.columns > self.most_columns {
                 self.refused = Some(Error::invalid(format!(
-                    "the operators of the statement have more than {} columns together, with the fields of nested ones, which is {TABLES} times what a table may have (gateway.query.max_columns): join or unite fewer tables, or select few columns of each before",
+                    "the operators of the statement have more than {} columns together, counting the fields of nested columns; the limit is {TABLES} times gateway.query.max_columns: combine fewer tables, or select fewer columns of each first",
                     self.most_columns
                 ))
                 .with_sqlstate(SqlState::TooManyColumns));
@@ -180,7 +180,7 @@ impl<'n> TreeNodeVisitor<'n> for Measuring {
         let below = self.path.pop().unwrap_or_default().with(plan)?;
         if below.depth() > MAX_DEPTH {
             self.refused = Some(too_deep(&format!(
-                "more than {MAX_DEPTH} operators (one of the plan counts as {OPERATOR}, a join as {JOIN}, a CASE as its branches) stand in each other"
+                "more than {MAX_DEPTH} operators are nested in each other (an operator of the plan counts as {OPERATOR}, a join as {JOIN}, a CASE as its number of branches)"
             )));
             return Ok(TreeNodeRecursion::Stop);
         }

@@ -1,7 +1,7 @@
 //! Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 //!
 //! The planner plans each use of a CTE separately. Thirty CTEs, each of which reads the previous
-//! one twice, become a thousand million relations, and the planner would use up all memory for them
+//! one twice, become a billion relations, and the planner would use up all memory for them
 //! before [`depth`](super::depth) sees its plan.
 
 use datafusion::sql::parser::Statement as DfStatement;
@@ -102,7 +102,7 @@ impl Open {
         self.size += size;
         if self.size > MAX_OPERATORS {
             return Err(Error::invalid(format!(
-                "the statement is nested too deeply: with the views and CTEs that it reads, each as often as it is read, it has more than {MAX_OPERATORS} tables and operators; keep a step of it in a table (CREATE TABLE … AS)"
+                "the statement is nested too deeply: it has more than {MAX_OPERATORS} tables and operators, counting its views and CTEs as often as they are read; store an intermediate step in a table (CREATE TABLE … AS)"
             ))
             .with_sqlstate(SqlState::StatementTooComplex));
         }

@@ -7,7 +7,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::tokens::is_word;
 
-const FORM: &str = "write KILL [QUERY] 'id', with an id of system.queries";
+const FORM: &str = "write KILL [QUERY] 'id', with an id from system.queries";
 
 /// Returns the query that a KILL names, or `None` if the statement is not a KILL.
 ///

@@ -27,7 +27,7 @@ pub mod refused;
 pub(crate) mod saved_query;
 /// Bounds how many columns a statement may make.
 pub mod shape;
-/// Rewrites SQL of the standard to what DataFusion plans.
+/// Rewrites standard SQL into SQL that DataFusion plans as the standard says.
 mod standard;
 /// Helpers that all parts of the parser share.
 mod syntax;

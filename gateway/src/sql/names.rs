@@ -39,7 +39,7 @@ pub(crate) fn object_name(name: &ObjectName) -> Result<String> {
             Ok(table.clone())
         }
         _ => Err(Error::invalid(format!(
-            "tables are created in the schema {PUBLIC}, not as {name}; write the name alone"
+            "{name}: tables can be only in the schema {PUBLIC}; write the name without a schema"
         ))),
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
     Ok(())
 }
 
-/// What a token was to the parser, as far as this decides what the next token can be.
+/// The role that the parser gives to a token. It decides what the next token can be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Before {
     /// A clause begins.
@@ -113,7 +113,7 @@ impl Chains {
 struct Group {
     outside: Chains,
     is_case: bool,
-    /// What the whole group is to the token after it.
+    /// The role of the whole group for the token after it.
     after: Before,
 }
 
@@ -377,21 +377,21 @@ impl Scan {
     fn check_limits(&self) -> Result<()> {
         let what = if self.depth_outside + self.chains.depth() > MAX_DEPTH {
             format!(
-                "more than {MAX_DEPTH} operators (a join counts as {JOIN}, any but AND and OR as {TYPED}) follow each other"
+                "it has a chain of more than {MAX_DEPTH} operators (a join counts as {JOIN}, every operator except AND and OR as {TYPED})"
             )
         } else if self.open.len() > MAX_OPEN {
-            format!("more than {MAX_OPEN} parentheses stand in each other")
+            format!("more than {MAX_OPEN} parentheses are nested in each other")
         } else if self.queries > MAX_QUERIES {
             format!("it has more than {MAX_QUERIES} queries and joined tables")
         } else if self.descents > MAX_DESCENTS {
             format!(
-                "it has more than {MAX_DESCENTS} types of types (an EXPLAIN counts as {LARGE_DESCENT})"
+                "it has more than {MAX_DESCENTS} types within types (an EXPLAIN counts as {LARGE_DESCENT})"
             )
         } else {
             return Ok(());
         };
         Err(Error::invalid(format!(
-            "the statement is nested too deeply: {what}; write it flatter, with IN (…) or a table of the values"
+            "the statement is nested too deeply: {what}; write it flatter, with IN (…) or with a table of the values"
         ))
         .with_sqlstate(SqlState::StatementTooComplex))
     }

@@ -80,13 +80,12 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .parse_statements()
         .map_err(|error| unless_told(error.into(), sql))?;
     let Some(mut statement) = statements.pop_front() else {
-        return Err(
-            Error::invalid("there is no statement; write one").with_sqlstate(SqlState::SyntaxError)
-        );
+        return Err(Error::invalid("the text contains no statement; write one")
+            .with_sqlstate(SqlState::SyntaxError));
     };
     if !statements.is_empty() {
         return Err(
-            Error::invalid("these are several statements; send them one by one")
+            Error::invalid("the text contains several statements; send them one by one")
                 .with_sqlstate(SqlState::SyntaxError),
         );
     }
@@ -103,14 +102,14 @@ pub fn parse(sql: &str) -> Result<Statement> {
             // The error of the planner would also repeat the statement.
             other if !is_planned(&other) && access::has_passwords(sql) => {
                 return Err(Error::unsupported(
-                    "the statement is not supported; which one it is is not said, as that would repeat the password in it",
+                    "the statement is not supported; its text is not shown, because it contains a password",
                 ));
             }
             other => Statement::Planned(Box::new(DfStatement::Statement(Box::new(other)))),
         },
         DfStatement::CreateExternalTable(_) => {
             return Err(Error::unsupported(
-                "CREATE EXTERNAL TABLE is not supported; CREATE TABLE, then COPY table FROM 'files'",
+                "CREATE EXTERNAL TABLE is not supported; use CREATE TABLE, and then COPY table FROM 'files'",
             ));
         }
         other => Statement::Planned(Box::new(other)),
@@ -122,7 +121,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
 fn unless_told(error: Error, sql: &str) -> Error {
     if access::has_passwords(sql) {
         return Error::invalid(
-            "the statement is not understood; where is not said, as that might repeat the password in it",
+            "the statement is not understood; the position is not shown, because that might show the password in the statement",
         )
         .with_sqlstate(SqlState::SyntaxError);
     }
@@ -151,7 +150,7 @@ fn used_name(of: &Use) -> Result<Vec<String>> {
         return match of {
             Use::Default => Ok(Vec::new()),
             _ => Err(Error::unsupported(format!(
-                "{of} is not supported; write USE and a schema"
+                "{of} is not supported; write USE and the name of a schema"
             ))),
         };
     };
@@ -260,14 +259,16 @@ fn set_option(copy: &mut CopyFrom, option: &CopyOption) -> Result<()> {
             ))),
         },
         CopyOption::Freeze(_) => Err(not_supported("FREEZE", "leave it out")),
-        CopyOption::ForceQuote(_) => Err(not_supported("FORCE_QUOTE", "it is one of COPY … TO")),
+        CopyOption::ForceQuote(_) => {
+            Err(not_supported("FORCE_QUOTE", "it is an option of COPY … TO"))
+        }
         CopyOption::ForceNull(_) => Err(not_supported(
             "FORCE_NULL",
-            "a field without text is NULL, with quotes and without; leave it out",
+            "a field without text is NULL, whether it has quotes or not; leave the option out",
         )),
         CopyOption::ForceNotNull(_) => Err(not_supported(
             "FORCE_NOT_NULL",
-            "a field without text is NULL; write what stands for it into the file",
+            "a field without text is NULL; write the wanted value into the file",
         )),
     }
 }

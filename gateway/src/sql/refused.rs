@@ -44,7 +44,7 @@ impl QueryVisitor for Statement {
                     );
                     if keeps_copies && matches!(op, SetOperator::Intersect | SetOperator::Except) {
                         return Err(Error::unsupported(format!(
-                            "{op} ALL is not supported; without ALL, or with row_number() OVER (PARTITION BY all columns) as one more column, rows are compared as they should be"
+                            "{op} ALL is not supported; leave ALL out, or add row_number() OVER (PARTITION BY all columns) as a column to both sides before"
                         )));
                     }
                     sides.extend([left.as_ref(), right.as_ref()]);
@@ -64,7 +64,7 @@ impl QueryVisitor for Statement {
             | TableFactor::Derived {
                 sample: Some(_), ..
             } => Err(Error::unsupported(
-                "TABLESAMPLE is not supported; WHERE random() < 0.01 takes about a hundredth of the rows",
+                "TABLESAMPLE is not supported; WHERE random() < 0.01 selects about one percent of the rows",
             )),
             _ => Ok(()),
         }
@@ -124,11 +124,11 @@ fn pulled_up(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<Stri
     };
     let correlated = walk.of(subquery, true)?;
     if correlated && is_predicate && walk.has_inner_limit {
-        walk.kept_in.get_or_insert("a LIMIT of a part of it");
+        walk.kept_in.get_or_insert("a LIMIT inside it");
     }
     Ok(walk.kept_in.map(|what| {
         format!(
-            "a subquery that reads columns of the query around it, within {what}, is not supported; write it as a join"
+            "a correlated subquery (one that reads columns of the outer query) with {what} is not supported; write it as a join"
         )
     }))
 }
@@ -170,7 +170,7 @@ impl Correlation {
                 if has_sets {
                     Some("GROUPING SETS, ROLLUP or CUBE")
                 } else if aggregate.group_expr.is_empty() && self.is_predicate {
-                    Some("an aggregate without GROUP BY, for IN or EXISTS,")
+                    Some("an aggregate without GROUP BY, in IN or EXISTS,")
                 } else {
                     None
                 }
@@ -182,7 +182,7 @@ impl Correlation {
                     JoinType::Full => below,
                     _ => false,
                 };
-                from_nullable_side.then_some("the side of an outer join that may be missing")
+                from_nullable_side.then_some("such columns on the nullable side of an outer join")
             }
             _ => None,
         };
@@ -213,7 +213,7 @@ fn takes_repeated_for_unique(plan: &LogicalPlan) -> DfResult<Option<String>> {
             |below: &LogicalPlan| matches!(below, LogicalPlan::Unnest(_)) && has_keys(below);
         if has_keys(input) && input.exists(|below| Ok(is_repeated(below)))? {
             return Ok(Some(format!(
-                "{what} above unnest of a query with GROUP BY is not supported; keep the unnested rows in a table (CREATE TABLE … AS)"
+                "{what} above unnest of a query with GROUP BY is not supported; store the unnested rows in a table first (CREATE TABLE … AS)"
             )));
         }
     }
@@ -244,7 +244,7 @@ fn looks_ahead_over_nulls(function: &WindowFunction) -> Option<String> {
     };
     (!is_right).then(|| {
         format!(
-            "{} with IGNORE NULLS that looks ahead by more than one row is not supported; filter the NULLs out before",
+            "{} with IGNORE NULLS that looks ahead by more than one row is not supported; filter the NULLs out first",
             function.fun.name()
         )
     })

@@ -55,7 +55,7 @@ impl ShapeLimits {
     pub(crate) fn check_columns(self, table: &str, columns: usize) -> Result<()> {
         if columns > self.columns {
             return Err(Error::invalid(format!(
-                "table {table} would have {columns} columns, with the fields of nested ones; {MAX_COLUMNS} allows {}: make several tables of it, or one with a row for each value",
+                "table {table} would have {columns} columns, counting the fields of nested columns, but {MAX_COLUMNS} allows {}; split it into several tables, or store a row for each value",
                 self.columns
             ))
             .with_sqlstate(SqlState::TooManyColumns));
@@ -74,7 +74,7 @@ impl ShapeLimits {
     fn count(self, data_type: &DataType, depth: usize, columns: &mut usize) -> Result<()> {
         if depth > self.type_depth {
             return Err(Error::invalid(format!(
-                "its type is nested more than {} levels deep ({MAX_TYPE_DEPTH}); make it flatter, or keep it as text",
+                "its type is nested more than {} levels deep ({MAX_TYPE_DEPTH}); use a flatter type, or store the values as text",
                 self.type_depth
             )));
         }
@@ -143,7 +143,7 @@ impl QueryVisitor for Lists {
             };
             if columns > self.0.columns {
                 return Err(Error::invalid(format!(
-                    "the statement lists {columns} columns; {MAX_COLUMNS} allows {}: ask for them in several statements",
+                    "the statement lists {columns} columns, but {MAX_COLUMNS} allows {}; split it into several statements",
                     self.0.columns
                 ))
                 .with_sqlstate(SqlState::TooManyColumns));

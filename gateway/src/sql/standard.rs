@@ -1,4 +1,5 @@
-//! Rewrites SQL of the standard to what DataFusion 55 plans as the standard says.
+//! Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
+//! standard says.
 
 use std::ops::ControlFlow;
 
@@ -205,7 +206,7 @@ fn regex_of(pattern: &str, escape: Option<char>) -> Result<String> {
 }
 
 fn push_literal(regex: &mut String, char: char) {
-    // `{2,3}` needs its comma. The others would get a meaning by the backslash, or have none.
+    // `{2,3}` needs its comma. The others would get another meaning from a backslash, or need none.
     if char.is_ascii_punctuation() && !matches!(char, ',' | '_' | '<' | '>') {
         regex.push('\\');
     }

@@ -95,14 +95,14 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Joined<F> {
         }
         if self.columns > self.most {
             return Err(Error::invalid(format!(
-                "the joins of the statement have {} columns together, and may have {}, which is {TABLES} times what a table may have (gateway.query.max_columns): join fewer tables, or select few columns of each before they are joined",
+                "the joins of the statement have {} columns together, but may have at most {}, which is {TABLES} times gateway.query.max_columns; join fewer tables, or select fewer columns of each before the join",
                 self.columns, self.most
             ))
             .with_sqlstate(SqlState::TooManyColumns));
         }
         if self.lookups > self.most_lookups {
             return Err(Error::invalid(format!(
-                "each column that a SELECT lists is looked for among all those of its FROM, which is {} columns to look at for the whole statement, and {} are allowed, as many as for {SELECTS} times SELECT * of a table of gateway.query.max_columns: list the columns that you need in the place of *, or join fewer wide tables",
+                "the SELECTs of the statement list too many columns of wide tables: to find each column in its FROM, the planner would compare {} columns, and at most {} are allowed, as many as for {SELECTS} times SELECT * from a table with gateway.query.max_columns columns; list only the columns that you need instead of *, or join fewer wide tables",
                 self.lookups, self.most_lookups
             ))
             .with_sqlstate(SqlState::TooManyColumns));
@@ -272,7 +272,10 @@ mod tests {
             ["SELECT * FROM wide"; 9].join(" UNION ALL "),
         ] {
             let error = check_sql(&sql).unwrap_err();
-            assert!(error.message().contains("is looked for"), "{sql}: {error}");
+            assert!(
+                error.message().contains("too many columns of wide tables"),
+                "{sql}: {error}"
+            );
         }
     }
 

@@ -278,7 +278,7 @@ impl Listed {
     }
 
     /// Notes that the call was answered. The statement is remembered as finished if its work is
-    /// done. Otherwise it goes on with another call, and this call is not remembered.
+    /// done. Otherwise it continues in another call, and this call is not remembered.
     pub fn answered(&self) {
         match self.entry.rows_when_done() {
             Some(rows) => self.remember(Outcome::Finished { rows }),

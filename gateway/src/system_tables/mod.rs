@@ -5,7 +5,7 @@
 
 /// Describes a column.
 mod column;
-/// What the rows of tables are made from.
+/// Holds what the rows of the tables are made from.
 mod sources;
 /// Describes a table, and makes its rows when it is scanned.
 mod table;

@@ -60,7 +60,7 @@ impl SystemTable for Segments {
             Ok::<_, Error>((worker, list))
         });
         let answers = try_join_all(asked).await.map_err(|error| {
-            error.at("system.segments needs all workers, and system.nodes tells which are up")
+            error.at("system.segments needs an answer from every worker; system.nodes shows which workers are alive")
         })?;
         let segments = answers
             .into_iter()

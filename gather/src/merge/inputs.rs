@@ -72,7 +72,7 @@ impl<S: Source> Inputs<S> {
     }
 
     /// Returns the exchange, and starts the readers if this is the first partition that is polled.
-    /// They are not started before that: a join above may know by then which rows it looks for.
+    /// They are not started earlier, because by then a join above may know which rows it needs.
     ///
     /// # Errors
     /// `INTERNAL` if the task does not belong to a query.

@@ -199,8 +199,9 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(exchange) = &self.0 {
-            exchange
-                .fail(Error::internal("a reader of a merge has ended before its workers").into());
+            exchange.fail(
+                Error::internal("a reader of a merge ended before it had read all rows").into(),
+            );
         }
     }
 }

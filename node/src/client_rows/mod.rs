@@ -123,7 +123,7 @@ pub fn batch_messages(batch: RecordBatch) -> ClientMessages {
 pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBatch> {
     if batch.num_columns() != announced.fields().len() {
         return Err(Error::internal(format!(
-            "a batch has {} columns, {} were announced",
+            "a batch has {} columns, but {} were announced",
             batch.num_columns(),
             announced.fields().len()
         )));

@@ -35,9 +35,8 @@ where
             return Ok(batch);
         }
         let bytes = bytes.saturating_mul(COPIES);
-        being_made = ProcessMemory::this().make(bytes, || {
-            format!("{} rows on their way from here", batch.num_rows())
-        })?;
+        being_made =
+            ProcessMemory::this().make(bytes, || format!("sending {} rows", batch.num_rows()))?;
         Ok(batch)
     })
 }

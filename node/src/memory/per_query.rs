@@ -72,7 +72,7 @@ impl PerQuery {
         }
     }
 
-    /// Returns the node's environment for one query. When the query's operators end, what they hold
+    /// Returns the node's environment for one query. When the query's operators end, their memory
     /// returns to the node.
     pub fn env(&self, limit: Limit) -> Arc<RuntimeEnv> {
         let query = QueryPool {

@@ -168,7 +168,7 @@ impl ProcessMemory {
     }
 }
 
-/// The memory that the process may have because of one of its nodes, until this is dropped.
+/// The memory that a node adds to what its process may use, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Allowance {
     process: Arc<ProcessMemory>,
@@ -210,7 +210,7 @@ impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the node's process has {} of memory, and may have {}, by the limits of its nodes (memory.limit); try again when less runs",
+            "the node's process uses {} of memory, and may use at most {}, which follows from memory.limit; retry when fewer queries run",
             MemorySize::from(self.used),
             MemorySize::from(self.allowed)
         )
@@ -265,7 +265,7 @@ pub(super) mod tests {
         assert_eq!(excess.allowed, 522 * MIB);
         let said = excess.to_string();
         assert!(
-            said.contains("has 600.0 MiB of memory, and may have 522.0 MiB"),
+            said.contains("uses 600.0 MiB of memory, and may use at most 522.0 MiB"),
             "{said}"
         );
         let second = process.allow(10_000 * MIB);

@@ -31,8 +31,10 @@ pub async fn end_largest_when_full(
         let Some(excess) = ProcessMemory::this().excess().filter(is_far) else {
             continue;
         };
-        if let Some((id, held)) = end_largest(&format!("it was the largest: {excess}")) {
-            tracing::warn!(query_id = %id, held_bytes = held, %excess, "the largest was ended for want of memory");
+        if let Some((id, held)) = end_largest(&format!(
+            "it was ended because it used the most memory: {excess}"
+        )) {
+            tracing::warn!(query_id = %id, held_bytes = held, %excess, "memory ran out, so the query that used the most was ended");
         }
         tokio::time::sleep(PAUSE).await;
     }

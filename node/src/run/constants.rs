@@ -59,7 +59,7 @@ pub(super) fn with_few_rows_at_once(
         node.is::<ProjectionExec>() || node.is::<FilterExec>() || node.is::<AggregateExec>();
     if !is_row_by_row {
         return resources_err!(
-            "a constant of {} beside columns would take {} for {batch_rows} rows; {} allows {} at once: make the constant smaller, or put it into a table and join",
+            "copying a constant of {} for each of {batch_rows} rows would take {}; {} allows {} at once: make the constant smaller, or put it into a table and join",
             MemorySize::from(largest),
             MemorySize::from(largest.saturating_mul(batch_rows)),
             values.setting,
@@ -147,7 +147,7 @@ impl Beside for Constant {
 
     fn shown(&self, rows: usize) -> String {
         let constant = MemorySize::from(self.bytes);
-        format!("a constant of {constant} beside {rows} rows")
+        format!("copying a constant of {constant} for {rows} rows")
     }
 }
 

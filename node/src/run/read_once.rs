@@ -34,7 +34,7 @@ impl Around for ReadOnce {
     ) -> Result<SendableRecordBatchStream> {
         if self.0.swap(true, Ordering::Relaxed) {
             return resources_err!(
-                "one side of a join without equal keys must fit into memory, and does not; join by equal keys, or make the side smaller"
+                "one side of a join without an equality condition must fit into memory, and does not; add an equality condition, or make that side smaller"
             );
         }
         within.execute(partition, context)

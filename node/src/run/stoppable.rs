@@ -2,9 +2,9 @@
 //!
 //! A task can be ended only between two of its polls. A join whose filter passes almost no rows
 //! works through all pairs of rows within one poll. It keeps its thread even if its reader is gone
-//! or its deadline has passed. The filters made here notice that the query has ended. So do
-//! expressions whose functions make large values or compute for long: they are evaluated for few
-//! rows at a time, and stop between two evaluations.
+//! or its deadline has passed. The filters made here check whether the query has ended, and fail
+//! then. Expressions whose functions make large values or compute for long do the same: they are
+//! evaluated for few rows at a time, and stop between two evaluations.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -149,7 +149,7 @@ impl Beside for Widest {
 
     fn shown(&self, rows: usize) -> String {
         let row = MemorySize::from(self.bytes());
-        format!("a row of {row} beside {rows} others")
+        format!("copying a row of {row} for {rows} other rows")
     }
 }
 
@@ -187,7 +187,7 @@ impl Narrow {
         let error = Error::new(
             ErrorCode::ResourceExhausted,
             format!(
-                "{copied_by} may copy a row of {} for each of {copies} rows at once, which takes {}; {} allows {}: leave large values out, or make them of the rows that come out of it",
+                "{copied_by} may copy a row of {} for each of {copies} rows at once, which takes {}; {} allows {}: leave large values out of its input, or compute them from its result",
                 MemorySize::from(row),
                 MemorySize::from(bytes),
                 self.limit.setting,

@@ -42,20 +42,19 @@ fn provider() -> Arc<CryptoProvider> {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// File of the certificate that the node shows to whoever connects to it, and to other nodes
-    /// that it connects to. The file also holds the certificates between this one and its
-    /// authority. If it is set, the node serves TLS only.
+    /// File of the certificate that the node shows to clients and to other nodes, followed by the
+    /// intermediate certificates. If it is set, the node serves TLS only.
     pub certificate: Option<PathBuf>,
     /// File of the certificate's private key.
     pub key: Option<PathBuf>,
-    /// File of the authorities whose certificates nodes show to each other. If it is set, the node
-    /// connects to other nodes by TLS only, and a worker serves only those that show such a
-    /// certificate.
+    /// File of the certificate authorities (CAs) that sign the certificates of nodes. If it is set,
+    /// the node connects to other nodes over TLS only, and a worker serves only nodes that show a
+    /// certificate of one of these authorities.
     pub authorities: Option<PathBuf>,
     /// Name that the certificates of all nodes have. If it is not set, the certificate of a node
-    /// must have the name or the IP address by which the node is connected to.
+    /// must have the host name or the IP address that other nodes connect to.
     pub node_name: Option<String>,
-    /// File of further authorities, whose certificates clients of a gateway may show.
+    /// File of further authorities, which sign the certificates of a gateway's clients.
     pub client_authorities: Option<PathBuf>,
     /// Makes a gateway serve only clients that show a certificate of one of the authorities.
     pub require_client_certificates: bool,
@@ -74,7 +73,7 @@ impl Config {
         if self.certificate.is_none()
             && (self.client_authorities.is_some() || self.require_client_certificates)
         {
-            return refuse("certificate is needed before clients can show theirs".to_owned());
+            return refuse("certificate is needed if clients are to show certificates".to_owned());
         }
         if self.require_client_certificates
             && self.client_authorities.is_none()
@@ -87,13 +86,13 @@ impl Config {
         if role == Role::Worker {
             if self.client_authorities.is_some() || self.require_client_certificates {
                 return refuse(
-                    "client_authorities and require_client_certificates are a gateway's; a worker serves those whom authorities have signed"
+                    "client_authorities and require_client_certificates are settings of a gateway; a worker serves only nodes with a certificate of one of its authorities"
                         .to_owned(),
                 );
             }
             if self.certificate.is_some() && self.authorities.is_none() {
                 return refuse(
-                    "authorities is needed with a certificate: a worker serves only nodes that show one"
+                    "authorities is needed with certificate: a worker serves only nodes that show a certificate of an authority"
                         .to_owned(),
                 );
             }
@@ -101,9 +100,7 @@ impl Config {
         if let Some(name) = &self.node_name
             && ServerName::try_from(name.as_str()).is_err()
         {
-            return refuse(format!(
-                "node_name is \"{name}\", which is no name of a host"
-            ));
+            return refuse(format!("node_name is \"{name}\", which is not a host name"));
         }
         Ok(())
     }
@@ -215,7 +212,7 @@ impl Watch {
                     if refused != error {
                         tracing::warn!(
                             error,
-                            "the new certificates cannot be used; those from before stay"
+                            "the new certificates cannot be used; the previous ones stay in use"
                         );
                         refused = error;
                     }

@@ -45,7 +45,7 @@ impl PeerKind {
         }
         Err(Error::new(
             ErrorCode::PermissionDenied,
-            "only nodes may do that, and the certificate that was shown is not one of a node: one of the authorities in tls.authorities must have signed it, with the extended key usages serverAuth and clientAuth; `volary certificates --host` makes such certificates",
+            "only nodes may do that, and the certificate that was shown is not the certificate of a node: one of the authorities in tls.authorities must have signed it, with the extended key usages serverAuth and clientAuth; `volary certificates --host` makes such certificates",
         ))
     }
 }

@@ -64,7 +64,7 @@ fn server_asking(
         .map_err(unusable)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(certificate.certificates()?, key.key()?)
-        .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?;
+        .map_err(|source| key.refused(format!("it does not match the certificate: {source}")))?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(Some(ServerSide {
         config: Arc::new(config),
@@ -100,7 +100,9 @@ pub(super) fn client(files: &Files) -> Result<ClientConfig> {
     let mut client = match &files.identity {
         Some((certificate, key)) => builder
             .with_client_auth_cert(certificate.certificates()?, key.key()?)
-            .map_err(|source| key.refused(format!("it does not fit the certificate: {source}")))?,
+            .map_err(|source| {
+                key.refused(format!("it does not match the certificate: {source}"))
+            })?,
         None => builder.with_no_client_auth(),
     };
     client.alpn_protocols = vec![PROTOCOL.to_vec()];

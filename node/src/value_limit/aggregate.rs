@@ -1,4 +1,4 @@
-//! Limits aggregates that make one value from many, and mends one that loses states.
+//! Limits aggregates that make one value from many, and corrects one that loses states.
 
 use std::sync::Arc;
 

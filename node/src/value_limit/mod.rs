@@ -64,9 +64,9 @@ impl ValueLimit {
     }
 }
 
-/// Returns, with this limit for each value, those of the `known` functions that make large values
-/// from small ones or compute for long. Also returns as functions the operators that do so: `||`,
-/// `~` and `LIKE`.
+/// Returns the `known` functions that make large values from small ones or compute for long, with
+/// this limit for each value. Also returns functions for the operators that do so: `||`, `~` and
+/// `LIKE`.
 pub fn bounded<'a>(
     known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: Limit,
@@ -98,8 +98,8 @@ pub(crate) fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> 
     })
 }
 
-/// Returns, with this limit for their value, those of the `known` aggregates that may make one
-/// large value from many. Also returns, mended, those that lose partial states.
+/// Returns the `known` aggregates that may make one large value from many, with this limit for
+/// their value. Also returns corrected versions of the aggregates that lose partial states.
 pub fn bounded_aggregates<'a>(
     known: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
     limit: Limit,

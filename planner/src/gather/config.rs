@@ -21,32 +21,33 @@ pub struct Gather {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub connect_timeout: Duration,
-    /// A worker that sends nothing for this time, not even a sign of life, is given up. Workers
-    /// send signs of life four times as often. At least 1s.
+    /// Maximum time that a worker may send nothing, neither rows nor a sign of life. After this
+    /// time the gateway gives the worker up. Workers send four signs of life within this time. At
+    /// least 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
-    /// How long a stream that failed before its first row is tried again.
+    /// How long the gateway retries a stream that failed before its first row.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub retry_for: Duration,
-    /// Size that workers aim at for a batch. Larger batches do not stay in the processor's caches
-    /// on their way.
+    /// Target size of the batches that workers send. Larger batches do not fit into the processor's
+    /// caches.
     pub batch: MemorySize,
-    /// HTTP/2 window of a stream: how much a worker may send ahead. Gathers from many workers use
-    /// less, depending on the memory of their query.
+    /// HTTP/2 window of a stream: how much a worker may send ahead. Gathers from many workers use a
+    /// smaller window, which depends on the memory of their query.
     pub stream_window: MemorySize,
     /// Maximum size of a message from a worker.
     pub max_message: MemorySize,
-    /// A join sends the list of keys of its small side to the scans of its other side if it has at
-    /// most about this many different keys (for a join on several columns: combinations of them).
-    /// 0: it never sends a list.
+    /// A join sends the keys of its smaller side as a list to the scans of its other side, if there
+    /// are at most about this many different keys. For a join on several columns, a key is a
+    /// combination of their values. With 0, a join never sends a list.
     pub runtime_filter_keys: usize,
-    /// How many workers merge the rows of the others for the gateway, where rows can be merged:
-    /// `auto` estimates whether that is faster, `off` lets the gateway merge by itself, and a
-    /// number is used in any case. A session sets it with `SET relays`. Workers must be able to
-    /// reach each other at the addresses that they give to the gateway; if they cannot, it must be
-    /// `off`.
+    /// Number of workers that merge the rows of other workers for the gateway, if the rows can be
+    /// merged. `auto` uses relays if they are estimated to be faster, `off` lets the gateway merge
+    /// all rows by itself, and a number is always used. A session sets it with `SET relays`. Relays
+    /// connect to other workers at the addresses that these give to the gateway. Set `off` if
+    /// workers cannot reach each other.
     pub relays: Relays,
 }
 

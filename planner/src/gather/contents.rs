@@ -1,4 +1,4 @@
-//! Determines what workers should hold of the shards that they are asked for.
+//! Determines which rows workers should hold in the shards that they are asked for.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ impl ScannedTables {
         Ok(Self(tables))
     }
 
-    /// Returns the target with what the catalog has counted for each shard that it reads.
+    /// Returns the target with the catalog's tally of each shard that it reads, or with the number
+    /// of rows if there is no tally.
     pub(super) fn counted(&self, target: &Target) -> Target {
         let scans = target.scans.iter().enumerate();
         let scans = scans.map(|(ordinal, scan)| match self.0.get(ordinal) {

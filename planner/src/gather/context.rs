@@ -19,7 +19,7 @@ use volary_catalog::Table;
 pub struct QueryContext {
     /// The id of the query.
     pub query_id: QueryId,
-    /// The owner of the query, as the number that workers are told.
+    /// The owner of the query, as the number that is sent to workers.
     pub owner: u32,
     /// The snapshot of the query.
     pub snapshot: Snapshot,

@@ -62,8 +62,8 @@ pub struct GatherExec {
 
 impl GatherExec {
     /// Builds a gather. `on_worker` is the fragment as workers see it. If it has an ordering, the
-    /// rows of each worker arrive in that order. `fetch` is the number of rows of each worker that
-    /// are needed at most. `ends_because` says why the fragment is not larger, for EXPLAIN.
+    /// rows of each worker arrive in that order. `fetch` is the maximum number of rows that are
+    /// needed from each worker. `ends_because` says why the fragment is not larger, for EXPLAIN.
     pub fn new(
         fragment: Arc<dyn ExecutionPlan>,
         on_worker: &Arc<dyn ExecutionPlan>,
@@ -108,7 +108,7 @@ impl GatherExec {
         self.fragment.relays()
     }
 
-    /// Returns how many rows of each worker are needed at most.
+    /// Returns the maximum number of rows that are needed from each worker.
     pub(crate) fn fetch_per_worker(&self) -> Option<usize> {
         self.fragment.fetch()
     }
@@ -147,9 +147,9 @@ impl GatherExec {
         self.with_fragment(self.fragment.relayed(relays))
     }
 
-    /// Returns the same gather with filters of joins: its workers are sent what these filters know
-    /// by then. Returns `None` if it would not change. Either it has all these filters already, or
-    /// it has a limit, which chooses its rows before the join sees them.
+    /// Returns the same gather with filters of joins. When it starts, its workers are sent the keys
+    /// that the joins know by then. Returns `None` if the gather would not change. Either it has
+    /// all these filters already, or it has a limit, which chooses rows before the join sees them.
     pub(crate) fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
         if self.fragment.fetch().is_some() {
             return None;
@@ -180,7 +180,7 @@ impl GatherExec {
         self.fragment.prepare(query, batch_rows)
     }
 
-    /// Returns whether the workers are asked for their rows without changes: no joins above narrow
+    /// Returns whether the workers send the rows of the fragment unchanged. No join above narrows
     /// them, and they come neither by bucket nor through relays.
     pub fn is_plain(&self) -> bool {
         let fragment = &self.fragment;
@@ -223,8 +223,8 @@ impl GatherExec {
         Ok(Some(parts))
     }
 
-    /// Returns whether the rows of the gather are those of its workers, and are neither narrowed
-    /// nor merged nor ordered.
+    /// Returns whether the gather returns the rows of its workers without narrowing, merging or
+    /// ordering them.
     pub fn has_rows_as_they_are(&self) -> bool {
         let is_one = self.targets.len() == 1;
         let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();

@@ -1,4 +1,4 @@
-//! Holds what the workers of a gather are asked to run.
+//! Represents the fragment that the workers of a gather run, and the request for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct Fragment {
     fetch: Option<usize>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     buckets: Option<Buckets>,
-    /// The workers among them that merge the rows of the others.
+    /// The relays, which merge the rows of other workers.
     relays: Option<Relays>,
     /// Number of gathers of the query, which share its memory.
     gathers: usize,
@@ -66,7 +66,7 @@ pub struct PreparedFragment {
 }
 
 impl PreparedFragment {
-    /// Returns the number of a statement parameter for each place where the fragment contains it.
+    /// Returns the numbers of the statement parameters in the fragment, once for each occurrence.
     pub(crate) fn statement_parameters(&self) -> impl Iterator<Item = usize> {
         let of_statement = self.encoded.of_statement.iter();
         of_statement.map(|(_, number)| *number)
@@ -196,7 +196,7 @@ impl Fragment {
         self.ordered
     }
 
-    /// Returns how many rows of each worker are needed at most.
+    /// Returns the maximum number of rows that are needed from each worker.
     pub fn fetch(&self) -> Option<usize> {
         self.fetch
     }
@@ -236,8 +236,9 @@ impl Fragment {
         &self.reports
     }
 
-    /// Returns the request. Returns `None` if no row of the fragment is needed, so that nobody must
-    /// be asked. `announced` is what the client expects if workers encode the messages for it.
+    /// Returns the request. Returns `None` if no row of the fragment is needed, so that no worker
+    /// is asked. `announced` is the form of the messages that a client expects, if workers encode
+    /// the messages for that client.
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the memory of the query
@@ -332,7 +333,7 @@ impl Fragment {
     pub fn of_part(&self, part: FragmentTicket) -> Result<Self> {
         let id = part.fragment_id()?;
         let message = part.fragment.ok_or_else(|| {
-            Error::invalid("a ticket for a part of the rows without its fragment")
+            Error::invalid("the ticket for a part of the rows does not contain its fragment")
         })?;
         let fragment = PreparedFragment {
             id,

@@ -6,13 +6,13 @@
 
 /// Defines the settings of gathers.
 pub mod config;
-/// Determines what workers should hold of the shards that they are asked for.
+/// Determines which rows workers should hold in the shards that they are asked for.
 mod contents;
 /// Holds what a gather needs to know about its query.
 pub mod context;
 /// Implements the plan node [`GatherExec`].
 pub mod exec;
-/// Holds what the workers are asked to run.
+/// Represents the fragment that the workers run, and the request for it.
 pub mod fragment;
 /// Chooses the workers that merge the rows of others.
 pub mod relays;

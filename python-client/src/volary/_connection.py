@@ -317,7 +317,7 @@ class Connection:
         if uri is None:
             return self._gateway
         if self._target.is_encrypted and not uri.startswith("grpc+tls:"):
-            raise ValueError(f"{uri} does not encrypt, and the gateway does")
+            raise ValueError(f"{uri} is not encrypted, but the connection to the gateway is")
         with self._lock:
             if self._closed:
                 raise RuntimeError("the connection is closed")

@@ -67,7 +67,7 @@ class Exchange:
         self.send(batches, schema)
         note = self.read()
         if not isinstance(note, dict):
-            raise InternalError("the gateway's answer does not begin with a note; is it of another version?")
+            raise InternalError("the gateway's answer does not begin with a note; does it have another version?")
         if "rows_affected" in note or "flight_info" in note:
             return note, None
         with self._translated:
@@ -122,7 +122,7 @@ def _other_columns(number: int, found: pa.Schema, announced: pa.Schema) -> Inval
     if len(differences) > _MOST_DIFFERENCES:
         differences[_MOST_DIFFERENCES:] = [f"and {len(differences) - _MOST_DIFFERENCES} more"]
     return InvalidArgumentError(
-        f"batch {number} has other columns than the schema of its stream: {', '.join(differences)}; "
+        f"the columns of batch {number} differ from the schema of its stream: {', '.join(differences)}; "
         "cast it to that schema (RecordBatch.cast), or give the stream the schema of its batches"
     )
 

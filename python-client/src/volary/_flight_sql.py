@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 IngestMode: TypeAlias = Literal["append", "create", "replace", "create_append"]
-"""What happens to the table. "append" needs an existing table. "create" needs that there is none. "replace" replaces
-the table in one step. "create_append" creates the table if it does not exist.
+"""What happens to the table. "append" fails if the table does not exist. "create" fails if it exists. "replace"
+replaces the table in one step. "create_append" creates the table if it does not exist.
 """
 
 _TYPE_PREFIX = "type.googleapis.com/arrow.flight.protocol.sql."
@@ -36,7 +36,7 @@ def statement_ingest(table: str, mode: IngestMode, options: Mapping[str, str]) -
     mode.
     """
     if mode not in _MODES:
-        raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if_not_there, if_there = _MODES[mode]
     definition = _number(1, if_not_there) + _number(2, if_there)
     entries = (_bytes(1, name.encode()) + _bytes(2, value.encode()) for name, value in options.items())

@@ -43,7 +43,7 @@ def _reader_of(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data)
     if isinstance(data, Iterable):
         return _reader_of_files(list(data))
-    raise TypeError(f"rows are Arrow data, a pandas or polars DataFrame, or Parquet files, not {type(data).__name__}")
+    raise TypeError(f"data is not Arrow data, a pandas or polars DataFrame, or Parquet files: {type(data).__name__}")
 
 
 def _reader_of_files(paths: list[str | Path]) -> pa.RecordBatchReader:
@@ -51,7 +51,7 @@ def _reader_of_files(paths: list[str | Path]) -> pa.RecordBatchReader:
 
     for path in paths:
         if not isinstance(path, str | Path):
-            raise TypeError(f"Parquet files are named by paths, not by {type(path).__name__}")
+            raise TypeError(f"the path of a Parquet file must be str or Path, not {type(path).__name__}")
     # A single path may be a partitioned directory. Of several paths, each must be a file.
     source = str(paths[0]) if len(paths) == 1 else [str(path) for path in paths]
     return ds.dataset(source, format="parquet").scanner().to_reader()

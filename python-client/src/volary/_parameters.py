@@ -30,7 +30,7 @@ def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
         return [parameters] if isinstance(parameters, pa.RecordBatch) else parameters.to_batches()
     if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Sequence):
         raise TypeError(
-            f"parameters are a list or tuple with one value per ?, or Arrow data, not {type(parameters).__name__}"
+            f"parameters must be a list or tuple with one value per ?, or Arrow data, not {type(parameters).__name__}"
         )
     if not parameters:
         return []

@@ -43,5 +43,5 @@ def _bar(total: int, description: str, unit: str) -> Any:
     try:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ImportError as error:
-        raise InvalidArgumentError("progress bars are drawn by tqdm: pip install 'volary[progress]'") from error
+        raise InvalidArgumentError("a progress bar needs the package tqdm: pip install 'volary[progress]'") from error
     return tqdm(total=total, desc=description, unit=unit, leave=False)

@@ -55,13 +55,13 @@ class Target:
         uri = uri or os.environ.get(URI_VARIABLE) or DEFAULT_URI
         files = (tls_ca, tls_certificate, tls_key)
         if _scheme(uri) != _TLS_SCHEME and any(file is not None for file in files):
-            raise InvalidArgumentError(f'TLS files were given and "{uri}" does not encrypt: write {_TLS_SCHEME}://')
+            raise InvalidArgumentError(f'TLS files were given, but "{uri}" is not encrypted: write {_TLS_SCHEME}://')
         if token is not None and username is not None:
             raise InvalidArgumentError("give either a token or a username and password, not both")
         if password is not None and username is None:
             raise InvalidArgumentError("a password was given without a username")
         if (tls_certificate is None) != (tls_key is None):
-            raise InvalidArgumentError("a client's certificate needs tls_certificate and tls_key")
+            raise InvalidArgumentError("the certificate of a client needs both tls_certificate and tls_key")
         ca, certificate, key = (None if file is None else Path(file).read_text(encoding="ascii") for file in files)
         return cls(
             uri=uri,

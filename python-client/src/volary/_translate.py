@@ -50,12 +50,12 @@ _PREFIX = re.compile(r"^(?:\w+: )?(?:gRPC|Flight) (?:returned|cancelled) [^,]*, 
 _SUFFIX = re.compile(r"\. gRPC client debug context: (?P<grpc>[A-Z_]+):.*$", re.DOTALL)
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
-TIMEOUT_PASSED = "the timeout given to connect() or sql() passed"
+TIMEOUT_PASSED = "the timeout of connect() or sql() has expired"
 
 # Messages for calls that this client, and not the server, has ended.
 _OWN_WORDS = {
     ErrorCode.DEADLINE_EXCEEDED: TIMEOUT_PASSED,
-    ErrorCode.CANCELLED: "the statement was cancelled here, by its client",
+    ErrorCode.CANCELLED: "the statement was cancelled by this client",
 }
 
 

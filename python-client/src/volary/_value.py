@@ -22,13 +22,13 @@ _FIRST_INSTANT = datetime(1970, 1, 1)
 def array_of(value: Any) -> pa.Array[Any]:
     """Returns an array with the one value. Raises what `pa.array` raises for a value without an Arrow type."""
     # The type must match exactly, because pyarrow may convert a subclass in another way.
-    make = _MADE.get(type(value))
+    build = _BUILDERS.get(type(value))
     # A value that does not fit this type may fit another one, so `pa.array` gets it.
     with suppress(struct.error):
-        if make is not None and (made := make(value)) is not None:
-            return made
-    array: pa.Array[Any] = pa.array([value])
-    return array
+        if build is not None and (array := build(value)) is not None:
+            return array
+    converted: pa.Array[Any] = pa.array([value])
+    return converted
 
 
 def _fixed(kind: pa.DataType, layout: str, value: Any) -> pa.Array[Any]:
@@ -47,7 +47,7 @@ def _timestamp(value: datetime) -> pa.Array[Any] | None:
     return _fixed(pa.timestamp("us"), "=q", (value - _FIRST_INSTANT) // timedelta(microseconds=1))
 
 
-_MADE: dict[type, Callable[[Any], pa.Array[Any] | None]] = {
+_BUILDERS: dict[type, Callable[[Any], pa.Array[Any] | None]] = {
     type(None): lambda _: pa.nulls(1),
     bool: lambda value: _fixed(pa.bool_(), "=?", value),
     int: lambda value: _fixed(pa.int64(), "=q", value),

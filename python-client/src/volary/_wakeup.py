@@ -38,9 +38,9 @@ class Wakeup:
         self._lock = threading.Lock()
         self._cancel: Callable[[], None] | None = None
         self._has_cancelled = False
-        self._others = -1
-        self._told, self._tells = socket.socketpair()
-        self._tells.setblocking(False)
+        self._previous_fd = -1
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
         threading.Thread(target=self._watch, name="volary-signals", daemon=True).start()
 
     def cancels(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
@@ -49,11 +49,11 @@ class Wakeup:
 
         Only the main thread may call this method.
         """
-        own = self._tells.fileno()
+        own = self._sender.fileno()
         others = signal.set_wakeup_fd(own, warn_on_full_buffer=False)
         with self._lock:
             # The descriptor can still be our own if Ctrl-C came while it was being set back.
-            self._others = others if others != own else self._others
+            self._previous_fd = others if others != own else self._previous_fd
             self._cancel = cancel
             self._has_cancelled = False
         try:
@@ -68,12 +68,12 @@ class Wakeup:
                 with self._lock:
                     self._cancel = None
             finally:
-                signal.set_wakeup_fd(self._others, warn_on_full_buffer=False)
+                signal.set_wakeup_fd(self._previous_fd, warn_on_full_buffer=False)
 
     def _watch(self) -> None:
-        while signals := self._told.recv(64):
+        while signals := self._receiver.recv(64):
             with self._lock:
-                cancel, others = self._cancel, self._others
+                cancel, others = self._cancel, self._previous_fd
                 if cancel is not None and signal.SIGINT in signals:
                     self._has_cancelled = True
                     with suppress(Exception):

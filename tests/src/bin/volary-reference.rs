@@ -12,8 +12,8 @@ use volary_tests::reference::{Reference, queries};
 
 const USAGE: &str = "usage: volary-reference --sql-dir DIR --data DIR --out DIR
 
-Runs every DIR/*.sql but schema*.sql of --sql-dir on one process of DataFusion, where each <table>.parquet of --data is a
-table, and writes the rows to <query file stem>.parquet in --out.";
+Runs the queries in --sql-dir with DataFusion in this process. Each *.sql file except schema*.sql is a query, and each
+<table>.parquet in --data is a table. Writes the rows of each query to <query file stem>.parquet in --out.";
 
 #[tokio::main]
 async fn main() -> Result<()> {

@@ -57,7 +57,7 @@ impl Introductions {
         answered.map_err(|error| match error.code() {
             ErrorCode::Unavailable => Error::with_source(
                 ErrorCode::Unavailable,
-                "the worker cannot ask who the client is; fetch the rows from the gateway, which takes the same ticket, or try again",
+                "the worker cannot ask the gateway who the client is; retry, or fetch the rows from the gateway with the same ticket",
                 error,
             ),
             _ => error,

@@ -75,7 +75,7 @@ impl Clients {
         let introducing = self.introductions.introduce(&introduction);
         let introduced = asked.bound(introducing).await?;
         let ticket = introduced.ticket.ok_or_else(|| {
-            Error::internal("a gateway does not say what a ticket for a part of the rows says")
+            Error::internal("the gateway's answer does not contain the opened ticket")
         })?;
         let part = part::Part::of(&self.context, ticket, asked)?;
         part.messages(Arc::clone(&self.context))
@@ -131,7 +131,7 @@ impl Clients {
         let mut response = Response::new(stream::iter([Ok(message)]).boxed());
         if let Some(authorization) = introduced.authorization {
             let value = MetadataValue::try_from(authorization)
-                .map_err(|_| Error::internal("a gateway answers with a token that is no header"))?;
+                .map_err(|_| Error::internal("the gateway's token is not a valid header"))?;
             response.metadata_mut().insert(AUTHORIZATION, value);
         }
         Ok(response)
@@ -163,5 +163,5 @@ fn authorization(headers: &HeaderMap) -> Result<Option<String>> {
     let header = headers.get(AUTHORIZATION);
     let text = header.map(|header| header.to_str().map(ToOwned::to_owned));
     text.transpose()
-        .map_err(|_| Error::invalid("the authorization header is no text"))
+        .map_err(|_| Error::invalid("the authorization header is not plain text"))
 }

@@ -28,12 +28,11 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Reads what a ticket for this worker asks for. `asked` is the deadline that the client's call
-    /// has.
+    /// Reads what a ticket for this worker asks for. `asked` is the deadline of the client's call.
     ///
     /// # Errors
-    /// Returns `UNAVAILABLE` for a ticket that is for another worker, and `INVALID_ARGUMENT` for a
-    /// ticket with something missing.
+    /// Returns `UNAVAILABLE` for a ticket that is for another worker, and `INVALID_ARGUMENT` for an
+    /// incomplete ticket.
     pub(super) fn of(
         context: &WorkerContext,
         ticket: DirectTicket,
@@ -42,7 +41,7 @@ impl Part {
         let limit = Duration::from_millis(ticket.timeout_ms);
         let part = ticket
             .part
-            .ok_or_else(|| Error::invalid("a ticket for a part of the rows that names none"))?;
+            .ok_or_else(|| Error::invalid("the ticket names no part of the rows"))?;
         context.check_addressee_in_short(part.cluster, part.worker_id)?;
         context.history.check(part.lineage.as_ref())?;
         let announced: Schema = ipc::schema_from_bytes(&ticket.announced)?;
@@ -66,7 +65,7 @@ impl Part {
         } = self;
         let span = tracing::info_span!("part", %query_id, worker = %context.id);
         let given = context.fragments.given(&ticket)?.ok_or_else(|| {
-            Error::invalid("a ticket for a part of the rows comes without its fragment")
+            Error::invalid("the ticket for a part of the rows does not contain its fragment")
         })?;
         let at = format!("query {query_id}: worker {}", context.id);
         let started = run::rows(context, ticket, given, client, deadline.limit());
@@ -79,7 +78,7 @@ impl Part {
             .map_err(move |error| error.at(&at))
             .inspect_err(move |error| {
                 span.in_scope(|| {
-                    tracing::info!(error = format_args!("{error:#}"), "a part has failed");
+                    tracing::info!(error = format_args!("{error:#}"), "part failed");
                 });
             });
         Ok(client_messages(announced, rows))

@@ -22,7 +22,7 @@ impl ClientService {
 
 impl Flight for ClientService {
     fn not_served(&self, _call: &'static str) -> Status {
-        let error = "a worker serves the rows of tickets only; connect to a gateway";
+        let error = "this address serves only the rows of tickets; for everything else, connect to a gateway";
         Error::new(ErrorCode::Unimplemented, error).into()
     }
 

@@ -13,6 +13,6 @@ pub(super) fn check_batch_rows(rows: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a fragment asks for batches of {rows} rows; {MAX_BATCH_ROWS} is the most"
+        "the fragment asks for batches of {rows} rows; the maximum is {MAX_BATCH_ROWS}"
     )))
 }

@@ -139,7 +139,9 @@ impl Binder {
     /// Returns `INVALID_ARGUMENT` if the fragment does not say what the members run.
     pub fn members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
         let relaying = self.relaying.as_ref().ok_or_else(|| {
-            Error::invalid("the fragment reads other workers, and does not say what they run")
+            Error::invalid(
+                "the fragment reads the rows of other workers, but does not say what they run",
+            )
         })?;
         Ok(Arc::new(relaying.leaf(rows, self.max_partitions)?))
     }
@@ -157,7 +159,7 @@ impl Binder {
         let values = &self.bindings.values;
         values.get(ordinal as usize).ok_or_else(|| {
             Error::invalid(format!(
-                "the fragment has a parameter {ordinal}, and the ticket only {} values",
+                "the fragment uses parameter {ordinal}, but the ticket has only {} values",
                 values.len()
             ))
         })

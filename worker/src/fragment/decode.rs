@@ -163,7 +163,7 @@ impl PhysicalExtensionCodec for Binder {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         if !inputs.is_empty() {
-            return not_impl_err!("a leaf has no inputs");
+            return not_impl_err!("a leaf must not have inputs");
         }
         let leaf = Leaf::decode(buffer).map_err(|source| {
             Error::with_source(
@@ -175,7 +175,7 @@ impl PhysicalExtensionCodec for Binder {
         match &leaf.kind {
             Some(leaf::Kind::Scan(scan)) => Ok(self.bind(scan)?),
             Some(leaf::Kind::Members(rows)) => Ok(self.members(rows)?),
-            None => not_impl_err!("a leaf is a scan, or the rows of other workers"),
+            None => not_impl_err!("a leaf must be a scan or the rows of other workers"),
         }
     }
 
@@ -209,7 +209,9 @@ impl PhysicalExtensionCodec for Binder {
                 let keys = KeySetExpr::from_bytes(Arc::clone(key), self.value(ordinal)?)?;
                 Ok(Arc::new(keys))
             }
-            _ => not_impl_err!("a parameter is a literal, or a set of keys that has one key"),
+            _ => not_impl_err!(
+                "a parameter must be a literal without inputs, or a set of keys with one input"
+            ),
         }
     }
 }

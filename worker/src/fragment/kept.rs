@@ -119,7 +119,7 @@ impl KeptFragments {
         };
         if FragmentId::of(&encoded) != id {
             return Err(Error::invalid(format!(
-                "the fragment in the ticket is another one than {id}, which the ticket names; run the same release on all nodes"
+                "the fragment in the ticket does not have the id {id} that the ticket names; run the same release on all nodes"
             )));
         }
         if let Some(kept) = self.0.get(&id) {

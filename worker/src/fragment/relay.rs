@@ -64,7 +64,9 @@ impl Relaying {
             return Ok(None);
         };
         if ticket.members.is_empty() {
-            return Err(Error::invalid("a relay is to merge the rows of no worker"));
+            return Err(Error::invalid(
+                "the ticket of a relay names no workers whose rows to merge",
+            ));
         }
         let members = ticket.members.iter().map(|member| Target {
             worker: WorkerId(member.worker_id),
@@ -176,8 +178,9 @@ impl Peers for MemberPeers {
 
     fn address(&self, worker: WorkerId) -> Result<String> {
         let address = self.addresses.get(&worker).cloned();
-        address
-            .ok_or_else(|| Error::internal(format!("worker {worker} is no member of the fragment")))
+        address.ok_or_else(|| {
+            Error::internal(format!("worker {worker} is not a member of the fragment"))
+        })
     }
 
     fn name(&self, worker: WorkerId) -> String {

@@ -54,8 +54,8 @@ use crate::storage::Segment;
 /// Size at which the encoder splits a message, in bytes. It is larger than any batch, because
 /// batches get their size before they are encoded.
 const NO_SPLIT_BYTES: usize = usize::MAX / 2;
-/// Time that a gateway may take to read rows: as long as it likes. A merge may take the rows of
-/// other workers first, as long as its query runs. The gateway itself ends its queries, after
+/// Time that a gateway may take to read rows: there is no limit. A merge may read the rows of other
+/// workers first, as long as its query runs. The gateway itself ends its queries, after
 /// `gateway.query.timeout` at the latest, and their streams end with them. If the gateway is gone,
 /// HTTP/2's keepalive ends the streams.
 const READER_TIMEOUT: Duration = Duration::MAX;
@@ -69,9 +69,9 @@ const MOST_BUCKETS: usize = 1 << 17;
 /// fragment.
 ///
 /// The stream does everything that takes time, and reports its errors, so that the gateway is
-/// answered at once. The gateway gives up a worker that says nothing, but a worker that has much to
-/// do is not dead. If the ticket only names the fragment and the worker does not know it, the
-/// stream asks the gateway for it. That needs no place.
+/// answered at once. A gateway gives up a worker that is silent, so a busy worker must send signs
+/// of life. If the ticket only names the fragment and the worker does not know it, the stream asks
+/// the gateway for it. That needs no place.
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if an id in the ticket is not valid, or if its fragment cannot be
@@ -80,7 +80,9 @@ pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<W
     let query_id = ticket.query_id()?;
     let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
     let Some(given) = context.fragments.given(&ticket)? else {
-        span.in_scope(|| tracing::debug!("the fragment is not known and asked for"));
+        span.in_scope(|| {
+            tracing::debug!("the fragment is not cached: the gateway is asked to send it");
+        });
         let question = futures::stream::iter([Ok(without_rows(&Frame::send_fragment()))]);
         return Ok(WithKeepAlive::new(question, Duration::MAX));
     };
@@ -141,7 +143,7 @@ fn waited(
     entered.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
-            format!("the fragment has waited {longest:?} for a place; retry when less runs, or raise worker.execution.max_running"),
+            format!("the fragment has waited {longest:?} for a place; retry when fewer queries run, or raise worker.execution.max_running"),
         ))
     })
 }
@@ -291,7 +293,7 @@ fn merged_by_bucket(
         [members] if members.is::<MembersExec>() => Arc::clone(members),
         _ => {
             return Err(Error::invalid(
-                "a relay merges the rows of its members by bucket, and its plan does something else",
+                "a relay that merges by bucket must have a plan that aggregates the rows of its members",
             ));
         }
     };
@@ -314,7 +316,7 @@ fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
         && (1..=MOST_BUCKETS).contains(&partitions.saturating_mul(rounds));
     if !fits || settings.ordered || settings.fetch.is_some() {
         return Err(Error::invalid(format!(
-            "rows of {columns} columns cannot come in the order of {partitions} times {rounds} buckets of columns {hashed:?}; run the same release on all nodes"
+            "rows with {columns} columns cannot be sent in the order of {partitions} × {rounds} buckets of columns {hashed:?}; run the same release on all nodes"
         )));
     }
     Ok(Some(Buckets::new(hashed, partitions, rounds)))
@@ -337,7 +339,7 @@ fn one_stream(
         ));
     }
     let ordering = plan.output_ordering().cloned().ok_or_else(|| {
-        Error::invalid("the fragment is to be ordered, and its plan does not order rows")
+        Error::invalid("the fragment must return ordered rows, but its plan does not order them")
     })?;
     Ok(Arc::new(
         SortPreservingMergeExec::new(ordering, plan).with_fetch(fetch),
@@ -510,7 +512,7 @@ impl Drop for FragmentStream {
     fn drop(&mut self) {
         if !self.ended {
             self.span
-                .in_scope(|| tracing::debug!("nobody reads the fragment any more"));
+                .in_scope(|| tracing::debug!("the fragment was dropped before its end"));
         }
     }
 }

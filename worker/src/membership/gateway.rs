@@ -173,7 +173,7 @@ impl Gateway {
         let answer = answers.message().await.map_err(said_or_broken)?;
         let answer = answer.ok_or_else(|| {
             Error::unavailable(
-                "an answer without a message; check that a gateway of Volary listens there",
+                "the answer has no message; check that a gateway of Volary listens there",
             )
         })?;
         self.sealer.open(call.answer, &answer.body)
@@ -187,7 +187,7 @@ fn said_or_broken(status: Status) -> Error {
         return status.into();
     }
     let text = format!(
-        "{} ({}); check that a gateway listens there, and that TLS is set on both sides or on none",
+        "{} ({}); check that a gateway listens there, and that both sides use TLS or neither does",
         status.message(),
         innermost(&status)
     );

@@ -43,7 +43,7 @@ struct Questions {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) times: u64,
-    /// Interval at which questions are said to come.
+    /// Interval at which the gateway has said that it will ask.
     pub(super) every: Duration,
 }
 
@@ -128,7 +128,7 @@ impl Reports {
         self.questions.lock().asked.every = every;
     }
 
-    /// Notes that no gateway asks, and that none lets the worker join again.
+    /// Notes that no gateway asks, and that joining again failed with this error.
     pub(super) fn no_gateway(&self, error: &Error) {
         self.questions.lock().trouble.note(Some(error));
     }
@@ -156,7 +156,7 @@ impl Garbage {
         Self {
             collecting: None,
             collected: Vec::new(),
-            trouble: Trouble::new("deleting what is not needed any more"),
+            trouble: Trouble::new("deleting dropped tables and aborted writes"),
         }
     }
 

@@ -23,7 +23,7 @@ impl Trouble {
             Some(error) if self.failing != Some(error.code()) => {
                 tracing::warn!(
                     error = format_args!("{error:#}"),
-                    "{} fails; it is tried again",
+                    "{} fails; the worker tries again",
                     self.what
                 );
             }

@@ -124,7 +124,7 @@ impl PageChecksums {
                 .and_then(|(start, end)| bytes.get(start..end));
             if content.map(crc32fast::hash) != Some(part.crc32) {
                 return Err(Damaged(format!(
-                    "the page of {} bytes at byte {} does not have its checksum",
+                    "the checksum of the page of {} bytes at byte {} does not match",
                     part.length, part.start
                 )));
             }

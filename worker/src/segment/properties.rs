@@ -65,12 +65,15 @@ impl SegmentProperties {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)
         };
-        let compression: Compression = config
-            .compression
-            .parse()
-            .map_err(|source| invalid("worker.storage.compression is none of Parquet's", source))?;
-        let sorting = sorting_columns(schema, sort_key)
-            .map_err(|source| invalid("a column's type cannot be kept in Parquet files", source))?;
+        let compression: Compression = config.compression.parse().map_err(|source| {
+            invalid(
+                "worker.storage.compression is not a compression of Parquet",
+                source,
+            )
+        })?;
+        let sorting = sorting_columns(schema, sort_key).map_err(|source| {
+            invalid("a column's type cannot be stored in Parquet files", source)
+        })?;
         let metadata = vec![format_entry(), schema_entry(schema)];
         let mut properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())

@@ -214,7 +214,10 @@ impl SegmentReader {
         if checksums.are_those_of_tail(&tail) {
             return Ok(());
         }
-        let what = format!("its last {} bytes do not have their checksum", tail.len());
+        let what = format!(
+            "the checksum of its last {} bytes does not match",
+            tail.len()
+        );
         Err(self.damaged(Damaged(what)))
     }
 
@@ -231,8 +234,7 @@ impl SegmentReader {
     }
 }
 
-/// Refuses a file in a newer format than those that this release knows. What is read of it may mean
-/// something else than here.
+/// Refuses a file in a newer format than this release knows, because it could be misread.
 fn check_format(
     metadata: &ParquetMetaData,
     file: &ObjectMeta,
@@ -254,7 +256,7 @@ fn check_format(
     let writer = metadata.file_metadata().created_by();
     let writer = writer.map_or_else(String::new, |writer| format!(" ({writer})"));
     let error = Error::invalid(format!(
-        "{name} has format {format}, this release reads up to format {FORMAT}; start the worker with the release that wrote the file{writer}, or a newer one"
+        "{name} has format {format}, but this release reads up to format {FORMAT}; start the worker with the release that wrote the file{writer}, or a newer one"
     ));
     Err(ParquetError::External(Box::new(error)))
 }

@@ -112,7 +112,7 @@ pub(crate) fn failed(path: &Path, error: ParquetError) -> Error {
 
 fn miscounted(row_group: &RowGroupMetaData) -> ParquetError {
     ParquetError::General(format!(
-        "the pages of a row group of {} rows are not those that were written; please report this",
+        "the pages of a row group of {} rows differ from those that were written; please report this",
         row_group.num_rows()
     ))
 }

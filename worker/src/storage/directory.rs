@@ -116,7 +116,7 @@ impl Drop for TableDirectory {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 tracing::warn!(
                     path = %self.path.display(), %error,
-                    "the directory of a dropped table cannot be deleted; it is tried again at the next start"
+                    "the directory of a dropped table cannot be deleted; the worker tries again after its next start"
                 );
             }
             _ => {}

@@ -80,7 +80,7 @@ impl Manifest {
             return Err(Error::new(
                 ErrorCode::DataLoss,
                 format!(
-                    "{} names \"{}\", which is no file of its directory; restore the manifest from a backup",
+                    "{} names \"{}\", which is not the name of a file in its directory; restore the manifest from a backup",
                     path.display(),
                     entry.file
                 ),

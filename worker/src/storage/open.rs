@@ -74,14 +74,14 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
         if name == TEMPORARY_FILE {
             durable::remove_file(directory.disk(), &file)?;
         } else if let Some(write) = name.to_str().and_then(write_of) {
-            tracing::info!(file = %file.display(), "a segment that no manifest names is kept until the gateway says what its shard holds");
+            tracing::info!(file = %file.display(), "keeping a segment that no manifest names until the gateway says which rows its shard has");
             orphans.push(Orphan { path: file, write });
         } else {
             warn_of_stranger(&file);
         }
     }
     if orphans.is_empty() && matches!(fault, Some(Fault::NoManifest)) {
-        fault = None; // an empty directory: a write began and wrote nothing
+        fault = None; // The directory is empty: a write began and wrote nothing.
     }
     let segments = entries
         .into_iter()
@@ -117,7 +117,7 @@ fn numbered_directories<T: FromStr + ToString + Ord>(
 fn warn_of_stranger(path: &Path) {
     tracing::warn!(
         path = %path.display(),
-        "this is nothing of Volary's and is left alone; the directory belongs to the worker"
+        "ignoring a file or directory that is not Volary's; the data directory belongs to the worker alone"
     );
 }
 

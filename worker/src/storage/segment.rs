@@ -229,7 +229,7 @@ impl Segment {
                 self.is_checked.store(true, Ordering::Release);
                 return Ok(());
             }
-            Ok(false) => "it does not have its BLAKE3 hash".to_owned(),
+            Ok(false) => "its BLAKE3 hash does not match".to_owned(),
             // The segment became garbage while it was read, for example because its table was
             // dropped.
             Err(_) if !self.file.is_named.load(Ordering::Acquire) => return Ok(()),
@@ -250,7 +250,9 @@ impl Segment {
     pub(crate) fn note_damage(&self, damage: String) -> Error {
         let is_news = self.damage.set(damage).is_ok();
         let error = self.check().err();
-        let error = error.unwrap_or_else(|| Error::internal("damage that was noted is gone"));
+        let error = error.unwrap_or_else(|| {
+            Error::internal("the damage of a segment was noted and is not there")
+        });
         if is_news {
             tracing::error!(%error, "a segment is damaged: queries that need it fail");
         }
@@ -267,7 +269,7 @@ impl Segment {
             Error::with_source(
                 ErrorCode::InvalidArgument,
                 format!(
-                    "{} is not a path of an object store; rename the data directory",
+                    "{} contains unsupported characters; rename the data directory",
                     self.path().display()
                 ),
                 source,
@@ -337,7 +339,7 @@ impl Drop for SegmentFile {
             return;
         }
         if let Err(error) = self.remove() {
-            tracing::warn!(%error, "a file that is not needed any more is deleted after the next start");
+            tracing::warn!(%error, "a segment that is no longer needed cannot be deleted; the worker tries again after its next start");
         }
     }
 }

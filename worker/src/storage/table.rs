@@ -383,24 +383,23 @@ pub(super) fn other_rows(
     rows: u64,
 ) -> Error {
     let instead = match expected {
-        Expected::Rows(expected) => format!("{rows} of its {expected} acknowledged rows"),
-        Expected::Tally(_) => format!("{rows} rows, which are not those that were acknowledged,"),
+        Expected::Rows(expected) => format!("it has {rows} of its {expected} acknowledged rows"),
+        Expected::Tally(_) => format!("it has {rows} rows, which are not the acknowledged ones"),
     };
     let state = if has_manifest {
-        "is not the newest one, or another shard's"
+        "is outdated, or belongs to another shard"
     } else {
         "is missing"
     };
     Error::new(
         ErrorCode::DataLoss,
         format!(
-            "{what}: {instead} are here: {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
+            "{what}: {instead}, because {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
         ),
     )
 }
 
-/// Does something that waits for the disk with all items, a few at a time, and returns the first
-/// error.
+/// Runs `work`, which waits for the disk, on all items, a few at a time. Returns the first error.
 fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let in_turn = &|items: &[T]| {
         let mut result = Ok(());

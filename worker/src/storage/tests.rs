@@ -205,7 +205,7 @@ fn an_older_manifest_is_found_out_and_the_files_that_it_does_not_name_are_kept()
     let error = storage
         .segments(TABLE, SHARD, &now, Some(counted(&[1, 2], &now)))
         .unwrap_err();
-    assert!(error.message().contains("is not the newest one"), "{error}");
+    assert!(error.message().contains("is outdated"), "{error}");
     storage.collect(&question(SHARD, &[1, 2]));
     assert_eq!(files(&dir), 3);
     // A query of an older snapshot is also told what is missing now.

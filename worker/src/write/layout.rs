@@ -38,7 +38,7 @@ impl Layout {
                 return Ok(position);
             }
             Err(Error::invalid(format!(
-                "a write names column {position} of table {}, which has {} columns",
+                "the write names column {position} of table {}, which has only {} columns",
                 table.name,
                 schema.fields().len()
             )))
@@ -108,7 +108,7 @@ impl Layout {
         let expected = self.input.fields();
         if batch.num_columns() != expected.len() {
             return Err(Error::invalid(format!(
-                "rows with {} columns were sent, {} are expected{}",
+                "the rows have {} columns, but {} are expected{}",
                 batch.num_columns(),
                 expected.len(),
                 if self.is_sharded {
@@ -130,7 +130,7 @@ impl Layout {
             let nulls = column.logical_null_count();
             if nulls > 0 && !field.is_nullable() {
                 return Err(Error::invalid(format!(
-                    "column {} is NOT NULL, and {nulls} of {} rows have NULL in it",
+                    "column {} is NOT NULL, but {nulls} of {} rows have NULL in it",
                     field.name(),
                     batch.num_rows()
                 ))
@@ -149,7 +149,7 @@ impl Layout {
         RecordBatch::try_new(Arc::clone(&self.input), batch.columns().to_vec()).map_err(|source| {
             Error::with_source(
                 volary_flight_proto::ErrorCode::InvalidArgument,
-                "rows do not fit the table",
+                "the rows do not fit the table",
                 source,
             )
         })

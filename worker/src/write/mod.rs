@@ -82,7 +82,7 @@ pub async fn write(
 ) -> Result<WriteResult> {
     let table = request
         .table
-        .ok_or_else(|| Error::invalid("a write request without a table"))?;
+        .ok_or_else(|| Error::invalid("the write request has no table"))?;
     let layout = Layout::new(&table)?;
     let write = WriteId(request.write_id);
     let running = context.storage.begin(write)?;

@@ -1,5 +1,5 @@
-//! Remembers the streams of rows that have come, so that each is taken only once. Somebody who
-//! overhears a stream could send it again as long as its seal is valid.
+//! Remembers the streams of rows that have come, so that each is taken only once. Otherwise,
+//! somebody who overhears a stream could send it again as long as its seal is valid.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Received {
             return Err(Error::new(
                 ErrorCode::PermissionDenied,
                 format!(
-                    "the write descriptor is valid for another {} s, and may be for {LONGEST:?} at the most; set the clocks of the gateway and of the worker",
+                    "the write descriptor is valid for another {} s, and the maximum is {LONGEST:?}; synchronize the clocks of the gateway and the worker",
                     expires_s - now_s
                 ),
             ));
@@ -56,14 +56,14 @@ impl Received {
         if state.known.contains(stream_id) {
             return Err(Error::new(
                 ErrorCode::AlreadyExists,
-                "the rows of this write have come already, and are not taken again",
+                "the worker has already received this stream of rows, and does not accept it twice",
             ));
         }
         if state.known.len() >= MOST {
             return Err(Error::new(
                 ErrorCode::ResourceExhausted,
                 format!(
-                    "{MOST} writes have begun within {LONGEST:?}; retry later, and send more rows at a time"
+                    "{MOST} writes have begun within {LONGEST:?}; retry later, and send more rows in each write"
                 ),
             ));
         }

@@ -146,8 +146,8 @@ fn hidden(rows: u64) -> String {
     if rows == 0 {
         return String::new();
     }
-    let rows = terminal::plural(rows, "row");
-    format!("\n… {rows} more; --max-rows 0 shows all")
+    let rows = terminal::plural(rows, "more row");
+    format!("\n… {rows}; --max-rows 0 shows all")
 }
 
 /// Returns whether the rows are the plans of an EXPLAIN. Plans have several lines of text, which a
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(count, 4);
         assert_eq!(
             text,
-            "── row 1\nn  1\ns  a, \"b\"\n── row 2\nn  NULL\ns  NULL\n── row 3\nn  1\ns  a, \"b\"\n… 1 row more; --max-rows 0 shows all\n"
+            "── row 1\nn  1\ns  a, \"b\"\n── row 2\nn  NULL\ns  NULL\n── row 3\nn  1\ns  a, \"b\"\n… 1 more row; --max-rows 0 shows all\n"
         );
     }
 
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(count, 6);
         assert_eq!(text.lines().count(), 2 + 3 + 1, "{text}");
         assert!(
-            text.ends_with("… 3 rows more; --max-rows 0 shows all\n"),
+            text.ends_with("… 3 more rows; --max-rows 0 shows all\n"),
             "{text}"
         );
     }

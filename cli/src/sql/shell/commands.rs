@@ -11,21 +11,21 @@ use crate::login::Target;
 use crate::terminal;
 
 const HELP: &str = "\
-A statement ends with a semicolon. Tab completes names; the arrows go through what was typed before.
+A statement ends with a semicolon. Tab completes names. The arrow keys show earlier input.
   \\d            tables and views
   \\d NAME       columns of a table or view
   \\dq           saved queries
   \\dn           nodes
-  \\dr           statements that run
-  \\format NAME  how rows are written: table, vertical, csv, json, parquet, arrow
-  \\x            a line for each value, on or off
-  \\o FILE       write the rows of the next query into a file (.csv, .json, .parquet, .arrow, .txt)
-  \\o            write them to the terminal after all
+  \\dr           running statements
+  \\format NAME  format of the rows: table, vertical, csv, json, parquet, arrow
+  \\x            one line per value, on or off
+  \\o FILE       write the rows of the next query to a file (.csv, .json, .parquet, .arrow, .txt)
+  \\o            write rows to the terminal again
   \\i FILE       run the statements of a file
-  \\timing       time, workers, shards and bytes of each statement, on or off
-  \\pager        a pager for what a screen does not hold, on or off
-  \\progress     a bar for statements that take a while, on or off
-  \\conninfo     where this shell is connected
+  \\timing       show time, workers, shards and bytes of each statement, on or off
+  \\pager        a pager for results that do not fit the screen, on or off
+  \\progress     a progress bar for long statements, on or off
+  \\conninfo     the gateway that this shell is connected to
   \\q            leave (or Ctrl-D); Ctrl-C ends a running statement";
 
 /// A command of the shell.
@@ -83,7 +83,9 @@ pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
         ("timing", _) => Ok(Command::Timing),
         ("pager", _) => Ok(Command::Pager),
         ("progress", _) => Ok(Command::Progress),
-        _ => Err(format!("There is no \\{name}; \\? helps.")),
+        _ => Err(format!(
+            "There is no command \\{name}; \\? lists the commands."
+        )),
     }
 }
 
@@ -99,7 +101,7 @@ impl Command {
             Self::Format(output) => {
                 if output.is_binary() && show.to.is_none() {
                     return Err(Error::invalid(
-                        "this format is nothing for a terminal; name a file first: \\o rows.parquet",
+                        "this format is binary, so a terminal cannot show it; name a file first: \\o rows.parquet",
                     ));
                 }
                 show.output = output;
@@ -115,7 +117,7 @@ impl Command {
             Self::To(Some(path)) => {
                 show.output = Output::of_file(&path).ok_or_else(|| {
                     Error::invalid(format!(
-                        "the name of {} does not say how rows are written: end it in .csv, .json, .parquet, .arrow or .txt",
+                        "the extension of {} does not name a format: use .csv, .json, .parquet, .arrow or .txt",
                         path.display()
                     ))
                 })?;
@@ -169,7 +171,7 @@ mod tests {
             ),
             (
                 "nothing",
-                Err("There is no \\nothing; \\? helps.".to_owned()),
+                Err("There is no command \\nothing; \\? lists the commands.".to_owned()),
             ),
         ] {
             assert_eq!(parse(line), expected, "{line}");

@@ -49,7 +49,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
         let _ = lines.load_history(history);
     }
     terminal::print_line(&format!(
-        "Connected to {}. \\? helps, \\q leaves.",
+        "Connected to {}. \\? shows help, \\q leaves.",
         target.uri()
     ))?;
     let mut pending = String::new();
@@ -117,7 +117,10 @@ fn run_until_interrupted(
         if let Some(info) = polled {
             let _ = client.cancel(info).await;
         }
-        Err(Error::new(ErrorCode::Cancelled, "ended by Ctrl-C"))
+        Err(Error::new(
+            ErrorCode::Cancelled,
+            "Ctrl-C cancelled the statement",
+        ))
     })
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn generic(
     let config = state.config();
     let query_context = config
         .get_extension::<QueryContext>()
-        .ok_or_else(|| Error::internal("a statement is planned without its query"))?;
+        .ok_or_else(|| Error::internal("a statement was planned without a query context"))?;
     let plan = GenericPlan::of(physical, &uses, &query_context, config.batch_size())?;
     Ok(plan.map_or(Made::NotOfTheseValues, |plan| {
         Made::Plan(Box::new(Generic {

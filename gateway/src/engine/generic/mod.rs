@@ -171,7 +171,7 @@ impl GenericPlans {
                 Ok(Made::NotOfTheseValues) if attempts < ATTEMPTS => Known::Seen(attempts + 1),
                 Ok(Made::NotOfTheseValues | Made::Never) => Known::Never,
                 Err(error) => {
-                    tracing::debug!(%error, "there is no generic plan");
+                    tracing::debug!(%error, "the statement gets no generic plan");
                     Known::Never
                 }
             },

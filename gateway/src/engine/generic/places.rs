@@ -1,9 +1,9 @@
 //! Checks where parameters stand in a statement.
 //!
-//! The planner learns more from a comparison with a value than which rows pass: bounds of columns,
-//! which columns hold only one value, or that no row passes. From that it takes sorts, keys and
-//! limits out of a plan. In a generic plan, everything that the planner learns must be right for
-//! all values. So a generic plan has parameters in one kind of place only: a column equals a
+//! From a comparison with a value, the planner learns more than which rows pass: the bounds of
+//! columns, which columns hold only one value, or that no row passes. With this it removes sorts,
+//! keys and limits from a plan. In a generic plan, everything that the planner learns must be right
+//! for all values. So a generic plan has parameters in one kind of place only: a column equals a
 //! parameter. Whatever the value is, the column then holds only one value.
 
 use std::collections::HashSet;

@@ -4,7 +4,8 @@
 //! Flight SQL needs two calls for a query, and five for a query with parameters. Here the
 //! descriptor of the first message holds the statement, and the rows of the client's stream are its
 //! parameters: one row, or any number of rows for a statement that writes. The client then closes
-//! its side of the stream. The answer is a note, the rows, and a note with what the statement took.
+//! its side of the stream. The answer is a note, the rows, and a note with the statement's
+//! statistics.
 
 /// Defines the notes, which are sent beside the rows.
 mod note;
@@ -81,10 +82,10 @@ impl FlightSql {
     ) -> Result<ClientMessages> {
         let first = async { messages.try_next().await.map_err(Error::from) };
         let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
-            Error::invalid("the stream of a DoExchange has no message; send the statement in the descriptor of the first")
+            Error::invalid("the stream of a DoExchange is empty; send the statement in the descriptor of the first message")
         })?;
         let descriptor = first.flight_descriptor.take().ok_or_else(|| {
-            Error::invalid("the first message of a DoExchange has no descriptor; send the statement in it, as SQL")
+            Error::invalid("the first message of a DoExchange has no descriptor; send the statement in the descriptor, as SQL text")
         })?;
         let asked = asked_in(&descriptor, ingest_options)?;
         let text = match &asked {
@@ -181,7 +182,7 @@ impl FlightSql {
                 let describing = self.engine.describe(session, sql, None, id);
                 if Box::pin(describing).await?.rows.is_some() {
                     return Err(Error::invalid(
-                        "a query takes one row of parameters, and more were sent; send a query for each",
+                        "a query takes one row of parameters, and more were sent; send one query for each row",
                     ));
                 }
                 return Ok(Begun::OneByOne(rows));

@@ -66,8 +66,8 @@ impl Note {
         }
     }
 
-    /// Creates the note for a statement that has ended. It says what the statement took, and that
-    /// all of its rows were sent.
+    /// Creates the note for a statement that has ended. It carries the statement's statistics,
+    /// and shows that all of its rows were sent.
     pub(super) fn of_end(status: &StatementStatus, rows: u64) -> Self {
         let microseconds = |time: Duration| time.as_micros();
         Self {

@@ -1,5 +1,5 @@
-//! Adds notes to a stream of rows. The notes tell the id of the statement, its progress, and what
-//! it took.
+//! Adds notes to a stream of rows. The notes carry the id of the statement, its progress, and the
+//! time and resources that it took.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::statements::Noted;
 /// Header with which a client asks for the progress of its query.
 const PROGRESS_HEADER: &str = "volary-progress";
 
-/// The choice whether a client is told the progress of its query.
+/// Says whether a client receives notes with the progress of its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) enum Progress {
     #[default]

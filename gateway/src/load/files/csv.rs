@@ -68,7 +68,7 @@ pub(super) fn names(table: &Table, copy: &CopyFrom, inferred: &Schema) -> Result
     };
     if names.len() != inferred.fields().len() {
         return Err(Error::invalid(format!(
-            "the file has {} columns and {} are expected ({})",
+            "the file has {} columns, but {} are expected ({})",
             inferred.fields().len(),
             names.len(),
             names.join(", ")

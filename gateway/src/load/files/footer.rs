@@ -184,12 +184,12 @@ fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
         }
         if open.len() > MAX_LEVELS {
             return Err(Error::invalid(format!(
-                "its columns are nested too deeply: more than {MAX_LEVELS} groups stand within each other; write them flatter"
+                "its columns are nested too deeply: there are more than {MAX_LEVELS} levels of groups; write the file with flatter columns"
             )));
         }
         if names > MAX_NAMES {
             return Err(Error::invalid(format!(
-                "it has too many columns that are nested deeply: more than {MAX_NAMES} groups stand above them all; write fewer of them, or write them flatter"
+                "it has too many columns that are nested deeply: together they have more than {MAX_NAMES} parent groups; write the file with fewer or flatter columns"
             )));
         }
         while open.pop_if(|group| *group == 0).is_some() {}

@@ -41,7 +41,7 @@ impl Format {
         }
         if !is_local && !reads_all_members(compression) {
             return Err(Error::invalid(format!(
-                "file {name}: such files may be compressed in several parts, of which a stream gives the first one only; compress it with gzip, or copy it to a local root"
+                "file {name}: a file with this compression may have several parts, and only the first part can be read from a remote store; compress the file with gzip, or copy it to a local root"
             )));
         }
         let extension = stem.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -57,7 +57,7 @@ impl Format {
             }),
             "json" | "ndjson" | "jsonl" => Ok(Self::Json { compression }),
             other => Err(Error::invalid(format!(
-                "file {name}: format \"{other}\" is not known; add WITH (FORMAT parquet), csv or json"
+                "file {name}: format \"{other}\" is not known; add WITH (FORMAT parquet), (FORMAT csv) or (FORMAT json)"
             ))),
         }
     }

@@ -111,13 +111,13 @@ async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<
     let tail = FooterTail::try_new(tail).map_err(of_parquet)?;
     if tail.is_encrypted_footer() {
         return Err(Error::invalid(
-            "its footer is encrypted, which is not supported; write the file without",
+            "its footer is encrypted, which is not supported; write the file without encryption",
         ));
     }
     let length = tail.metadata_length() as u64;
     if length > MAX_FOOTER {
         return Err(Error::invalid(format!(
-            "its footer is {length} bytes long, and may have {MAX_FOOTER}; write several files, or fewer row groups"
+            "its footer is {length} bytes long, but at most {MAX_FOOTER} bytes are allowed; write several files, or fewer row groups"
         )));
     }
     let begin = (size - TAIL)

@@ -235,9 +235,9 @@ impl Options<'_> {
         key: ClientConfigKey,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> object_store::Result<Option<T>> {
-        let parsed = self
-            .text(key)
-            .map(|text| parse(&text).ok_or_else(|| format!("{key:?} cannot be \"{text}\"")));
+        let parsed = self.text(key).map(|text| {
+            parse(&text).ok_or_else(|| format!("\"{text}\" is not a valid value of {key:?}"))
+        });
         parsed.transpose().map_err(cannot_connect)
     }
 }

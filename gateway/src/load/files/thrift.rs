@@ -1,5 +1,5 @@
-//! Walks over messages of Thrift's compact protocol. It implements only as much of the protocol as
-//! that takes.
+//! Walks over messages of Thrift's compact protocol. Only the parts of the protocol that this needs
+//! are implemented.
 
 /// Maximum number of levels in an unknown field that is skipped.
 const MAX_DEPTH: usize = 64;

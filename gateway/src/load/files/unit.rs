@@ -332,7 +332,7 @@ fn unknown_column(table: &Table, error: Error) -> Error {
     match fit::position_of(table.name(), table.schema(), column) {
         Err(error) => error,
         Ok(position) => Error::invalid(format!(
-            "column {column}: the first records have another name for column {}; write one name in all of them",
+            "column {column}: the first records use another name for column {}; use the same name in all records",
             table.schema().field(position).name()
         )),
     }

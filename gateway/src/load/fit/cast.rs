@@ -1,9 +1,8 @@
 //! Casts columns, either exactly or with rounding.
 //!
-//! arrow's casts cut or round values that the wanted type cannot hold. A cast in a query asks for
-//! that. A file that is loaded does not ask for it, so there such a value is an error. Floating
-//! point is the exception, because it is an approximation anyway: a number becomes the nearest
-//! floating-point number.
+//! arrow's casts cut or round values that the wanted type cannot hold. This is right for a cast in
+//! a query. For a file that is loaded, such a value is an error. Floating point is the exception,
+//! because it is an approximation anyway: a number becomes the nearest floating-point number.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::kernels::cmp::distinct;
@@ -45,7 +44,7 @@ pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Mi
 /// does not fit never becomes NULL.
 ///
 /// # Errors
-/// A value that is outside the range of the type, or that is no value of the type.
+/// A value that is outside the range of the type, or that is not a value of the type.
 pub(super) fn rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     if column.data_type() == wanted {
         return Ok(ArrayRef::clone(column));
@@ -76,7 +75,7 @@ fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, 
     }
 }
 
-/// Returns whether a cast can lose what the wanted type has no room for. [`first_changed`] itself
+/// Returns whether a cast can lose a part of a value. [`first_changed`] itself
 /// handles casts from floating point to numbers and to times.
 fn may_change(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};

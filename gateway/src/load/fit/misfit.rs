@@ -23,7 +23,7 @@ impl Misfit {
             row: None,
             sqlstate: SqlState::of_arrow(&source),
             what: format!(
-                "{} does not fit its type {}",
+                "{} does not fit the column's type {}",
                 sql_type_name(column),
                 sql_type_name(wanted)
             ),
@@ -47,7 +47,7 @@ impl Misfit {
             row,
             SqlState::NumericValueOutOfRange,
             format!(
-                "{value} does not fit {} as it is; round it first, or give the column a finer type",
+                "{value} does not fit {} without loss; round it first, or give the column a more precise type",
                 sql_type_name(wanted)
             ),
         )

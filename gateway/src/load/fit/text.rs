@@ -55,7 +55,7 @@ enum Misread {
 /// Parses the texts as values of the wanted type, for which [`is_parsed`] must be true.
 ///
 /// # Errors
-/// A text that is no value of the type, or a value that the type can hold only in part.
+/// A text that is not a value of the type, or a value that the type can hold only in part.
 pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     use DataType::{
         Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, Time32, Time64,
@@ -103,7 +103,7 @@ fn misfit(row: usize, text: &str, wanted: &DataType, misread: Misread) -> Misfit
         Misread::Other => Misfit::of_value(
             row,
             SqlState::InvalidTextRepresentation,
-            format!("'{text}' is no {wanted}"),
+            format!("'{text}' is not a valid {wanted}"),
         ),
         Misread::Finer => Misfit::of_part(row, &format!("'{text}'"), wanted),
     }
@@ -177,7 +177,7 @@ fn digits_after_point(number: &str) -> i64 {
     count(after_point) - count(zeros) - exponent(number).unwrap_or_default()
 }
 
-/// Returns the exponent of a number: 0 if it has none, and `None` if the exponent is no number.
+/// Returns the exponent of a number: 0 if it has none, and `None` if the exponent is not a number.
 fn exponent(number: &str) -> Option<i64> {
     match number.split_once(['e', 'E']) {
         None => Some(0),
@@ -259,7 +259,7 @@ mod tests {
     fn parsed(text: &str, wanted: &DataType) -> Result<String, Option<bool>> {
         let parsed = parse(&StringViewArray::from(vec![Some(text), None]), wanted);
         let parsed =
-            parsed.map_err(|misfit| Some(misfit.in_line(1).message().contains("as it is")))?;
+            parsed.map_err(|misfit| Some(misfit.in_line(1).message().contains("without loss")))?;
         assert_eq!((parsed.data_type(), parsed.null_count()), (wanted, 1));
         arrow::util::display::array_value_to_string(&parsed, 0).map_err(|_| None)
     }

@@ -242,7 +242,7 @@ fn create_token(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
         let text = parser.parse_literal_string()?;
         let time = humantime::parse_duration(&text).map_err(|_| {
             Error::invalid(format!(
-                "{text:?} is no time that a token is valid for; write one such as '90 days' or '12h'"
+                "{text:?} is not a duration; write one such as '90 days' or '12h'"
             ))
         })?;
         valid_for = Some(time);
@@ -317,7 +317,7 @@ fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
             let schema = name(parser)?;
             if schema != PUBLIC {
                 return Err(Error::not_found(format!(
-                    "there is no schema {schema} that tables are created in; they are in {CATALOG}.{PUBLIC}"
+                    "there is no schema {schema} for tables; all tables are in {CATALOG}.{PUBLIC}"
                 ))
                 .into());
             }

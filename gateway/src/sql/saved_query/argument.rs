@@ -106,6 +106,6 @@ fn check_default(state: &SessionState, default: &str, wanted: &str) -> Result<()
 
 fn refused(what: impl std::fmt::Display) -> Error {
     Error::invalid(format!(
-        "{what} is no constant: arguments of a saved query are constants, or parameters of the statement; its defaults are constants"
+        "{what} is not a constant: the arguments of a saved query must be constants or parameters of the statement, and its defaults must be constants"
     ))
 }

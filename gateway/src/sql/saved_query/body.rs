@@ -60,7 +60,7 @@ impl PlannedBody {
         })?;
         if placed.get() > MAX_NODES {
             return Err(Error::invalid(format!(
-                "the arguments are too large where their parameters stand in the query: more than {MAX_NODES} expressions together"
+                "the arguments are too large: in the places of their parameters, they add more than {MAX_NODES} expressions to the query; pass smaller arguments"
             ))
             .into());
         }
@@ -138,7 +138,7 @@ pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatem
         // If a call passed a parameter of its own statement as this argument, that parameter would
         // vanish, and the values after it would go to the wrong parameters.
         return Err(Error::invalid(format!(
-            "the parameter \"{0}\" stands nowhere in the query; write ${0}, or leave it out",
+            "the query does not use the parameter \"{0}\"; write ${0} in it, or leave the parameter out",
             unused.name
         )));
     }
@@ -186,7 +186,7 @@ impl VisitorMut for Typing<'_> {
         let name = text.strip_prefix('$').unwrap_or(text).to_lowercase();
         let Some(data_type) = self.types.get(name.as_str()) else {
             return ControlFlow::Break(Error::invalid(format!(
-                "there is no parameter {text}; it has {}",
+                "there is no parameter {text}; the query has {}",
                 listed(self.parameters)
             )));
         };
@@ -219,13 +219,12 @@ mod tests {
             "WITH c AS (SELECT CAST($k AS BIGINT) AS k) SELECT * FROM t WHERE a IN (CAST($k AS BIGINT), 2) AND '$k' = CAST($name AS VARCHAR) AND EXISTS (SELECT 1 FROM c WHERE k = CAST($k AS BIGINT)) LIMIT CAST($k AS BIGINT)"
         );
         let error = typed("SELECT $k", &parameters).unwrap_err();
-        let unused =
-            "the parameter \"name\" stands nowhere in the query; write $name, or leave it out";
+        let unused = "the query does not use the parameter \"name\"; write $name in it, or leave the parameter out";
         assert_eq!(error.message(), unused);
         let error = typed("SELECT $price", &parameters).unwrap_err();
         assert_eq!(
             error.message(),
-            "there is no parameter $price; it has (k BIGINT, name VARCHAR)"
+            "there is no parameter $price; the query has (k BIGINT, name VARCHAR)"
         );
     }
 }

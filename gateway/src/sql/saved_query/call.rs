@@ -48,7 +48,7 @@ pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
         .find(|token| !is_of_name(&token.token));
     if after_name.is_none_or(|token| token.token != Token::LParen) {
         return Err(Error::invalid(
-            "this CALL is not understood; write CALL name(argument, …), also without arguments: CALL name()",
+            "this CALL is not understood; write CALL name(argument, …), or CALL name() without arguments",
         )
         .with_sqlstate(SqlState::SyntaxError));
     }
@@ -168,7 +168,7 @@ fn by_name<'a>(
             FunctionArg::Unnamed(value) if !has_names => {
                 let parameter = parameters.get(position).ok_or_else(|| {
                     Error::invalid(format!(
-                        "{} arguments were given, and {}",
+                        "{} arguments were given, but {}",
                         given.args.len(),
                         takes()
                     ))
@@ -177,7 +177,7 @@ fn by_name<'a>(
             }
             FunctionArg::Unnamed(_) => {
                 return Err(Error::invalid(
-                    "an argument without a name follows one with a name; put those without first",
+                    "an argument without a name follows one with a name; put the arguments without names first",
                 ));
             }
             FunctionArg::Named { name, arg, .. } => {
@@ -194,14 +194,14 @@ fn by_name<'a>(
             }
             FunctionArg::ExprNamed { name, .. } => {
                 return Err(Error::invalid(format!(
-                    "{name} is no name of a parameter; {}",
+                    "{name} is not the name of a parameter; {}",
                     takes()
                 )));
             }
         };
         let FunctionArgExpr::Expr(value) = value else {
             return Err(Error::invalid(format!(
-                "{value} is no argument; {}",
+                "{value} is not an argument; {}",
                 takes()
             )));
         };
@@ -307,13 +307,13 @@ mod tests {
             ),
             (
                 "q(1, 2, 3, 4)",
-                "4 arguments were given, and it takes (a BIGINT",
+                "4 arguments were given, but it takes (a BIGINT",
             ),
             ("q(1, a => 2)", "\"a\" was given twice"),
             ("q(a => 1, a => 2)", "\"a\" was given twice"),
-            ("q(a => 1, 2)", "put those without first"),
+            ("q(a => 1, 2)", "put the arguments without names first"),
             ("q(1, d => 2)", "there is no parameter \"d\"; it takes"),
-            ("q(*)", "* is no argument"),
+            ("q(*)", "* is not an argument"),
         ] {
             let error = arguments(call).unwrap_err();
             assert!(error.message().contains(part), "{call}: {error}");

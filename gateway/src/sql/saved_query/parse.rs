@@ -87,7 +87,7 @@ fn parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
         let name = identifier(&parser.parse_identifier().map_err(syntax_error)?);
         if !is_name(&name) {
             return Err(Error::invalid(format!(
-                "the parameter \"{name}\" cannot be written as ${name}: take letters, digits and _, and begin with a letter"
+                "the parameter \"{name}\" cannot be written as ${name}: use only letters, digits and _, and begin with a letter"
             )));
         }
         if parameters.iter().any(|other| other.name == name) {
@@ -103,7 +103,7 @@ fn parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
         };
         if default.is_none() && parameters.iter().any(|other| other.default.is_some()) {
             return Err(Error::invalid(format!(
-                "the parameter \"{name}\" has no default and follows one that has; put those with a default last"
+                "the parameter \"{name}\" has no default, but follows a parameter that has one; put the parameters with a default last"
             )));
         }
         parameters.push(QueryParameter {
@@ -113,7 +113,7 @@ fn parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
         });
         if parameters.len() > MAX_PARAMETERS {
             return Err(Error::invalid(format!(
-                "a saved query has {MAX_PARAMETERS} parameters at most"
+                "a saved query may have at most {MAX_PARAMETERS} parameters"
             )));
         }
         if parser.consume_token(&Token::RParen) {
@@ -222,15 +222,15 @@ mod tests {
             ),
             (
                 "CREATE QUERY q(a BIGINT DEFAULT 1, b BIGINT) AS SELECT 1",
-                "put those with a default last",
+                "put the parameters with a default last",
             ),
             (
                 "CREATE QUERY q(a BIGINT) AS SELECT $b",
-                "no parameter $b; it has (a BIGINT)",
+                "no parameter $b; the query has (a BIGINT)",
             ),
             (
                 "CREATE QUERY q AS SELECT $1",
-                "no parameter $1; it has none",
+                "no parameter $1; the query has none",
             ),
             ("DROP QUERY q, r", "DROP_FORM"),
         ] {

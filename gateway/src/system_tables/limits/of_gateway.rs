@@ -68,13 +68,9 @@ fn of_node(config: &Config) -> Vec<Limit> {
         .counted(Counted::OfProcess),
         bytes("spilled data", config.memory.spill_limit.bytes(), REFUSED)
             .set_by("gateway.memory.spill_limit"),
-        bytes(
-            "messages that are not whole",
-            query.max_unfinished.bytes(),
-            REFUSED,
-        )
-        .set_by("gateway.query.max_unfinished")
-        .counted(Counted::Unfinished),
+        bytes("incomplete messages", query.max_unfinished.bytes(), REFUSED)
+            .set_by("gateway.query.max_unfinished")
+            .counted(Counted::Unfinished),
         Limit::new(
             "node",
             "sessions",
@@ -136,7 +132,7 @@ fn of_users(config: &Config) -> Vec<Limit> {
         .set_by(MAX_RUNNING_PER_USER),
         Limit::new(
             "user",
-            "messages that are not whole",
+            "incomplete messages",
             query.unfinished().most_of_user() as u64,
             "bytes",
             REFUSED,
@@ -218,7 +214,7 @@ fn of_connections() -> Vec<Limit> {
         ),
         Limit::new(
             "address",
-            "messages of strangers that are not whole",
+            "incomplete messages of strangers",
             MOST_OF_STRANGERS as u64,
             "bytes",
             REFUSED,

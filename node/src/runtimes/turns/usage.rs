@@ -1,4 +1,4 @@
-//! Counts what a work takes from its node, and knows for which work a thread computes.
+//! Counts the time and memory that a work uses, and tracks which work a thread computes for.
 
 use std::cell::RefCell;
 use std::sync::Arc;

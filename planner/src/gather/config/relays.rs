@@ -10,11 +10,11 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use volary_flight_proto::Error;
 
-/// How many workers merge the rows of the others.
+/// Number of workers that merge the rows of other workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relays {
-    /// The number that is estimated to be fastest. None if the gateway alone is estimated to be
-    /// faster.
+    /// The number that is estimated to be fastest. If the gateway alone is estimated to be faster,
+    /// there are no relays.
     Auto,
     /// No relays.
     Off,
@@ -31,7 +31,7 @@ impl FromStr for Relays {
             "off" => Ok(Self::Off),
             other => other.parse().map(Self::Count).map_err(|_| {
                 Error::invalid(format!(
-                    "\"{text}\" is no number of relays; write auto, off, or a number from 1 on"
+                    "\"{text}\" is not a number of relays; write auto, off, or a number of at least 1"
                 ))
             }),
         }
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Relays {
             type Value = Relays;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("auto, off, or a number from 1 on")
+                f.write_str("auto, off, or a number of at least 1")
             }
 
             fn visit_i64<E: de::Error>(self, count: i64) -> Result<Relays, E> {

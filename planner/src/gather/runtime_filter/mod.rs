@@ -76,8 +76,9 @@ impl fmt::Display for Narrowed {
     }
 }
 
-/// Returns what the joins above know by now. A list of keys is sent if it has at most `max_values`
-/// different keys. Bounds are sent if they leave out some of the rows that `statistics` describe.
+/// Returns the rows that can match, as far as the joins above the gather know them by now. A list
+/// of keys is sent if it has at most `max_values` different keys. Bounds are sent if they leave out
+/// some of the rows that `statistics` describe.
 ///
 /// # Errors
 /// An error if an expression does not fit `schema`, the schema of the fragment's rows.

@@ -17,7 +17,7 @@ use super::Expr;
 /// Returns the filter once for each of its keys, with the other keys marked as unknown.
 ///
 /// # Errors
-/// Never, for filters that joins make.
+/// No error is known for filters that joins make.
 pub(crate) fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec<Expr>> {
     let keys: Vec<_> = filter.children().into_iter().cloned().collect();
     let unknown = |key: &Expr| Arc::new(UnKnownColumn::new(&key.to_string())) as Expr;
@@ -33,7 +33,7 @@ pub(crate) fn of_each_key(filter: &Arc<DynamicFilterPhysicalExpr>) -> Result<Vec
         .collect()
 }
 
-/// Returns the keys about which a filter says something at its place.
+/// Returns the keys that a filter restricts at its place in the plan.
 pub(crate) fn known_keys(filter: &Expr) -> impl Iterator<Item = &Expr> {
     filter.children().into_iter().filter(|key| is_known(key))
 }

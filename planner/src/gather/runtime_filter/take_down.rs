@@ -30,8 +30,8 @@ use super::fallible::may_fail;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// A function that gets an operator, and the filters that can go no further down than above it. It
-/// returns the operator that replaces both.
+/// A function that places the filters that cannot go below an operator. It gets the operator and
+/// these filters, and returns the plan that replaces the operator.
 pub(crate) type Stay<'a> = &'a dyn Fn(Plan, Vec<Expr>) -> Result<Plan>;
 
 /// The origin of each column of an operator, in the rows of one of its children.
@@ -56,7 +56,8 @@ enum Way {
 }
 
 /// Takes filters over the rows of `plan` as far down as they may go. Calls `stay` for each operator
-/// at which filters stop, with these filters as they are there. Drops filters that might fail.
+/// that some of the filters cannot pass. These filters are then expressions over the rows of that
+/// operator. Drops filters that might fail.
 ///
 /// # Errors
 /// The errors of `stay`, and an error if an operator or a filter cannot be rebuilt.
@@ -116,8 +117,8 @@ fn over(columns: &Columns, filter: &Expr) -> Result<Way> {
     })
 }
 
-/// Returns the columns for each child that filters may enter. The result is empty if they may enter
-/// none.
+/// Returns the origins of the columns in each child that filters may enter. The result is empty if
+/// filters may enter no child.
 fn of_children(plan: &Plan) -> Vec<Columns> {
     // Below a limit, a filter would change which rows the limit chooses.
     if plan.fetch().is_some() {

@@ -6,8 +6,8 @@ use datafusion::physical_expr::expressions::Column;
 use super::Expr;
 use super::condition::{Condition, same};
 
-/// Returns the conditions that leave out some of the rows that `statistics` describe, without those
-/// that leave out only what other conditions leave out, too.
+/// Returns the conditions that leave out some of the rows that `statistics` describe. Drops a
+/// condition if other conditions leave out the same rows.
 pub(super) fn sending(conditions: &[Condition], statistics: &Statistics) -> Vec<Condition> {
     without_wide_bounds(&without_dense_lists(conditions), statistics)
 }

@@ -115,7 +115,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         return f"TRY_CAST({self.process(cast.clause, **kw)} AS {self.process(cast.typeclause, **kw)})"
 
     def visit_json_getitem_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        raise CompileError("JSON is text: what is within is read where the text has been read")
+        raise CompileError("JSON is stored as text, so SQL cannot read its elements; read them in Python")
 
     visit_json_path_getitem_op_binary = visit_json_getitem_op_binary
 

@@ -82,7 +82,7 @@ class VolaryDDLCompiler(compiler.DDLCompiler):
     def get_column_specification(self, column: schema.Column[Any], **kw: Any) -> str:
         if column.computed is not None or column.identity is not None or column.server_default is not None:
             raise CompileError(
-                f'column "{column.name}": there are no defaults, computed columns and identities; '
+                f'column "{column.name}": there are no defaults, computed columns or identities; '
                 "give the value with each row"
             )
         name = self.preparer.format_column(column)
@@ -95,7 +95,7 @@ class VolaryDDLCompiler(compiler.DDLCompiler):
         for constraint in table.constraints:
             if isinstance(constraint, schema.UniqueConstraint | schema.CheckConstraint):
                 what = type(constraint).__name__
-                warnings.warn(f'table "{table.name}": its {what} is not kept, and nothing checks it', stacklevel=2)
+                warnings.warn(f'table "{table.name}": its {what} is not stored, and nothing checks it', stacklevel=2)
         # Primary and foreign keys only describe the model. They need no check, so they are left out.
         return ""
 
@@ -120,7 +120,7 @@ class VolaryDDLCompiler(compiler.DDLCompiler):
         self, create: Any, include_schema: bool = False, include_table_schema: bool = True, **kw: Any
     ) -> str:
         raise CompileError(
-            "there are no indexes: name the column by which rows are looked up volary_shard_key or volary_sort_key"
+            "there are no indexes: give the column of lookups as volary_shard_key or volary_sort_key of the table"
         )
 
     def visit_set_table_comment(self, create: Any, **kw: Any) -> str:

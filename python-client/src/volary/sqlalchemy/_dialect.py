@@ -98,7 +98,7 @@ class VolaryDialect(Reflection):
             raise ArgumentError(f'there is no catalog "{url.database}"; the only one is {_CATALOG}: leave it out')
         tls = _text(query, "tls") or "false"
         if tls not in ("true", "false"):
-            raise ArgumentError(f"tls is true or false, not {tls!r}")
+            raise ArgumentError(f"tls must be true or false, not {tls!r}")
         host = url.host or "127.0.0.1"
         address = f"[{host}]" if ":" in host else host
         uri = f"grpc{'+tls' if tls == 'true' else ''}://{address}:{url.port or _DEFAULT_PORT}"
@@ -106,7 +106,8 @@ class VolaryDialect(Reflection):
         if (timeout := _text(query, "timeout")) is not None:
             arguments["timeout"] = float(timeout)
         if query:
-            raise ArgumentError(f"the URL has {', '.join(query)}; it takes tls, timeout, {', '.join(_ARGUMENTS)}")
+            known = f"tls, timeout, {', '.join(_ARGUMENTS)}"
+            raise ArgumentError(f"the URL has unknown options: {', '.join(query)}; it takes {known}")
         if url.username is not None:
             arguments |= {"username": url.username, "password": url.password or ""}
         return [uri], arguments

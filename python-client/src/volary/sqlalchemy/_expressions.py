@@ -44,7 +44,7 @@ def with_backslashes(pattern: str, escape: str) -> str:
     the planner does all this once.
     """
     if len(escape) != 1:
-        raise CompileError(f"the escape character of LIKE is one character, not {escape!r}")
+        raise CompileError(f"the escape of LIKE must be one character, not {escape!r}")
     mark = "chr(65535)"
     escaped = rf"(?s)\x{{{ord(escape):X}}}(.)|(\\)"
     return rf"replace(regexp_replace({pattern}, '{escaped}', {mark} || '\1\2', 'g'), {mark}, '\')"

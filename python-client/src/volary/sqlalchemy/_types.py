@@ -133,7 +133,7 @@ class Exact(sqltypes.Numeric[Any]):
         def process(value: Any) -> str:
             exact = _decimal(value)
             if not exact.is_finite():
-                raise CompileError(f"{exact} is no decimal")
+                raise CompileError(f"{exact} has no DECIMAL value")
             _, digits, exponent = exact.as_tuple()
             scale = max(0, -int(exponent))
             precision = max(len(digits) + max(0, int(exponent)), scale, 1)

@@ -212,7 +212,7 @@ fn operators_with_batches_that_are_too_large_are_refused() {
             physical_plan_type: Some(kind),
         };
         let error = decode(&plan, &binder, &TaskContext::default()).unwrap_err();
-        error.code() == ErrorCode::InvalidArgument && error.message().contains("is the most")
+        error.code() == ErrorCode::InvalidArgument && error.message().contains("the maximum is")
     };
     for rows in [MAX_BATCH_ROWS, MAX_BATCH_ROWS + 1, u32::MAX] {
         let filter = protobuf::FilterExecNode {

@@ -26,7 +26,7 @@ class FailuresTest {
       rows.next();
       Said.by(() -> Rows.of(second, "SELECT count(*) FROM generate_series(1, 10) t(n)"))
           .contains("RESOURCE_EXHAUSTED: query ")
-          .contains("no more statements are taken: 1 running, 0 waiting; retry in about ");
+          .contains("too many statements: 1 running, 0 waiting; retry in about ");
     }
   }
 

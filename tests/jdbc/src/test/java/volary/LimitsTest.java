@@ -125,7 +125,7 @@ class LimitsTest {
           .hasStackTraceContaining("NOT_FOUND")
           .hasStackTraceContaining("does not run here");
       assertThatThrownBy(() -> run(connection, "KILL 7"))
-          .hasStackTraceContaining("write KILL [QUERY] 'id', with an id of system.queries");
+          .hasStackTraceContaining("write KILL [QUERY] 'id', with an id from system.queries");
     }
   }
 

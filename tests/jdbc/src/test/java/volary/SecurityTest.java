@@ -53,7 +53,7 @@ class SecurityTest {
   void byWrongPassword() {
     assertThatThrownBy(() -> connect(Map.of("user", "admin", "password", "wrong")))
         .isInstanceOf(SQLException.class)
-        .hasStackTraceContaining("there is no such user with this password; check both");
+        .hasStackTraceContaining("the user name or the password is wrong; check both");
   }
 
   @Test
